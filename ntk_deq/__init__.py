@@ -1,0 +1,1 @@
+"""Analysis and verification of equilibrium networks."""

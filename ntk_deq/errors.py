@@ -1,0 +1,45 @@
+"""The errors of the package: one root, and one class for each way of going wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NtkDeqError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class ArgumentError(NtkDeqError, ValueError):
+    """An argument has a value outside what is allowed.
+
+    The message says what, where, what is allowed and what came, as in
+    "`step` of gradient-descent must be a number > 0. Got -0.1."
+    """
+
+
+class DataError(NtkDeqError, ValueError):
+    """A data file or data set cannot be used: missing, of another format, or with NaN or Inf in it."""
+
+
+class LimitError(NtkDeqError):
+    """An object would exceed a limit on memory, depth or time."""
+
+
+class EquilibriumError(NtkDeqError):
+    """A fixed point (forward or adjoint) was asked for and not found; `result` holds what was reached."""
+
+    def __init__(self, message: str, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+def nearest_name(name: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed name closest in spelling to `name`, or None where none is close.
+
+    Example:
+        >>> nearest_name("sigma_mim", ["sigma_min", "sigma_max", "norm"])
+        'sigma_min'
+    """
+    found = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.6)
+    return found[0] if found else None

@@ -1,0 +1,75 @@
+"""The interface of an equilibrium model: a fixed-point map, a readout, and the factors of its tangent kernel."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.models.signature import ModelSignature
+
+
+@dataclass(frozen=True)
+class HadamardTerm:
+    """One summand `coefficient * (F1 F1') .* (F2 F2') .* ...` of a tangent-kernel block.
+
+    Attributes:
+        coefficient: A number that multiplies the product.
+        factors: Feature matrices F of shape N x anything; the Gram matrices F(X1) F(X2)' are multiplied entrywise.
+    """
+
+    coefficient: float
+    factors: tuple[Float[Tensor, "N _"], ...]
+
+
+class EquilibriumModel(ABC):
+    """A network whose features Z solve Z = step(Z, X) and whose prediction is readout(Z).
+
+    Every method that depends on parameters takes them as a mapping, so that derivatives can be taken with
+    `torch.func`; left out, the model's own are used. One sample is one row, and rows do not interact.
+    """
+
+    signature: ClassVar[ModelSignature]
+
+    @classmethod
+    @abstractmethod
+    def from_variables(cls, values: Mapping[str, Tensor]) -> EquilibriumModel:
+        """Build the model from values by variable name; names that the model does not own (X, y) are ignored."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the trainable tensors by name, in the signature's order."""
+
+    @abstractmethod
+    def step(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "N m"]:
+        """Apply the fixed-point map once."""
+
+    @abstractmethod
+    def readout(self, Z: Float[Tensor, "N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, " N"]:
+        """Return the predictions that belong to the features Z."""
+
+    @abstractmethod
+    def initial_state(self, X: Float[Tensor, "N d"]) -> Float[Tensor, "N m"]:
+        """Return the state that the iteration starts from (zeros, with the dtype and device of X)."""
+
+    @abstractmethod
+    def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
+        """Return a Lipschitz constant of `step` in Z in the Frobenius norm; below one, the equilibrium is unique."""
+
+    @abstractmethod
+    def tangent_factors(
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
+    ) -> dict[str, tuple[HadamardTerm, ...]]:
+        """Return, for each parameter, the terms whose sum is that parameter's block of the tangent kernel.
+
+        Args:
+            X: Inputs.
+            Z: Their equilibrium.
+            adjoint: Row n solves v = d yhat_n/d z_n + (d step_n/d z_n)' v at the equilibrium.
+        """

@@ -1,0 +1,168 @@
+"""What judging a claim gives: plain data, torch-free, that the report and the stores write down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ntk_deq.claims.claim import Verdict
+
+
+class Evidence(StrEnum):
+    """How strong the ground under a verdict is."""
+
+    SYMBOLIC = "symbolic"
+    CERTIFIED = "certified"
+    NUMERIC = "numeric"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A ball [lo, hi] that contains rhs - lhs of a comparison; NaN never occurs, infinities may."""
+
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True)
+class HypothesisRecord:
+    """How a hypothesis fared over the instances of a claim.
+
+    Attributes:
+        name: Its name in the file.
+        text: Its formula.
+        held: Instances on which it certainly held.
+        failed: Instances on which it certainly failed.
+        unsure: Instances on which its ball did not decide.
+        nearest: The failing margin closest to zero, or None where it never failed.
+    """
+
+    name: str
+    text: str
+    held: int
+    failed: int
+    unsure: int
+    nearest: Margin | None = None
+
+
+@dataclass(frozen=True)
+class ConclusionRecord:
+    """How a conclusion fared over the instances that met every hypothesis.
+
+    Attributes:
+        name: Its name in the file.
+        text: Its formula.
+        worst: The smallest margin.
+        margins: For each met instance (lo, hi, scale): margin ball and the larger side's magnitude, for plots.
+        true, false, tight, unsure: Counts of instances by outcome; tight ones straddle zero narrowly.
+    """
+
+    name: str
+    text: str
+    worst: Margin | None
+    margins: tuple[tuple[float, float, float], ...]
+    true: int
+    false: int
+    tight: int
+    unsure: int
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One instance, written out: a counterexample, the tightest instance, or the nearest one to the hypotheses.
+
+    Attributes:
+        setting: The setting's name.
+        family: What kind of instance it is, for people (`A = -identity`).
+        sizes: Size letters and their values.
+        values: Each variable as nested lists of float (matrix: rows), or None where it is too large to print.
+        conclusion: Name of the conclusion that broke or was tightest (hypothesis for the nearest one).
+        lhs, rhs: The two sides as text such as `0.25` or `0.25 +/- 1e-17`.
+        relation: The comparison sign as printed in the formula.
+        margin: The ball of rhs - lhs.
+        step: Values of the step indices, where the formula has some.
+        index: Number of the instance, which with the seed reproduces it.
+    """
+
+    setting: str
+    family: str
+    sizes: dict[str, int]
+    values: dict[str, Any]
+    conclusion: str
+    lhs: str
+    rhs: str
+    relation: str
+    margin: Margin
+    step: dict[str, int] = field(default_factory=dict)
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class StatementLine:
+    """One line of a claim as the report shows it; `section` is given, let, assume or conclude."""
+
+    section: str
+    name: str
+    text: str
+    mathml: str
+    latex: str
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """The verdict on one claim with all that backs it up."""
+
+    id: str
+    title: str
+    where: str
+    verdict: Verdict
+    evidence: Evidence
+    expected: Verdict
+    instances: int
+    met: int
+    tight: int
+    unsure: int
+    worst_margin: Margin | None
+    seed: int
+    seconds: float
+    reason: str
+    tags: tuple[str, ...] = ()
+    mutates: str | None = None
+    note: str = ""
+    settings: tuple[dict[str, Any], ...] = ()  # name, universal (bool), instances, met, sizes {letter: [lo, hi]}
+    hypotheses: tuple[HypothesisRecord, ...] = ()
+    conclusions: tuple[ConclusionRecord, ...] = ()
+    counterexample: Witness | None = None
+    tightest: Witness | None = None
+    nearest: Witness | None = None
+    statement: tuple[StatementLine, ...] = ()
+    source: dict[str, Any] = field(default_factory=dict)  # title, authors, url
+    position: str = ""
+    dtype: str = "float64"
+    device: str = "cpu"
+    trace: str | None = None  # the product's own traceback when verdict is `error`
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdict is the one that the claim's author expects; a proof satisfies `holds`."""
+        if self.expected is Verdict.HOLDS and self.verdict is Verdict.PROVED:
+            return True
+        return self.verdict is self.expected
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a whole run was: for the report's head and for reproduction."""
+
+    suite: str
+    title: str
+    command: str
+    started: str
+    seconds: float
+    seed: int
+    versions: dict[str, str]
+    device: str
+    dtype: str
+    interrupted: bool = False
