@@ -1,1 +1,122 @@
-"""Analysis and verification of equilibrium networks."""
+"""Analysis and verification of equilibrium (implicit, infinite-depth) networks.
+
+In a notebook:
+
+    >>> import torch
+    >>> import ntk_deq as nd
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> model = nd.ImplicitReLU.random(d=3, m=8, generator=generator)
+    >>> X = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    >>> Z = nd.solve_equilibrium(model, X)
+    >>> bool(Z.all_converged)
+    True
+    >>> H = nd.ntk_gram(model, X)
+    >>> nd.lambda_min(H) > 0
+    True
+
+Names are imported when they are first used, so that `import ntk_deq` costs nothing and the command line starts at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ntk_deq.version import __version__
+
+if TYPE_CHECKING:
+    from ntk_deq.claims.load import load_suite
+    from ntk_deq.data import load_images, select_images
+    from ntk_deq.equilibrium import (
+        Equilibrium,
+        Status,
+        equilibrium_features,
+        fixed_point,
+        loss_gradients,
+        predict,
+        solve_adjoint,
+        solve_equilibrium,
+        solve_fixed_point,
+    )
+    from ntk_deq.models import ImplicitReLU, LinearImplicit
+    from ntk_deq.quantities import (
+        TangentKernel,
+        condition_number,
+        lambda_max,
+        lambda_min,
+        ntk_gram,
+        sigma_max,
+        sigma_min,
+        spectrum,
+    )
+    from ntk_deq.verify.runner import Options, judge, judge_claims
+
+_HOMES = {
+    "ntk_deq.claims.load": ("load_suite",),
+    "ntk_deq.data": ("load_images", "select_images"),
+    "ntk_deq.equilibrium": (
+        "Equilibrium",
+        "Status",
+        "equilibrium_features",
+        "fixed_point",
+        "loss_gradients",
+        "predict",
+        "solve_adjoint",
+        "solve_equilibrium",
+        "solve_fixed_point",
+    ),
+    "ntk_deq.models": ("ImplicitReLU", "LinearImplicit"),
+    "ntk_deq.quantities": (
+        "TangentKernel",
+        "condition_number",
+        "lambda_max",
+        "lambda_min",
+        "ntk_gram",
+        "sigma_max",
+        "sigma_min",
+        "spectrum",
+    ),
+    "ntk_deq.verify.runner": ("Options", "judge", "judge_claims"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Equilibrium",
+    "ImplicitReLU",
+    "LinearImplicit",
+    "Options",
+    "Status",
+    "TangentKernel",
+    "__version__",
+    "condition_number",
+    "equilibrium_features",
+    "fixed_point",
+    "judge",
+    "judge_claims",
+    "lambda_max",
+    "lambda_min",
+    "load_images",
+    "load_suite",
+    "loss_gradients",
+    "ntk_gram",
+    "predict",
+    "select_images",
+    "sigma_max",
+    "sigma_min",
+    "solve_adjoint",
+    "solve_equilibrium",
+    "solve_fixed_point",
+    "spectrum",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'ntk_deq' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

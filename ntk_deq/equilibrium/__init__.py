@@ -1,1 +1,31 @@
-"""equilibrium."""
+"""Fixed points of any PyTorch map: solved sample by sample with a status, and differentiated implicitly."""
+
+from ntk_deq.equilibrium.driver import solve_fixed_point
+from ntk_deq.equilibrium.implicit import fixed_point
+from ntk_deq.equilibrium.result import Equilibrium, Status
+from ntk_deq.equilibrium.solve import (
+    equilibrium_features,
+    loss_gradients,
+    predict,
+    solve_adjoint,
+    solve_equilibrium,
+)
+from ntk_deq.equilibrium.solvers import SOLVERS, Anderson, Damped, Picard, Solver, make_solver
+
+__all__ = [
+    "SOLVERS",
+    "Anderson",
+    "Damped",
+    "Equilibrium",
+    "Picard",
+    "Solver",
+    "Status",
+    "equilibrium_features",
+    "fixed_point",
+    "loss_gradients",
+    "make_solver",
+    "predict",
+    "solve_adjoint",
+    "solve_equilibrium",
+    "solve_fixed_point",
+]

@@ -1,1 +1,47 @@
-"""falsify."""
+"""Instances to test a claim on: ladders, draws and repairs, imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ntk_deq.falsify.domains import contains
+    from ntk_deq.falsify.draws import draw_expression
+    from ntk_deq.falsify.instance import Instance, scale_variable, with_values
+    from ntk_deq.falsify.ladder import instance_at, instances
+    from ntk_deq.falsify.repair import shrink_variants
+
+__all__ = [
+    "Instance",
+    "contains",
+    "draw_expression",
+    "instance_at",
+    "instances",
+    "scale_variable",
+    "shrink_variants",
+    "with_values",
+]
+
+_LAZY = {
+    "Instance": "ntk_deq.falsify.instance",
+    "contains": "ntk_deq.falsify.domains",
+    "draw_expression": "ntk_deq.falsify.draws",
+    "instance_at": "ntk_deq.falsify.ladder",
+    "instances": "ntk_deq.falsify.ladder",
+    "scale_variable": "ntk_deq.falsify.instance",
+    "shrink_variants": "ntk_deq.falsify.repair",
+    "with_values": "ntk_deq.falsify.instance",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name that needs torch when it is first asked for (PEP 562)."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the lazy names too."""
+    return __all__

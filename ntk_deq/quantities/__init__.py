@@ -1,1 +1,27 @@
-"""quantities."""
+"""Quantities of equilibrium models: tangent kernels and spectra. Imports torch."""
+
+from ntk_deq.quantities.kernel import ntk_gram
+from ntk_deq.quantities.spectra import (
+    Spectrum,
+    condition_number,
+    lambda_max,
+    lambda_min,
+    sigma_max,
+    sigma_min,
+    spectrum,
+)
+from ntk_deq.quantities.tangent_kernel import KernelMethod, SolveRecord, TangentKernel
+
+__all__ = [
+    "KernelMethod",
+    "SolveRecord",
+    "Spectrum",
+    "TangentKernel",
+    "condition_number",
+    "lambda_max",
+    "lambda_min",
+    "ntk_gram",
+    "sigma_max",
+    "sigma_min",
+    "spectrum",
+]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.claim import Problem, Verdict
 
 
 class Evidence(StrEnum):
@@ -143,6 +143,7 @@ class ClaimResult:
     dtype: str = "float64"
     device: str = "cpu"
     trace: str | None = None  # the product's own traceback when verdict is `error`
+    problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
 
     @property
     def as_expected(self) -> bool:

@@ -1,0 +1,184 @@
+"""Sums, multiples and elementwise products of matrix balls."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq.certified import rounding
+from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike
+from ntk_deq.certified.bounds import fro_up, largest_entry
+from ntk_deq.certified.exactness import inexact_products, sum_error
+from ntk_deq.certified.rounding import TINY, add_up, multiply_up
+from ntk_deq.certified.scalar import radius, upper
+from ntk_deq.errors import ArgumentError
+
+
+def enclose(work: Tensor, error: float, like: Ball, reason: str = "") -> Ball:
+    """Return the ball around a float64 result, rounded to the element type of an input.
+
+    Args:
+        work: The computed matrix in float64.
+        error: Bound on its Frobenius distance from the truth.
+        like: Gives the element type.
+        reason: Why `error` is infinite, where it is.
+
+    Example:
+        >>> enclose(torch.full((1, 1), 0.1, dtype=torch.float64), 0.0, Ball(torch.zeros(1, 1))).radius > 0
+        True
+    """
+    if like.centre.dtype is torch.float64:
+        return Ball(work, error, reason)
+    kept = work.to(like.centre.dtype)
+    # Both are doubles and differ in the trailing bits only, so this difference is exact.
+    return Ball(kept, add_up(error, fro_up(work - kept.double())), reason)
+
+
+def _require_same_shape(function: str, a: Ball, b: Ball) -> None:
+    require_alike(function, a, b)
+    if a.shape != b.shape:
+        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
+        raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
+
+
+def add(a: Ball, b: Ball) -> Ball:
+    """Return a + b.
+
+    The rounding error of each sum is itself a float (Knuth's two-sum), so the radius grows by exactly what was lost.
+
+    Args:
+        a: rows x cols.
+        b: rows x cols.
+
+    Returns:
+        The ball, exact where both are and no sum was rounded.
+
+    Raises:
+        ArgumentError: Shapes, element types or devices differ.
+
+    Example:
+        >>> one = Ball(torch.ones(2, 2, dtype=torch.float64))
+        >>> add(one, one).radius
+        0.0
+    """
+    _require_same_shape("add", a, b)
+    left, right = a.centre.double(), b.centre.double()
+    total = left + right
+    lost = sum_error(left, right, total)
+    return enclose(total, add_up(a.radius, b.radius, fro_up(lost)), a, first_reason(a, b))
+
+
+def negate(a: Ball) -> Ball:
+    """Return -a, without any error.
+
+    Example:
+        >>> negate(Ball(torch.ones(1, 1))).centre.item()
+        -1.0
+    """
+    return Ball(-a.centre, a.radius, a.reason)
+
+
+def subtract(a: Ball, b: Ball) -> Ball:
+    """Return a - b, as `add` does.
+
+    Raises:
+        ArgumentError: Shapes, element types or devices differ.
+
+    Example:
+        >>> one = Ball(torch.ones(1, 1))
+        >>> subtract(one, one)
+        Ball(1 x 1, float32, radius=0)
+    """
+    _require_same_shape("subtract", a, b)
+    return add(a, negate(b))
+
+
+def elementwise_error(left: Tensor, right: Tensor, product: Tensor) -> float:
+    """Bound the Frobenius norm of left .* right - fl(left .* right) in float64, zero where every product is exact.
+
+    Example:
+        >>> half = torch.full((1, 1), 0.5, dtype=torch.float64)
+        >>> elementwise_error(half, half, half * half)
+        0.0
+    """
+    inexact = inexact_products(left, right)
+    count = int(inexact.sum())
+    if not count:
+        return 0.0
+    rounded = fro_up(torch.where(inexact, product, torch.zeros_like(product)))
+    # |fl(x) - x| <= u |fl(x)| + TINY/2 in round-to-nearest.
+    return add_up(multiply_up(rounding.unit_roundoff(), rounded), multiply_up(float(count), TINY))
+
+
+def scale(factor: arb, a: Ball) -> Ball:
+    """Return factor * a.
+
+    With factor c +/- r: the radius is |c| a.radius + r (fro(A) + a.radius), and rounding.
+
+    Args:
+        factor: A scalar ball.
+        a: rows x cols.
+
+    Returns:
+        The ball, exact where the factor is a float and no product was rounded.
+
+    Example:
+        >>> from ntk_deq.certified.scalar import exact
+        >>> scale(exact(0.5), Ball(torch.full((1, 1), 0.3, dtype=torch.float64))).radius
+        0.0
+    """
+    near = float(factor.mid()) if factor.is_finite() else math.nan
+    if not math.isfinite(near):
+        return no_information(a, *a.shape, a.reason or "a scalar factor has no information")
+    spread = add_up(upper(abs(factor.mid() - near)), radius(factor))
+    centre = a.centre.double()
+    product = near * centre
+    error = elementwise_error(centre, torch.full_like(centre, near), product)
+    inherited = multiply_up(abs(near), a.radius)
+    if spread:
+        inherited = add_up(inherited, multiply_up(spread, add_up(fro_up(centre), a.radius)))
+    return enclose(product, add_up(error, inherited), a, a.reason)
+
+
+def hadamard(a: Ball, b: Ball) -> Ball:
+    """Return the elementwise product.
+
+    With the largest entries |A|, |B|: the radius is |A| b.radius + a.radius |B| + a.radius b.radius, and rounding.
+
+    Args:
+        a: rows x cols.
+        b: rows x cols.
+
+    Returns:
+        The ball, exact where both are and no product was rounded.
+
+    Raises:
+        ArgumentError: Shapes, element types or devices differ.
+
+    Example:
+        >>> three = Ball(torch.full((1, 1), 3.0))
+        >>> hadamard(three, three)
+        Ball(1 x 1, float32, radius=0)
+    """
+    _require_same_shape("hadamard", a, b)
+    left, right = a.centre.double(), b.centre.double()
+    product = left * right
+    inherited = product_radius(largest_entry(left), a.radius, largest_entry(right), b.radius)
+    return enclose(product, add_up(elementwise_error(left, right, product), inherited), a, first_reason(a, b))
+
+
+def product_radius(size_a: float, radius_a: float, size_b: float, radius_b: float) -> float:
+    """Return |A| rB + rA |B| + rA rB, upwards: what a bilinear product inherits from its factors' radii.
+
+    Example:
+        >>> product_radius(1.0, 0.0, 2.0, 0.0)
+        0.0
+    """
+    return add_up(
+        multiply_up(size_a, radius_b),
+        multiply_up(radius_a, size_b),
+        multiply_up(radius_a, radius_b),
+    )

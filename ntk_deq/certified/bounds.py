@@ -1,0 +1,127 @@
+"""Upper bounds, as floats, of norms of a tensor's entries; what every radius is made of.
+
+All sums run in float64, whatever the tensor's type. A norm of an exactly zero tensor is exactly zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ntk_deq.certified.rounding import TINY, add_up, multiply_up, root_up, summation_up
+
+_SAFE_LOW, _SAFE_HIGH = math.ldexp(1.0, -480), math.ldexp(1.0, 480)
+# Between these, squares neither overflow (2^960 times any count of entries) nor lose more to underflow than the bound
+# adds.
+
+
+def largest_entry(tensor: Tensor) -> float:
+    """Return the largest absolute value of an entry, exactly; NaN where one is NaN.
+
+    Example:
+        >>> import torch
+        >>> largest_entry(torch.tensor([[1.0, -2.0]]))
+        2.0
+    """
+    return float(tensor.abs().amax())
+
+
+def power_of_two(largest: float) -> int:
+    """Return the exponent e with 2^(e-1) <= largest < 2^e, or 0 for zero and for what is not finite.
+
+    Example:
+        >>> power_of_two(3.0), power_of_two(0.0)
+        (2, 0)
+    """
+    return math.frexp(largest)[1] if largest and math.isfinite(largest) else 0
+
+
+def times_power_of_two(tensor: Tensor, exponent: int) -> Tensor:
+    """Return tensor * 2^exponent; exact unless an entry leaves the range of normal numbers.
+
+    Args:
+        tensor: Any shape.
+        exponent: From -2200 to 2200; applied in steps, since 2^exponent alone may not be a double.
+
+    Example:
+        >>> import torch
+        >>> times_power_of_two(torch.tensor([3.0], dtype=torch.float64), -1).item()
+        1.5
+    """
+    while exponent:
+        step = max(-1000, min(1000, exponent))
+        tensor = tensor * math.ldexp(1.0, step)
+        exponent -= step
+    return tensor
+
+
+def _scaled(tensor: Tensor, norm: Callable[[Tensor], float]) -> float:
+    """Apply an absolutely homogeneous norm bound to entries brought near 1, where no square leaves the range."""
+    work = tensor.double()
+    largest = largest_entry(work)
+    if largest == 0:
+        return 0.0
+    if not math.isfinite(largest):
+        return math.inf
+    if _SAFE_LOW < largest < _SAFE_HIGH:
+        return norm(work)
+    exponent = power_of_two(largest)
+    # An entry that this scaling pushes below 2^-1074 is lost: at most TINY each, against a largest entry >= 1/2.
+    lost = multiply_up(float(work.numel()), TINY)
+    bound = add_up(norm(times_power_of_two(work, -exponent)), lost)
+    half = exponent // 2
+    return multiply_up(bound, math.ldexp(1.0, half), math.ldexp(1.0, exponent - half))
+
+
+def _fro(work: Tensor) -> float:
+    squares = summation_up(float((work * work).sum()), work.numel() + 1)
+    return root_up(add_up(squares, multiply_up(float(work.numel()), TINY)))
+
+
+def fro_up(tensor: Tensor) -> float:
+    """Return an upper bound of the Frobenius norm.
+
+    Example:
+        >>> import torch
+        >>> 5.0 <= fro_up(torch.tensor([[3.0, 4.0]])) < 5.0 + 1e-12
+        True
+    """
+    return _scaled(tensor, _fro)
+
+
+def column_up(tensor: Tensor) -> float:
+    """Return an upper bound of the one-norm, the largest absolute column sum.
+
+    Example:
+        >>> import torch
+        >>> 4.0 <= column_up(torch.tensor([[1.0], [-3.0]])) < 4.0 + 1e-12
+        True
+    """
+    sums = tensor.double().abs().sum(dim=0)
+    return summation_up(float(sums.amax()), tensor.shape[0])
+
+
+def row_up(tensor: Tensor) -> float:
+    """Return an upper bound of the infinity-norm, the largest absolute row sum.
+
+    Example:
+        >>> import torch
+        >>> 4.0 <= row_up(torch.tensor([[1.0, -3.0]])) < 4.0 + 1e-12
+        True
+    """
+    return column_up(tensor.mT)
+
+
+def norm2_up(tensor: Tensor) -> float:
+    """Return an upper bound of the spectral norm: min(sqrt(one-norm infinity-norm), Frobenius norm).
+
+    It also bounds the spectral norm of the matrix of absolute values.
+
+    Example:
+        >>> import torch
+        >>> 1.0 <= norm2_up(torch.eye(3)) < 1.0 + 1e-12
+        True
+    """
+    return min(root_up(multiply_up(column_up(tensor), row_up(tensor))), fro_up(tensor))

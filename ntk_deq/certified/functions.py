@@ -1,0 +1,192 @@
+"""Functions of scalar balls whose plain `arb` form loses signs or turns into NaN where a ball touches zero."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import reduce
+
+from flint import arb
+
+from ntk_deq.certified.scalar import exact, from_bounds, nan
+from ntk_deq.errors import ArgumentError
+
+
+def _larger(a: arb, b: arb) -> arb:
+    if not (a.is_finite() and b.is_finite()):
+        return nan()
+    if a >= b:
+        return a
+    if b >= a:
+        return b
+    low = b.lower() if a.lower() <= b.lower() else a.lower()
+    high = b.upper() if a.upper() <= b.upper() else a.upper()
+    return from_bounds(low, high)
+
+
+def maximum(*values: arb) -> arb:
+    """Return a ball of the largest of the numbers; exact where one ball dominates the others.
+
+    Raises:
+        ArgumentError: No value is given.
+
+    Example:
+        >>> maximum(exact(3), exact(4)) == 4
+        True
+    """
+    if not values:
+        raise ArgumentError("`values` of maximum must be at least one ball. Got none.")
+    return reduce(_larger, values)
+
+
+def minimum(*values: arb) -> arb:
+    """Return a ball of the smallest of the numbers; exact where one ball is below the others.
+
+    Raises:
+        ArgumentError: No value is given.
+
+    Example:
+        >>> minimum(exact(3), exact(4)) == 3
+        True
+    """
+    if not values:
+        raise ArgumentError("`values` of minimum must be at least one ball. Got none.")
+    return -maximum(*(-value for value in values))
+
+
+def absolute_value(a: arb) -> arb:
+    """Return a ball of |a| with lower end >= 0.
+
+    Example:
+        >>> absolute_value(from_bounds(-1.0, 2.0)) >= 0
+        True
+    """
+    if not a.is_finite():
+        return nan()
+    if a >= 0:
+        return a
+    if a <= 0:
+        return -a
+    low, high = -a.lower(), a.upper()
+    return from_bounds(0.0, low if low >= high else high)
+
+
+def multiply(a: arb, b: arb) -> arb:
+    """Return a ball of a b that stays nonnegative where both are; `arb`'s own does not where one touches zero.
+
+    Example:
+        >>> ball = from_bounds(0.0, 2.0)
+        >>> multiply(ball, ball) >= 0, ball * ball >= 0
+        (True, False)
+    """
+    plain = a * b
+    if a >= 0 and b >= 0 and plain.is_finite() and not plain >= 0:
+        return from_bounds(a.lower() * b.lower(), a.upper() * b.upper())
+    return plain
+
+
+def divide(a: arb, b: arb) -> arb:
+    """Return a ball of a / b; no information where the divisor's ball contains zero.
+
+    Example:
+        >>> divide(exact(1), exact(2)) == 0.5, divide(exact(1), from_bounds(-1.0, 1.0)).is_finite()
+        (True, False)
+    """
+    return nan() if not b.is_finite() or b.contains(0) else a / b
+
+
+def square_root(a: arb) -> arb:
+    """Return a ball of the square root.
+
+    A ball that reaches below zero is cut there, since rounding alone puts it there; one that lies below zero
+    altogether gives no information.
+
+    Example:
+        >>> square_root(exact(25)) == 5, square_root(from_bounds(-1.0, 4.0)) >= 0, square_root(exact(-1)).is_finite()
+        (True, True, False)
+    """
+    if not a.is_finite() or a < 0:
+        return nan()
+    if a > 0 or a.is_exact():
+        return a.sqrt()
+    return from_bounds(0.0, a.upper().sqrt())
+
+
+def _whole_power(base: arb, exponent: int) -> arb:
+    result, factor = arb(1), absolute_value(base) if exponent % 2 == 0 else base
+    while exponent:
+        if exponent & 1:
+            result = multiply(result, factor)
+        exponent >>= 1
+        if exponent:
+            factor = multiply(factor, factor)
+    return result
+
+
+def _real_power(base: arb, exponent: arb) -> arb:
+    if base < 0 or not exponent.is_finite():
+        return nan()
+    if base > 0:
+        return (exponent * base.log()).exp()
+    if not exponent > 0:
+        return nan()
+    top = base.upper()
+    if top == 0:
+        return arb(0)
+    return from_bounds(0.0, (exponent * top.log()).exp())
+
+
+def power(base: arb, exponent: int | Fraction | arb) -> arb:
+    """Return a ball of base^exponent.
+
+    Whole exponents by repeated multiplication, for any base; others for a base >= 0 (cut at zero as in `square_root`).
+    0^0 is 1.
+
+    Args:
+        base: The base.
+        exponent: A whole number, a fraction or a ball.
+
+    Returns:
+        The ball; no information where the power is not defined on some part of the base's ball.
+
+    Example:
+        >>> power(exact(-2), 3) == -8, power(exact(2), -2) == 0.25, power(exact(9), Fraction(1, 2)) == 3
+        (True, True, True)
+        >>> power(from_bounds(-1.0, 2.0), 2) >= 0
+        True
+    """
+    if not base.is_finite():
+        return nan()
+    if isinstance(exponent, arb):
+        if not (exponent.is_exact() and exponent.is_integer()):
+            return _real_power(base, exponent)
+        whole = exponent.unique_fmpz()
+        exponent = int(whole) if whole is not None else 0
+    exponent = Fraction(exponent)
+    if exponent.denominator == 1:
+        result = _whole_power(base, abs(exponent.numerator))
+        return divide(arb(1), result) if exponent < 0 else result
+    if exponent.denominator == 2:
+        root = square_root(base)
+        result = _whole_power(root, abs(exponent.numerator))
+        return divide(arb(1), result) if exponent < 0 else result
+    return _real_power(base, exact(exponent))
+
+
+def exponential(a: arb) -> arb:
+    """Return a ball of exp(a).
+
+    Example:
+        >>> exponential(exact(0)) == 1
+        True
+    """
+    return a.exp()
+
+
+def logarithm(a: arb) -> arb:
+    """Return a ball of the natural logarithm; no information where the ball is not all positive.
+
+    Example:
+        >>> logarithm(exact(1)) == 0, logarithm(exact(0)).is_finite()
+        (True, False)
+    """
+    return a.log() if a > 0 else nan()

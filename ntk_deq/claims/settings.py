@@ -1,0 +1,252 @@
+"""A setting of a claim file made into a `Setting`: sizes, domains, distributions, images, the model's own variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ntk_deq.claims.claim import Draw, Free, ImageData, Position, Problem, Setting, SizeRange
+from ntk_deq.claims.distributions import check_distribution, scalar_names
+from ntk_deq.claims.domains import misfit, parse_domain, split_shape
+from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.image_settings import image_data
+from ntk_deq.claims.memory import too_large
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.problems import did_you_mean, expression_problem, expression_text, scalar_position
+from ntk_deq.claims.reserved import reserved
+from ntk_deq.claims.schema import SettingModel
+from ntk_deq.claims.types import SCALAR, Type, shape_type
+from ntk_deq.claims.validate import place, validate
+from ntk_deq.claims.yaml_strict import Mapping, Node, problems_below
+from ntk_deq.data.distribution_names import DISTRIBUTIONS
+from ntk_deq.errors import ArgumentError
+from ntk_deq.models.registry import model_names, model_signature
+from ntk_deq.models.signature import ModelSignature
+
+
+@dataclass(frozen=True)
+class WantedScalar:
+    """A scalar that a distribution uses and that the setting does not have: a claim's `given` must supply it."""
+
+    name: str
+    where: str
+    position: Position
+    source: str
+    span: tuple[int, int]
+    known: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SettingRecord:
+    """A setting as loaded: the setting itself unless something is wrong with it."""
+
+    name: str
+    setting: Setting | None
+    problems: tuple[Problem, ...]
+    wanted: tuple[WantedScalar, ...] = ()
+
+
+def build_setting(name: str, node: Node, *, directory: Path, allow_data: Sequence[Path] = ()) -> SettingRecord:
+    """Check a setting and bring it into the form that the rest of the product uses.
+
+    Args:
+        name: Its name.
+        node: Its node in the claim file.
+        directory: Folder of the claim file; data files must lie below it.
+        allow_data: Further folders or files that data may come from.
+    """
+    problems = list(problems_below(node))
+    model, schema_problems = validate(SettingModel, node, f"setting {name}")
+    problems += schema_problems
+    if model is None or not isinstance(node, Mapping):
+        return SettingRecord(name, None, tuple(problems))
+    builder = _Builder(name, node, model, problems)
+    setting = builder.build(directory, allow_data)
+    return SettingRecord(name, setting if not problems else None, tuple(problems), tuple(builder.wanted))
+
+
+@dataclass
+class _Builder:
+    name: str
+    node: Mapping
+    model: SettingModel
+    problems: list[Problem]
+    wanted: list[WantedScalar] = field(default_factory=list)
+
+    def build(self, directory: Path, allow_data: Sequence[Path]) -> Setting | None:
+        signature = self._signature()
+        if signature is None and self.model.model is not None:
+            return None
+        sizes = dict(self.model.sizes)
+        images = self._images(signature, sizes, directory, allow_data)
+        self._check_sizes(signature, sizes)
+        provided = {} if images is None else {images.inputs: "images"}
+        if images is not None and images.targets is not None:
+            provided[images.targets] = "images"
+        free: dict[str, Free] = {}
+        for variable, node in self._section("domain"):
+            self._once(variable, "domain", provided)
+            found = self._free(variable, node, signature, sizes)
+            if found is not None:
+                free[variable] = found
+        draws: dict[str, Draw] = {}
+        for section in ("data", "init"):
+            for variable, node in self._section(section):
+                self._once(variable, section, provided)
+                drawn = self._draw(f"{section}.{variable}", variable, node, signature, sizes)
+                if drawn is not None:
+                    draws[variable] = drawn
+        for own in signature.variables if signature is not None else ():
+            if own.name not in provided:
+                free[own.name] = Free(own.name, shape_type(own.shape), parse_domain(own.domain)[0])
+                reason = self._too_large(free[own.name].type, sizes)
+                if reason:
+                    self._add(("sizes",), f"The model's variable {own.name}: {reason}.")
+        self._check_names(provided, signature, sizes)
+        self._want_scalars(free, draws, sizes)
+        return Setting(self.name, signature, sizes, free, draws, images, self.node.position, str(directory))
+
+    def _signature(self) -> ModelSignature | None:
+        if self.model.model is None:
+            return None
+        try:
+            return model_signature(self.model.model)
+        except ArgumentError:
+            known = model_names()
+            message = f"Unknown model {self.model.model!r}. Known models: {', '.join(known)}."
+            self._add(("model",), message, hint=did_you_mean(self.model.model, known))
+            return None
+
+    def _images(
+        self, signature: ModelSignature | None, sizes: dict[str, SizeRange], directory: Path, allow: Sequence[Path]
+    ) -> ImageData | None:
+        if self.model.images is None:
+            return None
+        elsewhere = {*self.model.domain, *self.model.data, *self.model.init}
+        images, wrong = image_data(
+            self.model.images, signature=signature, sizes=sizes, elsewhere=elsewhere, directory=directory, allow=allow
+        )
+        for key, message in wrong:
+            location = ("images", key) if key else ("images",)
+            self._add(location, f"{message[0].upper()}{message[1:]}")
+        return images
+
+    def _check_sizes(self, signature: ModelSignature | None, sizes: dict[str, SizeRange]) -> None:
+        for letter in signature.sizes if signature is not None else ():
+            if letter not in sizes:
+                message = f"Model {signature.name if signature else ''} needs the size {letter}; `sizes` must give it."
+                self._add(("sizes",), message)
+        for letter in sizes:
+            taken = reserved(letter, None)
+            if taken:
+                self._add(("sizes", letter), f"A size letter cannot be called `{letter}`: that is {taken}.", key=True)
+
+    def _once(self, variable: str, section: str, provided: dict[str, str]) -> None:
+        if variable in provided:
+            message = f"`{variable}` is given twice, by `{provided[variable]}` and by `{section}`."
+            self._add((section, variable), message, key=True)
+        provided[variable] = section
+
+    def _free(
+        self, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]
+    ) -> Free | None:
+        where = f"domain.{name}"
+        try:
+            domain, shape = parse_domain(expression_text(node))
+        except ExpressionError as error:
+            self.problems.append(expression_problem(node, error, where))
+            return None
+        type_ = self._type(name, node, where, shape, signature, sizes)
+        reason = misfit(domain, type_) if type_ is not None else None
+        if reason:
+            self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
+        return Free(name, type_, domain) if type_ is not None and not reason else None
+
+    def _draw(
+        self, where: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]
+    ) -> Draw | None:
+        text = expression_text(node)
+        try:
+            body, shape = split_shape(text)
+            type_ = self._type(name, node, where, shape, signature, sizes)
+            expr = parse(body)
+            if type_ is None:
+                return None
+            check_distribution(expr, type_, sizes)
+        except ExpressionError as error:
+            self.problems.append(expression_problem(node, error, where))
+            return None
+        return Draw(name, type_, expr, text)
+
+    def _type(
+        self,
+        name: str,
+        node: Node,
+        where: str,
+        shape: Type | None,
+        signature: ModelSignature | None,
+        sizes: dict[str, SizeRange],
+    ) -> Type | None:
+        """Return the type of a variable from its model or from the shape written after it."""
+        own = {v.name: shape_type(v.shape) for v in signature.variables} if signature is not None else {}
+        unknown = sorted((shape.rows.letters | shape.cols.letters) - set(sizes)) if shape is not None else []
+        if unknown:
+            message = f"`{where}`: the size {', '.join(unknown)} is not among `sizes` ({', '.join(sizes) or 'none'})."
+            self.problems.append(Problem(node.position, message, hint=did_you_mean(unknown[0], sizes)))
+            return None
+        if name in own and shape is not None and shape != own[name]:
+            message = f"`{where}`: in the model {name} is a {own[name]}. Got the shape of a {shape}."
+            self.problems.append(Problem(node.position, message))
+            return None
+        type_ = own.get(name, shape or SCALAR)
+        reason = self._too_large(type_, sizes)
+        if reason:
+            self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
+        return None if reason else type_
+
+    @staticmethod
+    def _too_large(type_: Type, sizes: dict[str, SizeRange]) -> str | None:
+        """Return why no instance fits into memory; sizes that are missing have been reported already."""
+        known = (type_.rows.letters | type_.cols.letters) <= set(sizes)
+        return too_large(type_, sizes) if known else None
+
+    def _check_names(
+        self, provided: dict[str, str], signature: ModelSignature | None, sizes: dict[str, SizeRange]
+    ) -> None:
+        for name, section in provided.items():
+            taken = f"a size letter of setting {self.name}" if name in sizes else reserved(name, signature)
+            if taken and section != "images":
+                self._add((section, name), f"A variable cannot be called `{name}`: that is {taken}.", key=True)
+
+    def _want_scalars(self, free: dict[str, Free], draws: dict[str, Draw], sizes: dict[str, SizeRange]) -> None:
+        """Look up the scalars that distributions use; those that the setting lacks are left to the claims."""
+        for draw in draws.values():
+            section = "data" if draw.name in self.model.data else "init"
+            node = place_node(self.node, section, draw.name)
+            for used in scalar_names(draw.distribution):
+                where, span = f"{section}.{draw.name}", (used.span.start, used.span.stop)
+                if (used.name in free and free[used.name].type == SCALAR) or used.name in sizes:
+                    continue
+                if used.name in free or used.name in draws:
+                    allowed = "numbers, size letters, scalars under `domain` and scalars that a claim gives"
+                    error = ExpressionError(f"a distribution may use {allowed}. `{used.name}` is none of them.", span)
+                    self.problems.append(expression_problem(node, error, where))
+                    continue
+                known = (*DISTRIBUTIONS, *sizes, *(name for name, f in free.items() if f.type == SCALAR))
+                position = scalar_position(node, span[0])
+                self.wanted.append(WantedScalar(used.name, where, position, expression_text(node), span, known))
+
+    def _section(self, section: str) -> Iterator[tuple[str, Node]]:
+        node = self.node.entries.get(section)
+        if isinstance(node, Mapping):
+            yield from node.entries.items()
+
+    def _add(self, location: tuple[str, ...], message: str, *, key: bool = False, hint: str | None = None) -> None:
+        self.problems.append(Problem(place(self.node, location, key=key), message, hint=hint))
+
+
+def place_node(node: Mapping, section: str, name: str) -> Node:
+    """Return the node of one entry of a section."""
+    inner = node.entries[section]
+    return inner.entries[name] if isinstance(inner, Mapping) else inner

@@ -1,0 +1,149 @@
+"""Checks a node of a claim file against a pydantic model and says what is wrong where, in words of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ntk_deq.claims.claim import Position, Problem
+from ntk_deq.claims.problems import did_you_mean, shown
+from ntk_deq.claims.schema import IDENTIFIER, LABEL
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, plain
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_PATTERNS = {
+    IDENTIFIER: "a letter or _ followed by letters, digits or _",
+    LABEL: "letters, digits and . _ + -, starting with a letter or digit",
+}
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping (`name: value` lines)",
+    "model_type": "a mapping (`name: value` lines)",
+    "model_attributes_type": "a mapping (`name: value` lines)",
+}
+
+
+def validate(
+    model: type[Model], node: Node, what: str, *, claim: str | None = None
+) -> tuple[Model | None, list[Problem]]:
+    """Check a node against a model.
+
+    Args:
+        model: What the node must be.
+        node: The node.
+        what: What the node is, for messages: `a claim`.
+        claim: Id of the claim that the problems belong to.
+
+    Returns:
+        The model's instance or None, and everything that is wrong. Where only unknown keys are wrong, the instance is
+        that of the node without them, so that the rest can be looked at too.
+    """
+    data = plain(node)
+    try:
+        return model.model_validate(data), []
+    except ValidationError as error:
+        errors: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
+    problems = [_problem(model, node, what, claim, item) for item in errors]
+    if any(item["type"] != "extra_forbidden" for item in errors):
+        return None, problems
+    for item in errors:
+        inner = data
+        for step in item["loc"][:-1]:
+            inner = inner[step]
+        del inner[item["loc"][-1]]
+    try:
+        return model.model_validate(data), problems
+    except ValidationError:  # what was left out was needed
+        return None, problems
+
+
+def place(node: Node, location: Items[str | int], *, key: bool = False) -> Position:
+    """Return where the value (with `key`: the key) at a location stands; the enclosing place if it is absent."""
+    position = node.position
+    for step in location:
+        if isinstance(node, Mapping) and isinstance(step, str) and step in node.entries:
+            position = node.keys[step] if key else node.entries[step].position
+            node = node.entries[step]
+        elif isinstance(node, Sequence) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+            position = node.position
+        elif not isinstance(node, Scalar):
+            break
+    return position
+
+
+def _problem(model: type[BaseModel], node: Node, what: str, claim: str | None, error: dict[str, Any]) -> Problem:
+    location = [step for step in error["loc"] if step != "[key]"]
+    kind, context = error["type"], error.get("ctx", {})
+    about_key = kind == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
+    position = place(node, location, key=about_key)
+    path = ".".join(str(step) for step in location)
+    if kind == "extra_forbidden":
+        owner = _owner(model, location[:-1])
+        allowed = list(owner.model_fields)
+        inside = f"`{'.'.join(str(step) for step in location[:-1])}` of {what}" if location[:-1] else what
+        message = f"Unknown key `{location[-1]}` in {inside}. Allowed: {', '.join(allowed)}."
+        return Problem(position, message, claim, hint=did_you_mean(str(location[-1]), allowed))
+    if kind == "missing":
+        return Problem(place(node, location[:-1]), f"{_start(what)} needs the key `{path}`.", claim)
+    subject = f"`{path}` of {what}" if path else _start(what)
+    got, hint = error["input"], None
+    if about_key:
+        subject, got = (
+            f"The name `{location[-1]}` in `{'.'.join(str(s) for s in location[:-1])}` of {what}",
+            location[-1],
+        )
+    if kind in ("enum", "literal_error") and isinstance(got, str):
+        hint = did_you_mean(got, context["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+    if kind == "string_type" and isinstance(got, int | float):
+        hint = "put it in quotes"
+    return Problem(position, f"{subject} must be {_wanted(kind, context)}. Got {shown(got)}.", claim, hint=hint)
+
+
+def _wanted(kind: str, context: dict[str, Any]) -> str:
+    rules: dict[str, Callable[[], str]] = {
+        "wanted": lambda: context["what"],
+        "enum": lambda: f"one of {context['expected'].replace(' or ', ', ')}",
+        "literal_error": lambda: f"one of {context['expected'].replace(' or ', ', ')}",
+        "greater_than_equal": lambda: f"a number >= {context['ge']}",
+        "less_than_equal": lambda: f"a number <= {context['le']}",
+        "string_too_short": lambda: "text that is not empty",
+        "string_too_long": lambda: f"text of at most {context['max_length']} characters",
+        "too_short": lambda: f"a list or mapping with at least {context['min_length']} entry",
+        "too_long": lambda: f"a list with at most {context['max_length']} entries",
+        "string_pattern_mismatch": lambda: _PATTERNS.get(context["pattern"], f"text like {context['pattern']}"),
+    }
+    if kind in rules:
+        return rules[kind]()
+    return _WANTED.get(kind, "of another kind")
+
+
+def _owner(model: type[BaseModel], location: Items[str | int]) -> type[BaseModel]:
+    """Return the model that the mapping at a location has to satisfy."""
+    for step in location:
+        if isinstance(step, str) and step in model.model_fields:
+            inner = _model_in(model.model_fields[step].annotation)
+            if inner is not None:
+                model = inner
+    return model
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _start(what: str) -> str:
+    return what[0].upper() + what[1:]

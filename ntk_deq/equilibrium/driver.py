@@ -1,0 +1,198 @@
+"""The one loop that every solver runs in: evaluates the map, judges each sample by its true residual, stops it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.equilibrium.norms import row_norms
+from ntk_deq.equilibrium.result import Equilibrium, Status
+from ntk_deq.equilibrium.solvers import Solver, as_solver
+from ntk_deq.equilibrium.tracking import is_batched, tangents_off
+from ntk_deq.errors import ArgumentError, EquilibriumError
+
+# Default rtol in units of eps: a map evaluated near its fixed point returns it up to a few roundings per entry.
+RTOL_EPS = 32.0
+# Rounding level in units of eps * sqrt(entries): inner products of length n err by about sqrt(n) eps (Higham and Mary,
+# 2019, SIAM J. Sci. Comput. 41); 32 leaves room for intermediate values larger than the result.
+ROUNDING_EPS = 32.0
+# Steps without a new smallest residual after which a residual at rounding level is taken as final.
+ROUNDING_PATIENCE = 10
+# Steps without a new smallest residual after which a residual above rounding level counts as stagnation. Long, since
+# the residual of a non-normal map may grow for hundreds of steps before it falls.
+STAGNATION_PATIENCE = 500
+DEFAULT_MAX_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """When a sample counts as solved, and when it is given up."""
+
+    rtol: float
+    atol: float
+    max_steps: int
+
+    @classmethod
+    def resolve(cls, dtype: torch.dtype, rtol: float | None, atol: float | None, max_steps: int) -> Criteria:
+        """Fill in the dtype's defaults and check the values."""
+        info = torch.finfo(dtype)
+        for name, tolerance in (("rtol", rtol), ("atol", atol)):
+            if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+                raise ArgumentError(f"`{name}` must be a finite number >= 0 or None. Got {tolerance!r}.")
+        if not (isinstance(max_steps, int) and max_steps >= 0):
+            raise ArgumentError(f"`max_steps` must be an integer >= 0. Got {max_steps!r}.")
+        return cls(
+            rtol=RTOL_EPS * info.eps if rtol is None else rtol,
+            # The smallest normal number: no scale of the problem is assumed, and a state that decays to zero ends.
+            atol=info.tiny if atol is None else atol,
+            max_steps=max_steps,
+        )
+
+
+def solve_fixed_point(
+    step: Callable[[Tensor], Tensor],
+    initial: Float[Tensor, "*shape"],
+    *,
+    solver: str | Solver = "picard",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    batch_dims: int = 1,
+    contraction: float | Tensor | None = None,
+    raise_on_failure: bool = True,
+) -> Equilibrium:
+    """Find z with z = step(z), sample by sample.
+
+    A sample is solved when norm(step(z) - z) <= atol + rtol norm(z), or when its residual has made no progress for 10
+    steps and is at rounding level, 32 eps sqrt(n) norm(z) for n entries. Small steps alone never count. Solved samples
+    are not moved any more, and a sample that turns non-finite cannot touch the others.
+
+    The result carries no gradients; for those, and inside `torch.func` transforms, use `fixed_point`.
+
+    Args:
+        step: Any map from a tensor to one of the same shape, dtype and device. Samples must not interact.
+        initial: Where to start, floating point.
+        solver: A name out of `SOLVERS`, or a solver with options (`make_solver`).
+        rtol: Relative tolerance; None: 32 times the dtype's eps.
+        atol: Absolute tolerance; None: the dtype's smallest normal number.
+        max_steps: Updates allowed.
+        batch_dims: How many leading dimensions count samples; with 0 the whole tensor is one sample.
+        contraction: A Lipschitz constant q of the map, if known: gives `error_bound`.
+        raise_on_failure: Whether an unsolved sample is an error; if not, see `status`.
+
+    Returns:
+        The point with status, residual, steps and error bound of every sample.
+
+    Raises:
+        ArgumentError: An argument is out of range, or the map's output does not match its input.
+        EquilibriumError: A sample is not solved and `raise_on_failure` is set; the error's `result` holds it all.
+
+    Example:
+        >>> root = solve_fixed_point(torch.cos, torch.ones(1, 1, dtype=torch.float64))
+        >>> round(root.value.item(), 12), root.all_converged
+        (0.739085133215, True)
+    """
+    method = as_solver(solver)
+    _check_initial(initial, batch_dims)
+    criteria = Criteria.resolve(initial.dtype, rtol, atol, max_steps)
+    bound = _check_contraction(contraction)
+    with torch.no_grad(), tangents_off():
+        result = _iterate(step, initial.detach(), method, criteria, batch_dims, bound)
+    if raise_on_failure and not result.all_converged:
+        raise EquilibriumError(
+            f"No fixed point found with the solver {method.name}.\n{result.describe_failures()}", result
+        )
+    return result
+
+
+def _iterate(
+    step: Callable[[Tensor], Tensor],
+    initial: Tensor,
+    method: Solver,
+    criteria: Criteria,
+    batch_dims: int,
+    contraction: float | None,
+) -> Equilibrium:
+    shape, batch = initial.shape, initial.shape[:batch_dims]
+    samples, entries = math.prod(batch), math.prod(shape[batch_dims:])
+    info = torch.finfo(initial.dtype)
+    rounding = max(criteria.rtol, ROUNDING_EPS * info.eps * math.sqrt(entries))
+    point = initial.reshape(samples, entries)
+    state = method.init_state(point)
+    failed = torch.zeros(samples, dtype=torch.bool, device=initial.device)
+    steps = torch.zeros(samples, dtype=torch.int64, device=initial.device)
+    idle = torch.zeros_like(steps)  # steps since the smallest residual
+    best = initial.new_full((samples,), math.inf)
+    for count in range(criteria.max_steps + 1):
+        image = _evaluate(step, point.reshape(shape)).reshape(samples, entries)
+        residual = row_norms(image - point)  # NaN or inf where the image is not finite; every test below fails then
+        improved = residual < best
+        idle = torch.where(improved, 0, idle + 1)
+        best = torch.where(improved, residual, best)
+        relative = torch.where(idle >= ROUNDING_PATIENCE, rounding, criteria.rtol)
+        solved = ~failed & (residual <= row_norms(point) * relative + criteria.atol)
+        bounded = residual <= best.clamp(min=info.tiny) / info.eps**2
+        lost = ~(solved | bounded & (idle < STAGNATION_PATIENCE))
+        trial = method.rejects(residual, state)
+        failed = failed | (lost if trial is None else lost & ~trial)
+        active = ~(solved | failed)
+        if count == criteria.max_steps or not bool(active.any()):
+            break
+        proposal, state = method.advance(point, image, residual, state)
+        point = torch.where(active.unsqueeze(1), proposal, point)
+        steps = steps + active
+    # A failed sample stands still, so that its last residual still tells why it failed.
+    finite = torch.isfinite(residual)
+    status = torch.where(bounded, int(Status.STAGNATED), int(Status.DIVERGED))
+    status = torch.where(finite, status, int(Status.NON_FINITE))
+    status = torch.where(failed, status, torch.where(solved, int(Status.CONVERGED), int(Status.MAX_STEPS)))
+    residual = torch.where(finite, residual, math.inf)
+    return Equilibrium(
+        value=(point if count else point.clone()).reshape(shape),  # never a view of `initial`
+        status=status.reshape(batch),
+        residual=residual.reshape(batch),
+        steps=steps.reshape(batch),
+        contraction=contraction,
+        solver=method.name,
+    )
+
+
+def _evaluate(step: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+    writes = None if point.is_inference() else point._version
+    image = step(point)
+    if writes is not None and point._version != writes:
+        # Comparing the point with its image would compare it with itself, and call every map solved.
+        raise ArgumentError("The map of a fixed point must not write into its argument. Got a map that works in place.")
+    if not isinstance(image, Tensor):
+        raise ArgumentError(f"The map of a fixed point must return a tensor. Got {type(image).__name__}.")
+    for what in ("shape", "dtype", "device"):
+        given, got = getattr(point, what), getattr(image, what)
+        if given != got:
+            shown = (tuple(given), tuple(got)) if what == "shape" else (given, got)
+            raise ArgumentError(f"The map of a fixed point must keep the {what} {shown[0]}. Got {shown[1]}.")
+    if is_batched(image):
+        raise ArgumentError("`solve_fixed_point` cannot run inside `torch.func.vmap`; use `fixed_point` there.")
+    return image
+
+
+def _check_initial(initial: Tensor, batch_dims: int) -> None:
+    if not (isinstance(initial, Tensor) and initial.is_floating_point()):
+        got = f"dtype {initial.dtype}" if isinstance(initial, Tensor) else type(initial).__name__
+        raise ArgumentError(f"`initial` of a fixed point must be a real floating-point tensor. Got {got}.")
+    if not (isinstance(batch_dims, int) and 0 <= batch_dims <= initial.ndim):
+        allowed = f"an integer from 0 to {initial.ndim}, the dimensions of `initial`"
+        raise ArgumentError(f"`batch_dims` must be {allowed}. Got {batch_dims!r}.")
+
+
+def _check_contraction(contraction: float | Tensor | None) -> float | None:
+    if contraction is None:
+        return None
+    value = float(contraction)
+    if value < 0:
+        raise ArgumentError(f"`contraction` must be a number >= 0 or None. Got {value!r}.")
+    return value

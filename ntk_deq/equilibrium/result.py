@@ -1,0 +1,168 @@
+"""What a fixed-point solve gives: the point, and for every sample why it stopped and how good the point is."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from enum import IntEnum
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class Status(IntEnum):
+    """Why the iteration of one sample ended.
+
+    Example:
+        >>> Status.DIVERGED.label, Status(0)
+        ('diverged', <Status.CONVERGED: 0>)
+    """
+
+    CONVERGED = 0
+    MAX_STEPS = 1
+    DIVERGED = 2
+    NON_FINITE = 3
+    STAGNATED = 4
+
+    @property
+    def label(self) -> str:
+        """The status in a word or two."""
+        return _LABELS[self]
+
+    @property
+    def text(self) -> str:
+        """The cause, and what to do about it."""
+        return _TEXTS[self]
+
+
+_LABELS = {
+    Status.CONVERGED: "converged",
+    Status.MAX_STEPS: "max steps",
+    Status.DIVERGED: "diverged",
+    Status.NON_FINITE: "non-finite",
+    Status.STAGNATED: "stagnated",
+}
+
+_TEXTS = {
+    Status.CONVERGED: "The residual norm(f(z) - z) is within the tolerance, or has stopped falling at rounding level.",
+    Status.MAX_STEPS: (
+        "The residual was still above the tolerance after `max_steps` steps. "
+        "Raise `max_steps`, use the solver 'anderson', start closer, or loosen `rtol`/`atol`."
+    ),
+    Status.DIVERGED: (
+        "The residual grew without bound, so the map is no contraction here. "
+        "Make the map contract (smaller weights), or use the solver 'damped' with a small `damping`."
+    ),
+    Status.NON_FINITE: (
+        "The map gave NaN or Inf; the last finite value is kept. "
+        "Look for NaN or Inf in the inputs and parameters, and for overflow in the map."
+    ),
+    Status.STAGNATED: (
+        "The residual stopped falling above the tolerance: a cycle, or rounding errors larger than the tolerance. "
+        "Use the solver 'damped' (it breaks cycles), a wider dtype, or a looser `rtol`."
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Equilibrium:
+    """An approximate solution of z = f(z) with its evidence, sample by sample.
+
+    Symbols: z* the exact fixed point, q a Lipschitz constant of f in z, residual r = norm(f(z) - z).
+    Where q < 1, norm(z - z*) <= r/(1 - q) (Banach). The norm is Euclidean over the entries of one sample.
+
+    Attributes:
+        value: The point z, of the shape that the iteration started with.
+        status: Codes of `Status`, one a sample.
+        residual: The true residual norm(f(z) - z) at `value`, one a sample; inf where f(z) is not finite. Computed
+            in floating point: its own rounding error is not included.
+        steps: Updates made, one count a sample.
+        contraction: The Lipschitz constant q that the caller gave, or None.
+        solver: Name of the solver.
+
+    Example:
+        >>> import torch
+        >>> from ntk_deq.equilibrium import solve_fixed_point
+        >>> solve_fixed_point(lambda z: 0.5 * z + 1.0, torch.zeros(3, 2, dtype=torch.float64), contraction=0.5)
+        Equilibrium of shape (3, 2), float64 on cpu, solver picard
+          status: 3 converged
+          residual: at most 1e-14 after at most 47 steps
+          contraction q: 0.5, error bound: at most 2.01e-14
+    """
+
+    value: Float[Tensor, "*shape"]
+    status: Int[Tensor, "*batch"]
+    residual: Float[Tensor, "*batch"]
+    steps: Int[Tensor, "*batch"]
+    contraction: float | None
+    solver: str
+
+    @property
+    def converged(self) -> Bool[Tensor, "*batch"]:
+        """Whether each sample is solved."""
+        return self.status == int(Status.CONVERGED)
+
+    @property
+    def all_converged(self) -> bool:
+        """Whether every sample is solved (true for an empty batch)."""
+        return bool(self.converged.all())
+
+    @property
+    def error_bound(self) -> Float[Tensor, "*batch"] | None:
+        """The bound residual/(1 - q) on norm(z - z*), one a sample; inf where q >= 1, None where q is unknown."""
+        if self.contraction is None:
+            return None
+        if self.contraction < 1:
+            return self.residual / (1 - self.contraction)
+        return self.residual.new_full(self.residual.shape, float("inf"))
+
+    def counts(self) -> dict[Status, int]:
+        """Return how many samples ended in each status, statuses without a sample left out."""
+        codes = self.status.reshape(-1).tolist()
+        return {status: codes.count(int(status)) for status in Status if int(status) in codes}
+
+    def describe_failures(self) -> str:
+        """Return which samples failed, why, and what to do; empty where none failed."""
+        codes = self.status.reshape(-1).tolist()
+        lines = []
+        for status, count in self.counts().items():
+            if status is Status.CONVERGED:
+                continue
+            where = [i for i, code in enumerate(codes) if code == int(status)]
+            listed = ", ".join(map(str, where[:5])) + (", ..." if count > 5 else "")
+            worst = max(self.residual.reshape(-1)[where].tolist())
+            lines.append(
+                f"{count} of {len(codes)} {status.label} (sample {listed}; residual {worst:.3g}). {status.text}"
+            )
+        return "\n".join(lines)
+
+    def describe(self) -> str:
+        """Return status counts, worst residual and most steps in one line."""
+        return "; ".join(text for name, text in self._rows() if name in ("status", "residual"))
+
+    def _rows(self) -> list[tuple[str, str]]:
+        counted = ", ".join(f"{count} {status.label}" for status, count in self.counts().items()) or "no samples"
+        rows = [("status", counted)]
+        if self.residual.numel():
+            worst, most = float(self.residual.max()), int(self.steps.max())
+            rows.append(("residual", f"at most {worst:.3g} after at most {most} steps"))
+        bound = self.error_bound
+        if bound is not None:
+            shown = f", error bound: at most {float(bound.max()):.3g}" if bound.numel() else ""
+            rows.append(("contraction q", f"{self.contraction:.6g}{shown}"))
+        return rows
+
+    def _title(self) -> str:
+        dtype = str(self.value.dtype).removeprefix("torch.")
+        return f"Equilibrium of shape {tuple(self.value.shape)}, {dtype} on {self.value.device}, solver {self.solver}"
+
+    def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"  {name}: {text}" for name, text in self._rows())])
+
+    def _repr_html_(self) -> str:
+        """Return the same summary as a table, for notebooks."""
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._rows()
+        )
+        return f"<table><caption>{html.escape(self._title())}</caption><tbody>{cells}</tbody></table>"

@@ -1,0 +1,331 @@
+"""Equilibria, adjoints, predictions and loss gradients of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.equilibrium.implicit import fixed_point
+from ntk_deq.equilibrium.result import Equilibrium
+from ntk_deq.equilibrium.solvers import Solver
+from ntk_deq.errors import ArgumentError, EquilibriumError, nearest_name
+from ntk_deq.models.base import EquilibriumModel
+
+
+def solve_equilibrium(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    raise_on_failure: bool = True,
+) -> Equilibrium:
+    """Find the features Z = step(Z, X), with status, residual and error bound of every sample.
+
+    The result carries no gradients (`equilibrium_features` does). Its error bound uses the model's contraction bound.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        parameters: Values to use in place of the model's own, by name.
+        initial: Where to start; None: the model's initial state.
+        solver: As in `solve_fixed_point`.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        raise_on_failure: Likewise.
+
+    Raises:
+        ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
+        EquilibriumError: A sample is not solved and `raise_on_failure` is set.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> found = solve_equilibrium(LinearImplicit(W=one / 2, U=one, b=one[0]), torch.tensor([[1.0], [3.0]]).double())
+        >>> [round(z, 12) for z in found.value[:, 0].tolist()]
+        [2.0, 6.0]
+    """
+    values = _all_parameters(model, parameters)
+    with torch.no_grad():
+        start = model.initial_state(X) if initial is None else initial
+        contraction = model.contraction_bound(values)
+        return solve_fixed_point(
+            _forward_map(model, X, values),
+            start,
+            solver=solver,
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps,
+            contraction=contraction,
+            raise_on_failure=raise_on_failure,
+        )
+
+
+def solve_adjoint(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    Z: Float[Tensor, "N m"],
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    raise_on_failure: bool = True,
+) -> Equilibrium:
+    """Find the adjoint: row n solves v = d yhat_n/d z_n + (d step_n/d z_n)' v at the equilibrium Z.
+
+    With it, the derivative of prediction n along any change of parameters is the inner product of v_n with the change
+    of step_n, plus the readout's own. The result carries no gradients.
+
+    Args:
+        model: The model. Where it offers `adjoint_step_at(Z, X)`, that map is used; the automatic one otherwise.
+        X: Inputs, one sample a row.
+        Z: Their equilibrium.
+        parameters: Values to use in place of the model's own, by name.
+        initial: Where to start; None: the readout's gradient.
+        solver: As in `solve_fixed_point`.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        raise_on_failure: Likewise.
+
+    Raises:
+        ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
+        EquilibriumError: A sample is not solved and `raise_on_failure` is set.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> found = solve_adjoint(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one, 2 * one)
+        >>> round(found.value.item(), 12)  # b/(1 - W)
+        6.0
+    """
+    values = _all_parameters(model, parameters)
+    with torch.no_grad():
+        readout = torch.func.vjp(lambda features: model.readout(features, values), Z.detach())
+        source = readout[1](torch.ones_like(readout[0]))[0]
+        closed = getattr(model, "adjoint_step_at", None) if parameters is None else None
+        step = closed(Z, X) if closed is not None else _adjoint_map(model, X, Z, values, source)
+        result = solve_fixed_point(
+            step,
+            source if initial is None else initial,
+            solver=solver,
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps,
+            contraction=model.contraction_bound(values),
+            raise_on_failure=False,
+        )
+    if raise_on_failure and not result.all_converged:
+        raise EquilibriumError(
+            f"The adjoint was not found with the solver {result.solver}.\n{result.describe_failures()}", result
+        )
+    return result
+
+
+def equilibrium_features(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    parameters: Mapping[str, Tensor] | None = None,
+    *,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    adjoint_solver: str | Solver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    on_adjoint: Callable[[Equilibrium], None] | None = None,
+) -> Float[Tensor, "N m"]:
+    """Return the equilibrium Z, differentiable in the parameters and in X by the implicit function theorem.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        parameters: Values to use in place of the model's own, by name; derivatives are taken through these.
+        initial: Where to start; None: the model's initial state. Its gradient is zero.
+        solver: As in `fixed_point`.
+        adjoint_solver: Likewise.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        on_adjoint: Likewise.
+
+    Raises:
+        ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
+        EquilibriumError: The equilibrium, or later in a derivative the adjoint or tangent, was not found.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])
+        >>> round(torch.func.grad(lambda W: equilibrium_features(model, one, {"W": W}).sum())(one / 2).item(), 12)
+        4.0
+    """
+    return fixed_point(
+        model.step,
+        model.initial_state(X) if initial is None else initial,
+        X,
+        _all_parameters(model, parameters),
+        solver=solver,
+        adjoint_solver=adjoint_solver,
+        rtol=rtol,
+        atol=atol,
+        max_steps=max_steps,
+        on_adjoint=on_adjoint,
+    )
+
+
+def predict(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    parameters: Mapping[str, Tensor] | None = None,
+    *,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    adjoint_solver: str | Solver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    on_adjoint: Callable[[Equilibrium], None] | None = None,
+) -> Float[Tensor, " N"]:
+    """Return the predictions readout(Z) at the equilibrium Z, differentiable like `equilibrium_features`.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        parameters: Values to use in place of the model's own, by name.
+        initial: As in `equilibrium_features`.
+        solver: Likewise.
+        adjoint_solver: Likewise.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        on_adjoint: Likewise.
+
+    Raises:
+        ArgumentError: As in `equilibrium_features`.
+        EquilibriumError: As in `equilibrium_features`.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> round(predict(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one).item(), 12)
+        6.0
+    """
+    values = _all_parameters(model, parameters)
+    features = equilibrium_features(
+        model,
+        X,
+        values,
+        initial=initial,
+        solver=solver,
+        adjoint_solver=adjoint_solver,
+        rtol=rtol,
+        atol=atol,
+        max_steps=max_steps,
+        on_adjoint=on_adjoint,
+    )
+    return model.readout(features, values)
+
+
+def loss_gradients(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    y: Float[Tensor, " N"],
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    adjoint_solver: str | Solver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    on_adjoint: Callable[[Equilibrium], None] | None = None,
+) -> dict[str, Tensor]:
+    """Return the gradient of the loss L = norm(yhat - y)^2/2 in every parameter, by name.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        y: Targets.
+        parameters: Values to use in place of the model's own, by name.
+        initial: As in `equilibrium_features`.
+        solver: Likewise.
+        adjoint_solver: Likewise.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        on_adjoint: Likewise.
+
+    Raises:
+        ArgumentError: As in `equilibrium_features`, or y is not shaped like the predictions.
+        EquilibriumError: As in `equilibrium_features`.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> gradients = loss_gradients(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
+        >>> {name: round(value.item(), 10) for name, value in gradients.items()}  # yhat = 2
+        {'W': 8.0, 'U': 4.0, 'b': 4.0}
+    """
+
+    def loss(values: dict[str, Tensor]) -> Tensor:
+        predictions = predict(
+            model,
+            X,
+            values,
+            initial=initial,
+            solver=solver,
+            adjoint_solver=adjoint_solver,
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps,
+            on_adjoint=on_adjoint,
+        )
+        if y.shape != predictions.shape:
+            raise ArgumentError(f"`y` must have the shape {tuple(predictions.shape)}. Got {tuple(y.shape)}.")
+        return (predictions - y).square().sum() / 2
+
+    gradients: dict[str, Tensor] = torch.func.grad(loss)(_all_parameters(model, parameters))
+    return gradients
+
+
+def _all_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Return the model's parameters with those given put in their place."""
+    own = model.parameters()
+    for name in parameters or {}:
+        if name not in own:
+            near = nearest_name(name, own)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise ArgumentError(
+                f"The model {model.signature.name} has no parameter {name!r}. Its parameters: {', '.join(own)}.{hint}"
+            )
+    return {**own, **(parameters or {})}
+
+
+def _forward_map(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return Z -> step(Z, X); where the model offers `step_at`, with the input's part worked out once."""
+    prepare = getattr(model, "step_at", None)
+    if prepare is not None:
+        prepared: Callable[[Tensor], Tensor] = prepare(X, values)
+        return prepared
+    return lambda Z: model.step(Z, X, values)
+
+
+def _adjoint_map(
+    model: EquilibriumModel, X: Tensor, Z: Tensor, values: Mapping[str, Tensor], source: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Return V -> source + (d step/d Z)' V by automatic differentiation, linearised once."""
+    pull = torch.func.vjp(_forward_map(model, X, values), Z.detach())[1]
+    return lambda V: source + pull(V)[0]

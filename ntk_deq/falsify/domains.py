@@ -1,0 +1,118 @@
+"""The sets that variables range over: exact membership, and which of them are closed under scaling."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Domain, DomainKind
+
+_CONES = frozenset(
+    {
+        DomainKind.REAL,
+        DomainKind.NONNEGATIVE,
+        DomainKind.POSITIVE,
+        DomainKind.SYMMETRIC,
+        DomainKind.SKEW,
+        DomainKind.PSD,
+        DomainKind.DIAGONAL,
+    }
+)
+
+# Sets of square matrices.
+SQUARE = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.PSD, DomainKind.ORTHOGONAL})
+
+
+def is_cone(domain: Domain) -> bool:
+    """Say whether a domain contains c x with each of its x, for every c > 0.
+
+    Example:
+        >>> is_cone(Domain(DomainKind.PSD)), is_cone(Domain(DomainKind.INTERVAL, low=Fraction(0), low_open=True))
+        (True, True)
+        >>> is_cone(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1)))
+        False
+    """
+    if domain.kind is DomainKind.INTERVAL:
+        return domain.low in (None, 0) and domain.high in (None, 0)
+    return domain.kind in _CONES
+
+
+def within(domain: Domain, number: float | Fraction) -> bool:
+    """Say whether a number is an allowed entry: decided in exact rational arithmetic.
+
+    Args:
+        domain: The domain; kinds that restrict no single entry allow every finite number.
+        number: The number.
+
+    Example:
+        >>> half_open = Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1), low_open=True)
+        >>> within(half_open, 1.0), within(half_open, 0.0)
+        (True, False)
+    """
+    if isinstance(number, float) and not math.isfinite(number):
+        return False
+    exact = Fraction(number)
+    if domain.kind is DomainKind.NONNEGATIVE:
+        return exact >= 0
+    if domain.kind is DomainKind.POSITIVE:
+        return exact > 0
+    if domain.kind is DomainKind.INTEGER and exact.denominator != 1:
+        return False
+    if domain.low is not None and (exact < domain.low or (domain.low_open and exact == domain.low)):
+        return False
+    return not (domain.high is not None and (exact > domain.high or (domain.high_open and exact == domain.high)))
+
+
+def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
+    """Say whether a value lies in a domain.
+
+    Entries and symmetry are compared exactly. Orthogonality and unit rows are decided up to `tolerance`. A positive
+    semidefinite matrix is decided by rational elimination, so that a singular one is no matter of rounding.
+
+    Args:
+        domain: The domain.
+        value: Scalar, vector (one row, where rows matter) or matrix.
+        tolerance: Largest error of an inner product that should be 0 or 1.
+
+    Example:
+        >>> contains(Domain(DomainKind.PSD), torch.tensor([[1.0, 1.0], [1.0, 1.0]]))
+        True
+        >>> contains(Domain(DomainKind.PSD), torch.tensor([[1.0, 1.0], [1.0, 0.5]]))
+        False
+    """
+    kind = domain.kind
+    if not bool(torch.isfinite(value).all()):
+        return False
+    if kind in SQUARE and (value.ndim != 2 or value.shape[0] != value.shape[1]):
+        return False
+    if kind is DomainKind.SYMMETRIC:
+        return torch.equal(value, value.T)
+    if kind is DomainKind.SKEW:
+        return torch.equal(value, -value.T)
+    if kind is DomainKind.PSD:
+        return torch.equal(value, value.T) and _psd(value)
+    if kind is DomainKind.DIAGONAL:
+        return value.ndim == 2 and torch.equal(value, torch.diag_embed(torch.diagonal(value)))
+    if kind is DomainKind.ORTHOGONAL:
+        return bool(((value @ value.T - torch.eye(len(value)).to(value)).abs() <= tolerance).all())
+    if kind is DomainKind.UNIT_ROWS:
+        return bool((((value * value).sum(dim=-1) - 1).abs() <= tolerance).all())
+    return all(within(domain, float(entry)) for entry in value.flatten().tolist())
+
+
+def _psd(value: Tensor) -> bool:
+    """Decide semidefiniteness by symmetric elimination over the rationals."""
+    rows = [[Fraction(entry) for entry in row] for row in value.tolist()]
+    while rows:
+        pivot = next((i for i, row in enumerate(rows) if row[i] != 0), None)
+        if pivot is None:
+            return all(entry == 0 for row in rows for entry in row)
+        head = rows[pivot]
+        if head[pivot] < 0:
+            return False
+        keep = [i for i in range(len(rows)) if i != pivot]
+        rows = [[rows[i][j] - rows[i][pivot] * head[j] / head[pivot] for j in keep] for i in keep]
+    return True

@@ -1,0 +1,224 @@
+"""The instance ladder: from the simplest structured instances to random ones, each reproducible by its number alone.
+
+In a universal setting even numbers are structured and exact in binary, odd ones random. In a setting with distributions
+every instance is a draw, and what the claim quantifies over (`given`, variables with a domain) climbs the same ladder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Draw, Free, ImageData, Setting
+from ntk_deq.claims.distributions import scalar_names
+from ntk_deq.claims.types import Size
+from ntk_deq.data.images import load_images, select_images
+from ntk_deq.errors import ArgumentError, DataError
+from ntk_deq.falsify.domains import is_cone
+from ntk_deq.falsify.draws import draw_expression
+from ntk_deq.falsify.exact_families import exact_family
+from ntk_deq.falsify.instance import Instance, format_number, scale_variable, shape_of, with_values
+from ntk_deq.falsify.random_families import random_family
+from ntk_deq.falsify.repair import shrink_variants
+from ntk_deq.falsify.scalars import random_entries, scalar_ladder
+from ntk_deq.falsify.seeds import choose, stream
+from ntk_deq.falsify.sizes import random_sizes, sizes_at
+
+__all__ = ["Instance", "instance_at", "instances", "scale_variable", "shrink_variants", "with_values"]
+
+# A prime, at least the largest number of structured families: c + v r modulo it makes every pair of families of two
+# variables v meet within its square of instances (an orthogonal array of strength two; Bush 1952).
+_PRIME = 13
+
+_EXPONENTS = (-1, 1, -2, 2, -4, 4, -7, 7, -10, 10, -15, 15, -20, 20, -30, 30)
+
+
+def instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: int) -> Iterator[Instance]:
+    """Yield the first `count` instances of a setting.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        count: How many.
+        seed: The run's seed.
+
+    Raises:
+        ArgumentError: A distribution or domain cannot give a value of the shape asked for.
+        DataError: The setting's images cannot be used.
+        LimitError: A variable would be too large.
+    """
+    return (instance_at(setting, given, index, seed) for index in range(count))
+
+
+def instance_at(setting: Setting, given: Mapping[str, Free], index: int, seed: int) -> Instance:
+    """Build instance number `index` of a setting: it depends on the arguments only, not on any other instance.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        index: Number of the instance, from 0.
+        seed: The run's seed.
+
+    Raises:
+        ArgumentError: `index` is negative, or a distribution or domain cannot give a value of the shape asked for.
+        DataError: The setting's images cannot be used.
+        LimitError: A variable would be too large.
+    """
+    if index < 0:
+        raise ArgumentError(f"`index` of an instance must be an integer >= 0. Got {index}.")
+    place = stream(seed, setting.name, index, "sizes of the instance")
+    if setting.universal:
+        sizes = sizes_at(setting.sizes, index // 2, place)
+    else:
+        sizes = random_sizes(setting.sizes, index, place)
+    values: dict[str, Tensor] = {}
+    words: list[str] = []
+    if setting.images is not None:
+        sizes = _add_images(setting, setting.images, sizes, values, words, index, seed)
+    free = {**setting.free, **given}
+    rounded = _add_free(setting.name, free, sizes, values, words, index, seed)
+    _add_draws(setting, sizes, values, words, index, seed)
+    return Instance(setting.name, ", ".join(words), sizes, values, index, frozenset(rounded))
+
+
+def _add_free(
+    setting: str,
+    free: Mapping[str, Free],
+    sizes: Mapping[str, int],
+    values: dict[str, Tensor],
+    words: list[str],
+    index: int,
+    seed: int,
+) -> set[str]:
+    """Give each quantified variable a value; return those that lie in their domain up to rounding only."""
+    rank, structured = index // 2, index % 2 == 0
+    rounded = set()
+    for position, (name, variable) in enumerate(free.items()):
+        shape = shape_of(variable.type, sizes, name=name)
+        generator = stream(seed, setting, index, name)
+        if not shape:
+            value = _scalar(variable, rank, generator, structured=structured)
+            family = format_number(value.item()) if structured else f"{value.item():.6g}"
+        elif structured:
+            order = _order(rank, position, generator)
+            family, value = exact_family(variable.domain, shape, order, generator)
+        else:
+            family, value, inexact = random_family(variable.domain, shape, generator)
+            rounded |= {name} if inexact else set()
+        values[name] = value
+        words.append(f"{name} = {family}")
+    scaling = _scaling(free, rank, stream(seed, setting, index, "scale of the instance"), structured=structured)
+    for name, exponent in scaling.items():
+        values[name] = values[name] * 2.0**exponent
+    if scaling:
+        which = "all" if len(scaling) > 1 else next(iter(scaling))
+        words.append(f"{which} scaled by 2^{next(iter(scaling.values()))}")
+    return rounded
+
+
+def _order(rank: int, position: int, generator: torch.Generator) -> int:
+    """Return which structured family a variable has: all the same twice (units, zeros), then so that every two meet."""
+    if rank < 2:
+        return rank
+    row, column = divmod(rank - 2, _PRIME)
+    return (column + position * (row + 1)) % _PRIME if row < _PRIME else choose(generator, _PRIME)
+
+
+def _scalar(variable: Free, rank: int, generator: torch.Generator, *, structured: bool) -> Tensor:
+    """Return a value of the scalar ladder, the further up the later; a random value for three of four odd instances."""
+    if not structured and choose(generator, 4) > 0:
+        return random_entries(variable.domain, (), generator)
+    ladder = scalar_ladder(variable.domain)
+    pick = choose(generator, min(len(ladder), 2 + rank)) if rank else 0
+    return torch.tensor(ladder[pick], dtype=torch.float64)
+
+
+def _scaling(free: Mapping[str, Free], rank: int, generator: torch.Generator, *, structured: bool) -> dict[str, int]:
+    """Return the powers of two by which variables are scaled: of one variable or of all; none in most instances."""
+    cones = [name for name, variable in free.items() if is_cone(variable.domain)]
+    if structured:
+        happens, level = rank % 4 == 3, 2 + rank // 2
+    else:
+        draw = choose(generator, 8)
+        happens, level = draw < 4, len(_EXPONENTS) if draw == 0 else 6
+    if not happens or not cones:
+        return {}
+    exponent = _EXPONENTS[choose(generator, min(level, len(_EXPONENTS)))]
+    which = choose(generator, len(cones) + 1)
+    return dict.fromkeys(cones if which == len(cones) else [cones[which]], exponent)
+
+
+def _add_draws(
+    setting: Setting, sizes: Mapping[str, int], values: dict[str, Tensor], words: list[str], index: int, seed: int
+) -> None:
+    """Draw from the setting's distributions, each after the scalars that it uses."""
+    pending = dict(setting.draws)
+    while pending:
+        ready = [name for name, entry in pending.items() if not _uses(entry) & set(pending)]
+        if not ready:
+            names = ", ".join(pending)
+            raise ArgumentError(f"The distributions of {names} in setting {setting.name} use each other in a circle.")
+        for name in ready:
+            entry = pending.pop(name)
+            scalars = {**sizes, **{key: value.item() for key, value in values.items() if value.ndim == 0}}
+            shape = shape_of(entry.type, sizes, name=name)
+            values[name] = draw_expression(entry.distribution, shape, scalars, stream(seed, setting.name, index, name))
+            words.append(f"{name} ~ {entry.text}")
+
+
+def _uses(entry: Draw) -> set[str]:
+    return {node.name for node in scalar_names(entry.distribution)}
+
+
+def _add_images(
+    setting: Setting,
+    images: ImageData,
+    sizes: Mapping[str, int],
+    values: dict[str, Tensor],
+    words: list[str],
+    index: int,
+    seed: int,
+) -> dict[str, int]:
+    """Draw the inputs and targets from images; return the sizes, with those that the images decide."""
+    kind = setting.variable_types()[images.inputs]
+    sizes = dict(sizes)
+    count = images.count if images.count is not None else shape_of(kind, sizes | _one(kind.cols, sizes))[0]
+    folder = Path(setting.directory)
+    loaded = load_images(
+        images.source,
+        folder / images.images if images.images is not None else None,
+        folder / images.labels if images.labels is not None else None,
+    )
+    sample = select_images(
+        loaded.images,
+        loaded.labels,
+        classes=images.classes,
+        count=count,
+        unit_norm=images.unit_norm,
+        side=images.side,
+        split=images.split,
+        generator=stream(seed, setting.name, index, "choice of the images"),
+        name=loaded.name,
+    )
+    for size, found in ((kind.rows, count), (kind.cols, sample.X.shape[1])):
+        sizes |= _one(size, sizes, found)
+    wanted = shape_of(kind, sizes, name=images.inputs)
+    if wanted != tuple(sample.X.shape):
+        raise DataError(
+            f"{loaded.name}: `{images.inputs}` of setting {setting.name} is {wanted[0]} x {wanted[-1]}, but the images "
+            f"give {count} x {sample.X.shape[1]}. Change `sizes`, `count` or `side`."
+        )
+    values[images.inputs] = sample.X
+    if images.targets is not None:
+        values[images.targets] = sample.y
+    words.append(f"{images.inputs} = {count} images of {images.source}, classes {', '.join(map(str, images.classes))}")
+    return sizes
+
+
+def _one(size: Size, sizes: Mapping[str, int], value: int = 1) -> dict[str, int]:
+    """Return a value for the letter that a size is, unless the letter has one already."""
+    letters = size.letters - set(sizes)
+    return dict.fromkeys(letters, value) if size == Size.of(next(iter(letters), 0)) else {}

@@ -1,0 +1,162 @@
+"""Random matrices and vectors of a domain: Gaussian ones, and the shapes of spectrum that break naive bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Domain, DomainKind
+from ntk_deq.data.distributions import draw
+from ntk_deq.errors import ArgumentError
+from ntk_deq.falsify.domains import SQUARE
+from ntk_deq.falsify.scalars import random_entries
+from ntk_deq.falsify.seeds import choose
+
+Shape = tuple[int, ...]
+
+_GRID = (
+    2.0**-12
+)  # spacing of the factors of a semidefinite matrix: their products have 30 bits, so sums of them are exact
+
+
+def random_family(domain: Domain, shape: Shape, generator: torch.Generator) -> tuple[str, Tensor, bool]:
+    """Draw a random member of a domain.
+
+    Args:
+        domain: The domain.
+        shape: `(m,)` or `(N, d)`.
+        generator: Source of randomness; it decides the family too.
+
+    Returns:
+        The family's name, a float64 tensor, and whether the tensor lies in the domain only up to rounding.
+
+    Raises:
+        ArgumentError: The domain has no member of this shape.
+
+    Example:
+        >>> name, A, rounded = random_family(Domain(DomainKind.SKEW), (3, 3), torch.Generator().manual_seed(0))
+        >>> bool((A == -A.T).all()), rounded
+        (True, False)
+    """
+    kind = domain.kind
+    if kind in SQUARE and (len(shape) != 2 or shape[0] != shape[1]):
+        raise ArgumentError(f"The domain `{kind.value}` is a set of square matrices. Got shape {shape}.")
+    if kind is DomainKind.DIAGONAL and len(shape) != 2:
+        raise ArgumentError(f"The domain `diagonal` is a set of matrices. Got shape {shape}.")
+    if kind in (DomainKind.INTERVAL, DomainKind.INTEGER, DomainKind.POSITIVE):
+        return "random entries", random_entries(domain, shape, generator), False
+    if kind is DomainKind.ORTHOGONAL:
+        return _orthogonal(shape, generator)
+    if kind is DomainKind.UNIT_ROWS:
+        return _unit_rows(shape, generator)
+    if kind is DomainKind.PSD:
+        return _semidefinite(shape, generator)
+    name, value = _real(shape, generator)
+    return name, _PROJECTIONS[kind](value), False
+
+
+def _symmetric_part(value: Tensor) -> Tensor:
+    return (value + value.T) / 2
+
+
+def _skew_part(value: Tensor) -> Tensor:
+    return (value - value.T) / 2
+
+
+def _diagonal_part(value: Tensor) -> Tensor:
+    only = torch.zeros_like(value)
+    torch.diagonal(only).copy_(torch.diagonal(value))
+    return only
+
+
+_PROJECTIONS: dict[DomainKind, Callable[[Tensor], Tensor]] = {
+    DomainKind.REAL: torch.clone,
+    DomainKind.NONNEGATIVE: torch.abs,
+    DomainKind.SYMMETRIC: _symmetric_part,
+    DomainKind.SKEW: _skew_part,
+    DomainKind.DIAGONAL: _diagonal_part,
+}
+
+REAL_FAMILIES = (
+    "gaussian",
+    "contraction",
+    "gaussian of unit variance sums",
+    "heavy tails",
+    "sparse",
+    "shifted",
+    "graded spectrum",
+    "near-parallel rows",
+    "low rank",
+)
+_VECTOR_FAMILIES = REAL_FAMILIES[:6]  # the others need a matrix
+
+
+def _real(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor]:
+    """Draw from one of the real families; every third draw is plain Gaussian."""
+    names = REAL_FAMILIES if len(shape) == 2 else _VECTOR_FAMILIES
+    name = names[0] if choose(generator, 3) == 0 else names[choose(generator, len(names))]
+    return name, _real_member(name, shape, generator)
+
+
+def _real_member(name: str, shape: Shape, generator: torch.Generator) -> Tensor:
+    if name == "graded spectrum":
+        return _graded_spectrum(shape, generator)
+    if name == "near-parallel rows":
+        if shape[1] < 2:
+            return draw("duplicates", _gaussian, shape=shape, generator=generator)
+        return draw("near_parallel", 2.0 ** -(1 + choose(generator, 25)), shape=shape, generator=generator)
+    if name == "low rank":
+        rank = 1 + choose(generator, max(1, min(shape) - 1))
+        return draw("low_rank", _gaussian, rank, shape=shape, generator=generator)
+    value = _gaussian(shape, generator)
+    if name == "contraction":  # norm just below or above one, so that a hypothesis such as gamma norm(A) < 1 is tried
+        norm = torch.linalg.matrix_norm(value, ord=2) if len(shape) == 2 else torch.linalg.vector_norm(value)
+        return value * ((0.25 + torch.rand((), generator=generator, dtype=torch.float64)) / norm)
+    if name == "gaussian of unit variance sums":
+        return value / math.sqrt(shape[-1])
+    if name == "heavy tails":
+        return value**3
+    if name == "sparse":
+        return value * (torch.rand(shape, generator=generator) < 0.3)
+    if name == "shifted":
+        return value + 2.0 * _gaussian((), generator)
+    return value
+
+
+def _gaussian(shape: Shape, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _graded_spectrum(shape: Shape, generator: torch.Generator) -> Tensor:
+    """Random singular vectors with singular values 1, c, c^2, ... for c = 2^-1 to 2^-8."""
+    inner = min(shape)
+    left = draw("orthonormal_rows", shape=(inner, shape[0]), generator=generator)
+    right = draw("orthonormal_rows", shape=(inner, shape[1]), generator=generator)
+    ratio = 1 + choose(generator, 8)
+    return left.T @ (torch.exp2(-float(ratio) * torch.arange(inner, dtype=torch.float64)).unsqueeze(1) * right)
+
+
+def _orthogonal(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor, bool]:
+    return "random orthogonal", draw("orthogonal", shape=shape, generator=generator), True
+
+
+def _unit_rows(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor, bool]:
+    which = choose(generator, 4)
+    if which == 0 and len(shape) == 2 and shape[1] >= 2:
+        eps = 2.0 ** -(1 + choose(generator, 25))
+        return "near-parallel unit rows", draw("near_parallel", eps, shape=shape, generator=generator), True
+    if which == 1 and len(shape) == 2:
+        rows = draw("duplicates", lambda s, g: draw("sphere", shape=s, generator=g), shape=shape, generator=generator)
+        return "duplicate unit rows", rows, True
+    return "random unit rows", draw("sphere", shape=shape, generator=generator), True
+
+
+def _semidefinite(shape: Shape, generator: torch.Generator) -> tuple[str, Tensor, bool]:
+    """R'R for a Gaussian R rounded to a grid, so that the product has no rounding and is semidefinite exactly."""
+    which = choose(generator, 3)
+    rows = (2 * shape[0], shape[0], max(1, shape[0] // 2))[which]
+    factor = torch.round(_gaussian((rows, shape[0]), generator) / math.sqrt(rows) / _GRID) * _GRID
+    return ("well-conditioned R'R", "square R'R", "singular R'R")[which], factor.T @ factor, False

@@ -1,0 +1,189 @@
+"""Numbers to try for a scalar, simplest first, all of them exact in binary; and random ones."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import torch
+
+from ntk_deq.claims.claim import Domain, DomainKind
+from ntk_deq.errors import ArgumentError
+from ntk_deq.falsify.domains import within
+from ntk_deq.falsify.seeds import choose
+
+_SMALL_EXPONENTS = (3, 4, 7, 10, 20, 30)
+_DECADES = (1, 2, 3, 6, 9)
+_INTEGERS_LISTED = 64  # of a wide or unbounded range of integers, the ones nearest to its simplest end
+_ROUND_BITS = 40  # a bound such as 1/3 is approached to 2^-40 of the interval's width
+
+
+@functools.cache
+def scalar_ladder(domain: Domain) -> tuple[float, ...]:
+    """Return the exact values to try for a scalar, or an entry, of a domain; simplest first, no value twice.
+
+    Intervals: the middle, the quarters, the ends where they are closed, and distances 2^-k from either end. Half-lines:
+    powers of two and of ten beyond the end. Reals: 1, 0, -1, halves, small integers, and far powers of either sign.
+
+    Args:
+        domain: The domain; kinds that restrict no single entry count as `real`.
+
+    Raises:
+        ArgumentError: The domain is empty, or too narrow to hold an exact number.
+
+    Example:
+        >>> scalar_ladder(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1), True, True))[:5]
+        (0.5, 0.25, 0.75, 0.125, 0.875)
+    """
+    found: list[float] = []
+    for candidate in _candidates(domain):
+        value = float(candidate)
+        if Fraction(value) == candidate and within(domain, candidate) and value not in found:
+            found.append(value)
+    if not found:
+        raise ArgumentError(
+            f"No exact number lies in the domain {domain.text or domain.kind.value!r}; it must hold one."
+        )
+    return tuple(found)
+
+
+def _candidates(domain: Domain) -> Iterator[Fraction]:
+    """Yield candidates in order; those outside the domain are dropped by the caller."""
+    low, high = _bounds(domain)
+    if domain.kind is DomainKind.INTEGER:
+        yield from _integer_candidates(low, high)
+    elif low is not None and high is not None:
+        yield from _interval_candidates(low, high)
+    elif low is not None:
+        yield from (low + offset for offset in _positive_candidates())
+    elif high is not None:
+        yield from (high - offset for offset in _positive_candidates())
+    else:
+        yield from _real_candidates()
+
+
+def _bounds(domain: Domain) -> tuple[Fraction | None, Fraction | None]:
+    if domain.kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
+        return Fraction(0), None
+    return domain.low, domain.high
+
+
+def _positive_candidates() -> Iterator[Fraction]:
+    """Yield offsets from the end of a half-line: 1, its neighbours, the end itself, far powers."""
+    yield from (Fraction(1), Fraction(2), Fraction(1, 2), Fraction(0), Fraction(3), Fraction(4), Fraction(1, 4))
+    for k in (3, 5, 10, 20, 30):
+        yield from (Fraction(1, 2**k), Fraction(2**k))
+    yield from (Fraction(10**k) for k in _DECADES)
+    yield from (Fraction(3, 2), Fraction(3, 4), Fraction(5, 4), Fraction(7, 8))
+
+
+def _real_candidates() -> Iterator[Fraction]:
+    for positive in _positive_candidates():
+        yield positive
+        yield -positive
+
+
+def _interval_candidates(low: Fraction, high: Fraction) -> Iterator[Fraction]:
+    """Yield points of a bounded interval; inexact ones are rounded towards the middle to a short binary fraction."""
+    width = high - low
+    yield _short(low + width / 2, width)
+    yield from (_short(low + width * Fraction(k, 4), width) for k in (1, 3))
+    yield from (_short(low + width * Fraction(k, 8), width) for k in (1, 7))
+    yield from (low, high)
+    for k in _SMALL_EXPONENTS[1:]:
+        yield _short(low + width / 2**k, width)
+        yield _short(high - width / 2**k, width)
+    yield from (_short(low + width * Fraction(k, 8), width) for k in (3, 5))
+    yield from (Fraction(k) for k in (0, 1, -1, 2))
+
+
+def _short(value: Fraction, width: Fraction) -> Fraction:
+    """Return the value where a double holds it, else the nearest multiple of a power of two far below the width."""
+    if width == 0 or Fraction(float(value)) == value:
+        return value
+    unit = Fraction(2) ** (math.frexp(float(width))[1] - _ROUND_BITS)
+    return round(value / unit) * unit
+
+
+def _integer_candidates(low: Fraction | None, high: Fraction | None) -> Iterator[Fraction]:
+    """Yield integers: from the lower end up, from the upper end down, or from zero both ways; then the other end."""
+    first = None if low is None else math.ceil(low)
+    last = None if high is None else math.floor(high)
+    if first is not None:
+        stop = first + _INTEGERS_LISTED if last is None else min(first + _INTEGERS_LISTED, last + 1)
+        yield from (Fraction(k) for k in range(first, stop))
+        if last is not None:
+            yield from (Fraction((first + last) // 2), Fraction(last))
+        else:
+            yield from (Fraction(first + 10**k) for k in _DECADES)
+    elif last is not None:
+        yield from (Fraction(last - k) for k in range(_INTEGERS_LISTED))
+    else:
+        yield from (Fraction(k * sign) for k in range(1, _INTEGERS_LISTED // 2) for sign in (1, -1))
+        yield Fraction(0)
+
+
+def random_entries(domain: Domain, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Draw entries of a domain that restricts each by itself.
+
+    Bounded intervals: uniform, or for a third of the draws close to an end (log-uniform distance). Half-lines:
+    log-normal offsets. Integers: uniform on the range, or on the 64 next to its end. Reals: Gaussian.
+
+    Args:
+        domain: The domain.
+        shape: Shape of the result.
+        generator: Source of randomness.
+
+    Returns:
+        A float64 tensor whose every entry lies in the domain exactly.
+
+    Example:
+        >>> unit = Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1), True, True)
+        >>> x = random_entries(unit, (100,), torch.Generator().manual_seed(0))
+        >>> bool(((x > 0) & (x < 1)).all())
+        True
+    """
+    low, high = _bounds(domain)
+    if domain.kind is DomainKind.INTEGER:
+        drawn = _random_integers(low, high, shape, generator)
+    elif low is not None and high is not None:
+        share = torch.rand(shape, generator=generator, dtype=torch.float64)
+        if choose(generator, 3) == 0:
+            near = torch.exp2(-1 - 29 * share)  # 2^-1 .. 2^-30 of the width away from one end
+            share = near if choose(generator, 2) == 0 else 1 - near
+        drawn = float(low) + float(high - low) * share
+    else:
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        if low is not None:
+            drawn = float(low) + torch.exp(drawn)
+        elif high is not None:
+            drawn = float(high) - torch.exp(drawn)
+    return _kept(domain, drawn)
+
+
+def _random_integers(
+    low: Fraction | None, high: Fraction | None, shape: tuple[int, ...], generator: torch.Generator
+) -> torch.Tensor:
+    first = None if low is None else math.ceil(low)
+    last = None if high is None else math.floor(high)
+    if first is None:
+        first = -_INTEGERS_LISTED // 2 if last is None else last - _INTEGERS_LISTED
+    if last is None:
+        last = first + _INTEGERS_LISTED
+    return torch.randint(first, max(last, first) + 1, shape, generator=generator).to(torch.float64)
+
+
+def _kept(domain: Domain, drawn: torch.Tensor) -> torch.Tensor:
+    """Replace the rare entry that rounding put on an open end, or outside, by the simplest value of the domain."""
+    low, high = _bounds(domain)
+    near = ~torch.isfinite(drawn)
+    if low is not None:
+        near |= drawn <= math.nextafter(float(low), math.inf)
+    if high is not None:
+        near |= drawn >= math.nextafter(float(high), -math.inf)
+    simplest = scalar_ladder(domain)[0]
+    kept = [entry if within(domain, entry) else simplest for entry in drawn[near].tolist()]
+    drawn[near] = torch.tensor(kept, dtype=torch.float64)
+    return drawn

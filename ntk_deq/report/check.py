@@ -1,0 +1,172 @@
+"""What `verify-claims check` prints: settings, shapes of names, and each formula with its type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from ntk_deq.claims.claim import Claim, DomainKind, Formula, Free, IllFormed, Setting, SizeRange, Suite
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.claims.types import Type
+from ntk_deq.report.console import Piece, say, say_hanging
+from ntk_deq.report.problems import render_problem
+from ntk_deq.report.text import one_line
+
+_TOKEN = re.compile(
+    r"(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)|(?P<word>\b(?:and|or|not|for all|exists|with)\b)"
+    r"|(?P<call>[A-Za-z_]\w*(?=\())|(?P<name>[A-Za-z_]\w*)|(?P<relation>[<>=!]=?)"
+)
+_STYLES = {"number": "magenta", "word": "bold", "call": "blue", "name": "", "relation": "bold yellow"}
+_LABEL_LIMIT = 24  # a longer label is not waited for by the others of its claim
+_NARROW = 70  # below this the type stands above the formula
+
+
+def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFormed]) -> None:
+    """Print what a claim file says as the product understands it; nothing is run.
+
+    Args:
+        console: Where.
+        suite: The suite that was read.
+        claims: The claims to show, well-formed or not.
+    """
+    if suite.title:
+        say(console, (one_line(suite.title), "bold"))
+        console.print()
+    for claim in claims:
+        if isinstance(claim, IllFormed):
+            _render_ill_formed(console, claim)
+        else:
+            _render_claim(console, claim)
+        console.print()
+    bad = sum(isinstance(claim, IllFormed) for claim in claims)
+    count = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
+    if bad:
+        say(console, (f"{count}, {bad} ill-formed", "bold red"))
+    else:
+        say(console, (f"{count}, every formula is well-formed", "green"))
+
+
+def highlight(text: str) -> list[Piece]:
+    """Return a formula's source text cut into pieces with styles.
+
+    Example:
+        >>> highlight("norm(A) <= 1")[:2]
+        [('norm', 'blue'), '(']
+    """
+    pieces: list[Piece] = []
+    end = 0
+    for match in _TOKEN.finditer(text):
+        if match.start() > end:
+            pieces.append(text[end : match.start()])
+        style = _STYLES[str(match.lastgroup)]
+        pieces.append((match.group(), style) if style else match.group())
+        end = match.end()
+    if end < len(text):
+        pieces.append(text[end:])
+    return pieces
+
+
+def type_words(expr: Expr) -> str:
+    """Return the type of a formula in words; for a comparison, the type of what it compares, in the plural.
+
+    Example:
+        >>> from ntk_deq.claims.parser import parse
+        >>> from ntk_deq.claims.types import matrix
+        >>> from ntk_deq.claims.typing import infer
+        >>> names = {"A": matrix("m", "m")}
+        >>> type_words(infer(parse("A'*A"), names)), type_words(infer(parse("A == A'"), names))
+        ('matrix m x m', 'matrices m x m')
+    """
+    compared = [str(node.args[0].type) for node in expr.walk() if node.kind is Kind.COMPARE]
+    if not compared or expr.kind not in (Kind.COMPARE, Kind.AND, Kind.OR, Kind.NOT, Kind.FOR_ALL):
+        return str(expr.type) if expr.type is not None else "no type"
+    words = []
+    for text in dict.fromkeys(compared):
+        head, _, rest = text.partition(" ")
+        plural = {"matrix": "matrices", "step": "step"}.get(head, f"{head}s")
+        words.append(f"{plural} {rest}".strip())
+    return ", ".join(words)
+
+
+def _render_ill_formed(console: Console, claim: IllFormed) -> None:
+    say(console, (one_line(claim.id), "bold"), f"  {one_line(claim.title)}", ("  ill-formed", "bold red"))
+    for problem in claim.problems:
+        render_problem(console, problem, indent=2)
+
+
+def _render_claim(console: Console, claim: Claim) -> None:
+    where = f"  {one_line(claim.where)}" if claim.where else ""
+    expect = f"  expect {claim.expect}" if claim.expect != "holds" else ""
+    say(console, (one_line(claim.id), "bold"), f"  {one_line(claim.title)}", (f"{where}{expect}", "dim"))
+    for setting in claim.settings:
+        say_hanging(console, [("  setting  ", "dim")], _setting_words(setting))
+    if claim.run is not None:
+        index = f", step index {claim.run.index}" if claim.run.index else ""
+        say_hanging(console, [("  run      ", "dim")], [f"{claim.run.method}, {claim.run.steps} steps{index}"])
+    names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
+    if names:
+        say_hanging(console, [("  names    ", "dim")], [names])
+    _render_lines(console, claim)
+
+
+def _setting_words(setting: Setting) -> list[Piece]:
+    model = setting.model.name if setting.model is not None else "no model"
+    kind = "whole domain" if setting.universal else "draws from a distribution"
+    if setting.images is not None:
+        kind = f"images from {setting.images.source}, rest drawn"
+    sizes = "".join(f", {letter} = {_range(size)}" for letter, size in setting.sizes.items())
+    return [(setting.name, "cyan"), f": {model}, {kind}{sizes}"]
+
+
+def _range(size: SizeRange) -> str:
+    return str(size.low) if size.fixed else f"{size.low}..{size.high}"
+
+
+def _names(claim: Claim) -> dict[str, Type]:
+    """Return the type of each name of the model or setting that the claim's formulas use."""
+    own = {*claim.given, *claim.let}
+    used: dict[str, Type] = {}
+    for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values()):
+        for node in formula.expr.walk():
+            if node.kind in (Kind.NAME, Kind.INDEX) and node.name not in own and node.type is not None:
+                used.setdefault(node.name, node.type)
+    return used
+
+
+def _domain_words(free: Free) -> str:
+    domain = free.domain
+    if domain.text:
+        return f"in {domain.text}" if domain.kind in (DomainKind.INTERVAL, DomainKind.INTEGER) else domain.text
+    return str(domain.kind)
+
+
+def _render_lines(console: Console, claim: Claim) -> None:
+    rows: list[tuple[str, str, str, list[Piece]]] = []
+    for free in claim.given.values():
+        rows.append(("given", free.name, str(free.type), [_domain_words(free)]))
+    groups: list[tuple[str, dict[str, Formula]]] = [
+        ("let", claim.let),
+        ("assume", claim.assume),
+        ("conclude", claim.conclude),
+    ]
+    for section, formulas in groups:
+        for formula in formulas.values():
+            words = highlight(one_line(formula.text))
+            rows.append((section, one_line(formula.name), type_words(formula.expr), words))
+    labels = [cell_len(label) for _, label, _, _ in rows if cell_len(label) <= _LABEL_LIMIT]
+    label_width = max(labels, default=0)
+    type_width = max((len(kind) for _, _, kind, _ in rows), default=0)
+    before = ""
+    for section, label, kind, words in rows:
+        head = (section if section != before else "").ljust(9)
+        before = section
+        label = label + " " * max(0, label_width - cell_len(label))
+        if console.width < _NARROW or cell_len(label) > label_width:
+            say(console, (f"  {head}", "dim"), (label, "cyan"), (f"  {kind}", "green"))
+            say_hanging(console, [" " * 13], words)
+        else:
+            lead: list[Piece] = [(f"  {head}", "dim"), (f"{label}  ", "cyan"), (f"{kind.ljust(type_width)}  ", "green")]
+            say_hanging(console, lead, words)

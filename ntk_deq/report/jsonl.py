@@ -1,0 +1,184 @@
+"""Results as JSON lines: exactly one object a claim, appended as each is judged, so that an interruption loses nothing.
+
+JSON has no infinities, so a float that is not finite is written as the string "inf", "-inf" or "nan"; Python's
+`float` reads these back. A margin is the pair `[lo, hi]`, or null where there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ntk_deq.errors import DataError
+from ntk_deq.report.files import replace_file
+from ntk_deq.report.words import count_verdicts
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, Margin, RunInfo, Witness
+
+# The full list of margins can run to thousands; a plot or a spot check needs no more than this.
+MARGIN_LIMIT = 200
+
+
+def json_safe(value: Any) -> Any:
+    """Return `value` as JSON takes it: non-finite floats as strings, tuples as lists, dataclasses as objects.
+
+    Example:
+        >>> json_safe((1.0, math.inf, {"a": None}))
+        [1.0, 'inf', {'a': None}]
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Margin):
+        return [json_safe(value.lo), json_safe(value.hi)]
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_safe(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: json_safe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return str(value)
+
+
+def _kept_margins(margins: tuple[tuple[float, float, float], ...]) -> list[tuple[float, float, float]]:
+    """Return at most MARGIN_LIMIT margins, evenly spaced in order, the smallest always among them."""
+    if len(margins) <= MARGIN_LIMIT:
+        return list(margins)
+    worst = min(range(len(margins)), key=lambda i: margins[i][0])
+    step = len(margins) / (MARGIN_LIMIT - 1)
+    kept = {int(i * step) for i in range(MARGIN_LIMIT - 1)} | {worst}
+    return [margins[i] for i in sorted(kept)]
+
+
+def _conclusion(record: ConclusionRecord) -> dict[str, Any]:
+    entry = json_safe(dataclasses.replace(record, margins=()))
+    entry["margins"] = json_safe(_kept_margins(record.margins))
+    entry["margins_total"] = len(record.margins)
+    return entry
+
+
+def _hypothesis(record: HypothesisRecord) -> dict[str, Any]:
+    return json_safe(record)
+
+
+def _witness(witness: Witness | None) -> dict[str, Any] | None:
+    return None if witness is None else json_safe(witness)
+
+
+def result_to_dict(result: ClaimResult) -> dict[str, Any]:
+    """Return a result as a JSON-safe object, verdict first, details after.
+
+    Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
+    reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, statement, hypotheses,
+    conclusions, counterexample, tightest, nearest, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its
+    margins `[lo, hi, scale]`, the worst among them, and their number in `margins_total`.
+
+    Args:
+        result: The verdict on one claim.
+
+    Returns:
+        A dict that `json.dumps(..., allow_nan=False)` accepts.
+    """
+    entry: dict[str, Any] = {
+        "id": result.id,
+        "verdict": result.verdict.value,
+        "evidence": result.evidence.value,
+        "expected": result.expected.value,
+        "as_expected": result.as_expected,
+    }
+    for name in ("instances", "met", "tight", "unsure", "worst_margin", "seed", "seconds", "reason", "title", "where"):
+        entry[name] = json_safe(getattr(result, name))
+    for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings"):
+        entry[name] = json_safe(getattr(result, name))
+    entry["statement"] = [
+        {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}
+        for line in result.statement
+    ]
+    entry["hypotheses"] = [_hypothesis(record) for record in result.hypotheses]
+    entry["conclusions"] = [_conclusion(record) for record in result.conclusions]
+    for name in ("counterexample", "tightest", "nearest"):
+        entry[name] = _witness(getattr(result, name))
+    entry["problems"] = json_safe(result.problems)
+    entry["trace"] = result.trace
+    return entry
+
+
+def _cut_back(path: Path) -> None:
+    """Remove an unfinished last line, left by a run that was killed while writing."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def append_result(path: str | Path, result: ClaimResult) -> None:
+    """Append one result to a JSON-lines file and push it to the disk; an unfinished last line is cut off first.
+
+    The line is written by a single call and synced, so that a run that dies later has lost nothing.
+
+    Args:
+        path: The file; it is created where it does not exist, its folder must exist.
+        result: The verdict on one claim.
+    """
+    target = Path(path)
+    _cut_back(target)
+    line = json.dumps(result_to_dict(result), ensure_ascii=True, allow_nan=False) + "\n"
+    with target.open("ab") as file:
+        file.write(line.encode("ascii"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_results(path: str | Path) -> list[dict[str, Any]]:
+    """Return the objects of a JSON-lines file; an unfinished last line, from a killed run, is left out.
+
+    Raises:
+        DataError: Where any other line is not a JSON object; the message gives file and line.
+    """
+    lines = Path(path).read_bytes().split(b"\n")
+    unfinished = lines.pop()  # empty where the file ends as it should
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: not a JSON object: {error}.") from error
+        if not isinstance(entry, dict):
+            raise DataError(f"{path}:{number}: a result must be a JSON object. Got {type(entry).__name__}.")
+        entries.append(entry)
+    if unfinished.strip():
+        try:
+            last = json.loads(unfinished)
+        except ValueError:
+            return entries
+        if isinstance(last, dict):
+            entries.append(last)
+    return entries
+
+
+def write_run_info(
+    path: str | Path, info: RunInfo, results: Sequence[ClaimResult] = (), *, exit_code: int | None = None
+) -> None:
+    """Write what a whole run was, with counts of verdicts, to a JSON file of its own (`run.json`).
+
+    Args:
+        path: The file; an earlier one is replaced at once, never half-written.
+        info: The run.
+        results: Every result of the run.
+        exit_code: The exit code of the run, where it is known.
+    """
+    entry = json_safe(info)
+    entry["claims"] = len(results)
+    entry["verdicts"] = {verdict.value: count for verdict, count in count_verdicts(results).items()}
+    entry["unexpected"] = [result.id for result in results if not result.as_expected]
+    entry["exit_code"] = exit_code
+    replace_file(path, json.dumps(entry, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,224 @@
+"""Verdicts on the terminal: live progress, one line a claim, details where one is unexpected, a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.report.check import render_check
+from ntk_deq.report.console import Piece, say, showable
+from ntk_deq.report.matrices import matrix_lines, side_by_side
+from ntk_deq.report.problems import render_problem, render_problems
+from ntk_deq.report.text import one_line, short_margin, short_seconds
+from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation
+from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
+
+__all__ = ["TerminalReport", "render_check", "render_problems"]
+
+_VERDICT_WIDTH = max(len(verdict) for verdict in Verdict)
+_MARGIN_WIDTH, _MET_WIDTH, _TIME_WIDTH, _MARK_WIDTH = 14, 9, 6, 10
+# Sign, gaps and columns: what a line takes besides the id.
+_REST = 2 + 1 + _VERDICT_WIDTH + 1 + 9 + _MARGIN_WIDTH + _MET_WIDTH + 1 + _TIME_WIDTH + 2 + _MARK_WIDTH
+# The title joins the line where at least this much is left for it.
+_TITLE_ROOM = 24
+_TRACE_LINES = 6
+_INDENT = 4
+
+
+class TerminalReport:
+    """Prints a run as it goes: plain lines, and on a terminal with colours a bar that shows the current claim.
+
+    Args:
+        console: Where to print.
+        total: Claims to judge.
+        id_width: Columns for the claim ids, best the longest id's length.
+    """
+
+    def __init__(self, console: Console, total: int, *, id_width: int = 14) -> None:
+        self._console = console
+        self._total = total
+        self._finished = 0
+        self._id_width = max(6, min(id_width, 40))
+        self._live: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> TerminalReport:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Say how many claims there are, and start the bar where there is a terminal to draw it on."""
+        console = self._console
+        count = "1 claim" if self._total == 1 else f"{self._total} claims"
+        say(console, (f"judging {count}", "dim"))
+        if console.is_terminal and not console.no_color and not console.is_dumb_terminal:
+            self._live = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False, style="bold"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:.0f}/{task.total:.0f}", markup=False, style="dim"),
+                TextColumn("{task.fields[place]}", markup=False, style="dim"),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+            )
+            self._live.start()
+
+    def stop(self) -> None:
+        """Take the bar away and give the terminal its cursor back; harmless where there is none."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._task = None
+
+    def claim_started(self, claim_id: str, total_instances: int) -> None:
+        """Show that a claim's turn has come.
+
+        Args:
+            claim_id: The claim's id.
+            total_instances: Instances planned for it.
+        """
+        if self._live is None:
+            return
+        if self._task is not None:
+            self._live.remove_task(self._task)
+        description = showable(self._console, one_line(claim_id))[:40]
+        place = f"claim {self._finished + 1} of {self._total}"
+        self._task = self._live.add_task(description, total=max(total_instances, 1), place=place)
+
+    def instance_done(self, done: int) -> None:
+        """Show that `done` instances of the current claim are judged."""
+        if self._live is not None and self._task is not None:
+            self._live.update(self._task, completed=done)
+
+    def claim_finished(self, result: ClaimResult) -> None:
+        """Print the line of a claim, with details where its verdict is unexpected."""
+        self._finished += 1
+        if self._live is not None and self._task is not None:
+            self._live.remove_task(self._task)
+            self._task = None
+        self._line(result)
+        if not result.as_expected:
+            self._details(result)
+
+    def summary(
+        self, results: Sequence[ClaimResult], info: RunInfo, paths: Mapping[str, str | Path], exit_code: int
+    ) -> None:
+        """Print the counts, what was unexpected, where the files are and what the exit code means.
+
+        Args:
+            results: Every result of the run.
+            info: The run.
+            paths: Files written, by what they are.
+            exit_code: What the process will exit with.
+        """
+        self.stop()
+        console = self._console
+        console.print()
+        counts: list[Piece] = []
+        for verdict, count in count_verdicts(results).items():
+            counts += [(f"{self._sign(verdict)} {count} {verdict}", LOOKS[verdict].style), "   "]
+        say(console, *counts)
+        judged = "1 claim" if len(results) == 1 else f"{len(results)} claims"
+        missing = f" of {self._total}" if len(results) < self._total else ""
+        cut = ", interrupted" if info.interrupted else ""
+        say(
+            console,
+            f"{judged}{missing} in {short_seconds(info.seconds)}, seed {info.seed}, {info.dtype} on {info.device}{cut}",
+        )
+        against = [result.id for result in results if not result.as_expected]
+        if against:
+            say(console, (f"{len(against)} against expectation: ", "bold red"), ", ".join(map(one_line, against)))
+        width = max(map(len, paths), default=0)
+        for name, path in paths.items():
+            say(console, (f"{name.ljust(width)}  ", "dim"), str(path))
+        meaning = EXIT_MEANINGS.get(exit_code, "")
+        say(
+            console,
+            (f"exit {exit_code}", "bold green" if exit_code == 0 else "bold red"),
+            f": {meaning}" if meaning else "",
+        )
+
+    def _sign(self, verdict: Verdict) -> str:
+        look = LOOKS[verdict]
+        return look.ascii_sign if self._console.options.ascii_only else look.sign
+
+    def _line(self, result: ClaimResult) -> None:
+        console = self._console
+        style = LOOKS[result.verdict].style
+        name = one_line(result.id)
+        head = [(f"{self._sign(result.verdict)} ", style), (name.ljust(self._id_width), "bold")]
+        if len(name) > self._id_width:
+            # A long id keeps its whole length on a line of its own, so that the columns stay put.
+            say(console, *head)
+            head = [("  " + " " * self._id_width, "")]
+        if not result.as_expected:
+            mark = ("unexpected", "bold red")
+        else:
+            mark = ("expected" if result.verdict is not Verdict.HOLDS else "", "dim")
+        margin = short_margin(result.worst_margin).rjust(_MARGIN_WIDTH)
+        met = f"{result.met}/{result.instances}".rjust(_MET_WIDTH)
+        # Minutes would not fit the column.
+        took = short_seconds(result.seconds) if result.seconds < 60 else f"{result.seconds:.0f} s"
+        time = took.rjust(_TIME_WIDTH)
+        pieces: list[Piece] = [
+            *head,
+            (f" {result.verdict.ljust(_VERDICT_WIDTH)}", style),
+            (f" {result.evidence.ljust(9)}", "dim"),
+            f"{margin}{met}",
+            (f" {time}  ", "dim"),
+            (mark[0].ljust(_MARK_WIDTH), mark[1]),
+        ]
+        room = console.width - self._id_width - _REST - 2
+        if room >= _TITLE_ROOM and result.title:
+            title = one_line(result.title)
+            pieces.append((f"  {title if len(title) <= room else title[: room - 1] + '…'}", "dim"))
+        say(console, *pieces, wrap=False)
+
+    def _details(self, result: ClaimResult) -> None:
+        console = self._console
+        reason = f": {one_line(result.reason)}" if result.reason and not result.problems else ""
+        say(console, (expectation(result), "red"), reason, indent=_INDENT)
+        for problem in result.problems:
+            render_problem(console, problem, indent=_INDENT)
+        witness = result.counterexample or result.nearest
+        if witness is not None:
+            self._witness(witness, result)
+        if result.trace:
+            for line in result.trace.rstrip().splitlines()[-_TRACE_LINES:]:
+                say(console, (line, "dim"), indent=_INDENT)
+        if result.position and not result.problems:
+            say(console, (result.position, "dim"), indent=_INDENT)
+
+    def _witness(self, witness: Witness, result: ClaimResult) -> None:
+        console = self._console
+        if witness.relation:
+            say(
+                console,
+                (f"{witness.conclusion}: ", "cyan"),
+                f"{witness.lhs} {witness.relation} {witness.rhs} is false, margin {short_margin(witness.margin)}",
+                indent=_INDENT,
+            )
+        # Numbers share a line of their own below the matrices.
+        numbers = {name: value for name, value in witness.values.items() if isinstance(value, int | float)}
+        blocks = [matrix_lines(name, value) for name, value in witness.values.items() if name not in numbers]
+        blocks = [[showable(console, line) for line in block] for block in blocks]
+        for line in side_by_side(blocks, width=console.width - _INDENT):
+            say(console, line, indent=_INDENT, wrap=False)
+        if numbers:
+            said = ", ".join(matrix_lines(name, value)[0] for name, value in numbers.items())
+            say(console, said, indent=_INDENT)
+        sizes = ", ".join(f"{name} = {size}" for name, size in {**witness.sizes, **witness.step}.items())
+        place = f"setting {witness.setting}, instance {witness.index}, seed {result.seed}"
+        words = "; ".join(one_line(part) for part in (witness.family, sizes, place) if part)
+        say(console, (words, "dim"), indent=_INDENT)

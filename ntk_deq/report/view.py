@@ -1,0 +1,329 @@
+"""What the HTML page shows of each claim, worked out from the results: plain values that the templates only lay out."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from markupsafe import Markup
+
+from ntk_deq.claims.mathml import to_mathml
+from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.report.carets import caret_lines
+from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
+from ntk_deq.report.text import matrix_rows, printable, short_margin, short_number, short_seconds
+from ntk_deq.report.words import LOOKS
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Margin, StatementLine, Witness
+
+# A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
+_SIDE_LIMIT = 12
+
+# The elements of MathML Core that formulas are made of; nothing here can load or run anything.
+_MATHML = frozenset(
+    "math mrow mi mo mn ms mtext mspace mpadded mphantom mstyle merror mfrac msqrt mroot msub msup msubsup munder "
+    "mover munderover mmultiscripts mprescripts none mtable mtr mtd menclose semantics annotation".split()
+)
+_RELATIONS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
+
+_NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a matrix: short to read, exact in the tool tip."""
+
+    short: str
+    exact: str
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """A variable of a witness, as rows of cells; `size` is empty where the values were too large to keep."""
+
+    name: str
+    symbol: Markup | None
+    rows: list[list[Cell]]
+    size: str
+    cut: bool
+
+
+@dataclass(frozen=True)
+class WitnessView:
+    """An instance written out, with a heading that says why it is shown; `broken` where the comparison is false."""
+
+    heading: str
+    kind: str
+    witness: Witness
+    lhs: str
+    relation: str
+    rhs: str
+    broken: bool
+    scalars: list[tuple[str, Markup | None, Cell]]
+    matrices: list[MatrixView]
+    sizes: str
+    steps: str
+    margin: Cell
+
+
+@dataclass(frozen=True)
+class LineView:
+    """A line of the statement; `symbol` is the typeset name of a variable, `math` None where there is only text."""
+
+    name: str
+    symbol: Markup | None
+    text: str
+    latex: str
+    math: Markup | None
+
+
+@dataclass(frozen=True)
+class ConclusionView:
+    """A conclusion with its plot."""
+
+    record: ConclusionRecord
+    worst: Cell
+    plot: Markup
+
+
+@dataclass(frozen=True)
+class HypothesisView:
+    """A hypothesis with its bar."""
+
+    name: str
+    text: str
+    held: int
+    failed: int
+    unsure: int
+    nearest: Cell | None
+    bar: Markup
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """Everything the page says about a claim."""
+
+    result: ClaimResult
+    anchor: str
+    sign: str
+    margin: Cell
+    margin_key: str
+    seconds: str
+    statement: list[tuple[str, list[LineView]]]
+    hypotheses: list[HypothesisView]
+    conclusions: list[ConclusionView]
+    witnesses: list[WitnessView]
+    settings: list[dict[str, str]]
+    url: str | None
+    authors: str
+    mutant_of: str | None
+    carets: list[tuple[str, str, str, str]]
+
+
+def typeset_number(text: str) -> str:
+    """Return a number written in ASCII with a true minus sign, `±` and `∞`.
+
+    Example:
+        >>> typeset_number("-0.5 +/- 1e-17"), typeset_number("-inf")
+        ('−0.5 ± 1e−17', '−∞')
+    """
+    text = re.sub(r"-(?=[\d.]|inf)", "−", text.replace("+/-", "±"))
+    return re.sub(r"\binf\b", "∞", text)
+
+
+def number_cell(value: float) -> Cell:
+    """Return a number as a cell."""
+    return Cell(typeset_number(short_number(value)), repr(float(value)))
+
+
+def margin_cell(margin: Margin | None) -> Cell:
+    """Return a margin ball as a cell; its tool tip has both ends."""
+    if margin is None:
+        return Cell("–", "no margin")
+    return Cell(typeset_number(short_margin(margin)), f"[{margin.lo!r}, {margin.hi!r}]")
+
+
+def safe_url(url: object) -> str | None:
+    """Return `url` where it is an http or https address, and None otherwise."""
+    if not isinstance(url, str) or re.search(r"[\s<>\"\\]", url) or url != printable(url):
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return url if parts.scheme in ("http", "https") and parts.netloc else None
+
+
+def safe_mathml(text: str) -> Markup | None:
+    """Return MathML as markup where it parses and holds MathML elements only, without handlers or links; else None."""
+    if not text.strip() or "<!" in text or "<?" in text:
+        return None
+    whole = text if text.lstrip().startswith("<math") else f"<math>{text}</math>"
+    try:
+        root = ET.fromstring(whole)
+    except ET.ParseError:
+        return None
+    for element in root.iter():
+        name = str(element.tag).removeprefix(_NAMESPACE)
+        if name not in _MATHML or any(k.lower().startswith("on") or "href" in k.lower() for k in element.attrib):
+            return None
+        if name == "annotation" and len(element):
+            return None
+    return Markup(whole)
+
+
+def symbol(name: str) -> Markup | None:
+    """Return the name of a variable typeset, or None where it is not a name of the claim language.
+
+    Example:
+        >>> print(symbol("gamma0"))
+        <math display="block"><msub><mi>γ</mi><mn>0</mn></msub></math>
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        return None
+    return safe_mathml(to_mathml(Expr(Kind.NAME, Span(0, len(name)), name=name)))
+
+
+class Anchors:
+    """Gives each claim an id for deep links that is valid in HTML and unique on the page."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, name: str) -> str:
+        """Return `name` with what a link cannot hold replaced by hyphens, numbered where it is taken."""
+        base = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "claim"
+        if base.startswith("ui-"):
+            base = "claim-" + base
+        anchor, number = base, 2
+        while anchor in self._taken:
+            anchor, number = f"{base}-{number}", number + 1
+        self._taken.add(anchor)
+        return anchor
+
+
+def _matrix(name: str, value: Any) -> MatrixView:
+    if value is None:
+        return MatrixView(name, symbol(name), [], "", False)
+    rows = matrix_rows(value)
+    columns = len(rows[0]) if rows else 0
+    cut = len(rows) > _SIDE_LIMIT or columns > _SIDE_LIMIT
+    cells = [[number_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]]
+    return MatrixView(name, symbol(name), cells, f"{len(rows)} × {columns}", cut)
+
+
+def _pairs(values: dict[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
+    """Return an instance ready to lay out: numbers apart from matrices."""
+    scalars = [(name, symbol(name), number_cell(v)) for name, v in witness.values.items() if isinstance(v, int | float)]
+    others = [(name, v) for name, v in witness.values.items() if not isinstance(v, int | float)]
+    return WitnessView(
+        heading=heading,
+        kind=kind,
+        witness=witness,
+        lhs=typeset_number(witness.lhs),
+        relation=_RELATIONS.get(witness.relation, witness.relation),
+        rhs=typeset_number(witness.rhs),
+        broken=kind != "holds",
+        scalars=scalars,
+        matrices=[_matrix(name, value) for name, value in others],
+        sizes=_pairs(witness.sizes),
+        steps=_pairs(witness.step),
+        margin=margin_cell(witness.margin),
+    )
+
+
+def _witnesses(result: ClaimResult) -> list[WitnessView]:
+    views = []
+    if result.counterexample is not None:
+        views.append(witness_view("Counterexample", "refuted", result.counterexample))
+    if result.nearest is not None:
+        views.append(witness_view("Nearest to meeting the hypotheses", "vacuous", result.nearest))
+    if result.tightest is not None and result.counterexample is None:
+        views.append(witness_view("Tightest instance", "holds", result.tightest))
+    return views
+
+
+def _statement(lines: tuple[StatementLine, ...]) -> list[tuple[str, list[LineView]]]:
+    """Return the lines under their sections, in the order in which the sections first occur."""
+    groups: dict[str, list[LineView]] = {}
+    for line in lines:
+        sign = symbol(line.name) if line.section in ("given", "let") else None
+        view = LineView(line.name, sign, line.text, line.latex, safe_mathml(line.mathml))
+        groups.setdefault(line.section, []).append(view)
+    return list(groups.items())
+
+
+def _settings(result: ClaimResult) -> list[dict[str, str]]:
+    rows = []
+    for setting in result.settings:
+        ranges = []
+        for letter, bounds in dict(setting.get("sizes", {})).items():
+            low, high = (bounds[0], bounds[-1]) if isinstance(bounds, list | tuple) else (bounds, bounds)
+            ranges.append(f"{letter} = {low}" if low == high else f"{letter} = {low}…{high}")
+        rows.append(
+            {
+                "name": str(setting.get("name", "")),
+                "kind": "universal: a whole domain" if setting.get("universal") else "draws from a distribution",
+                "sizes": ", ".join(ranges),
+                "met": f"{setting.get('met', '–')} of {setting.get('instances', '–')}",
+            }
+        )
+    return rows
+
+
+def _carets(result: ClaimResult) -> list[tuple[str, str, str, str]]:
+    """Return (place, message, source with caret line, hint) for each problem of an ill-formed claim."""
+    rows = []
+    for problem in result.problems:
+        shown = problem.source or ""
+        if problem.source is not None and problem.span is not None:
+            shown = "\n".join(caret_lines(problem.source, problem.span))
+        rows.append((str(problem.position), problem.message, shown, problem.hint or ""))
+    return rows
+
+
+def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> ClaimView:
+    """Return what the page says about a claim.
+
+    Args:
+        result: The verdict.
+        anchor: The id of its place on the page.
+        anchors: The ids of all claims by claim id, for links between claims.
+    """
+    axis = shared_axis(result.conclusions)
+    conclusions = [
+        ConclusionView(c, margin_cell(c.worst), Markup(margin_plot(c, axis, ident=f"ui-{anchor}-plot-{i}")))
+        for i, c in enumerate(result.conclusions)
+    ]
+    hypotheses = []
+    for i, h in enumerate(result.hypotheses):
+        label = f"held {h.held}, failed {h.failed}, unsure {h.unsure}"
+        parts = [("true", h.held), ("unsure", h.unsure), ("false", h.failed)]
+        bar = Markup(share_bar(parts, ident=f"ui-{anchor}-hypothesis-{i}", label=label))
+        nearest = margin_cell(h.nearest) if h.nearest is not None else None
+        hypotheses.append(HypothesisView(h.name, h.text, h.held, h.failed, h.unsure, nearest, bar))
+    authors = result.source.get("authors", "")
+    return ClaimView(
+        result=result,
+        anchor=anchor,
+        sign=LOOKS[result.verdict].sign,
+        margin=margin_cell(result.worst_margin),
+        margin_key="" if result.worst_margin is None else repr(result.worst_margin.lo).replace("inf", "Infinity"),
+        seconds=short_seconds(result.seconds) if math.isfinite(result.seconds) else "–",
+        statement=_statement(result.statement),
+        hypotheses=hypotheses,
+        conclusions=conclusions,
+        witnesses=_witnesses(result),
+        settings=_settings(result),
+        url=safe_url(result.source.get("url")),
+        authors=", ".join(map(str, authors)) if isinstance(authors, list | tuple) else str(authors),
+        mutant_of=anchors.get(result.mutates) if result.mutates else None,
+        carets=_carets(result),
+    )

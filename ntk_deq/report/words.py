@@ -1,0 +1,61 @@
+"""The words, signs and colours that stand for verdicts, the same in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.verify.results import ClaimResult
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLook:
+    """How a verdict is shown: a sign that reads without colour, an ASCII stand-in, a terminal style, a meaning."""
+
+    sign: str
+    ascii_sign: str
+    style: str
+    meaning: str
+
+
+LOOKS: dict[Verdict, VerdictLook] = {
+    Verdict.PROVED: VerdictLook("■", "#", "bold green", "an argument covers the whole domain"),
+    Verdict.HOLDS: VerdictLook("✓", "+", "green", "true on every instance tried that meets the hypotheses"),
+    Verdict.REFUTED: VerdictLook("✗", "x", "red", "one instance meets every hypothesis and breaks a conclusion"),
+    Verdict.VACUOUS: VerdictLook("∅", "0", "yellow", "no instance tried meets the hypotheses"),
+    Verdict.UNDECIDED: VerdictLook("?", "?", "yellow", "the numerical error does not decide, or a budget ran out"),
+    Verdict.ERROR: VerdictLook("!", "!", "bold magenta", "the product itself failed on this claim"),
+    Verdict.ILL_FORMED: VerdictLook("≠", "~", "bold magenta", "the formula does not type-check"),
+}
+
+EXIT_MEANINGS: dict[int, str] = {
+    0: "every claim came out as expected",
+    1: "some verdict is against expectation",
+    2: "interrupted",
+    3: "internal error",
+    4: "usage or claim-file error",
+    5: "no claim selected",
+    6: "nothing wrong, but something vacuous or undecided where `holds` was expected",
+}
+
+
+def count_verdicts(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
+    """Return how many results have each verdict, in the order of the verdicts, zeros left out."""
+    counts = dict.fromkeys(Verdict, 0)
+    for result in results:
+        counts[result.verdict] += 1
+    return {verdict: count for verdict, count in counts.items() if count}
+
+
+def expectation(result: ClaimResult) -> str:
+    """Return in words whether the verdict is the expected one: `as expected`, or what was expected instead."""
+    return "as expected" if result.as_expected else f"expected {result.expected}"
+
+
+def suite_name(result: ClaimResult) -> str:
+    """Return a short name for where a claim comes from: its source's title, else its claim file, else `claims`."""
+    title = result.source.get("title")
+    if isinstance(title, str) and title.strip():
+        return title.strip()
+    return result.position.rsplit(":", 2)[0] or "claims"

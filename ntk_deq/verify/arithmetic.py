@@ -1,0 +1,144 @@
+"""The operators of the language on balls with scales: + - * / ^ and transpose, 1 x 1 matrices counting as scalars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
+
+if TYPE_CHECKING:
+    from ntk_deq.verify.environment import Notes
+
+    Value = Scalar | Matrix | Outcome
+
+
+def to_scalar(value: Value) -> Scalar:
+    """Read a scalar, or a 1 x 1 matrix as one."""
+    if isinstance(value, Scalar):
+        return value
+    if isinstance(value, Matrix) and tuple(value.ball.centre.shape) == (1, 1):
+        return Scalar(ct.as_scalar(value.ball), value.scale)
+    raise TypeError(f"a scalar was expected, not {value}")
+
+
+def to_matrix(value: Value) -> Matrix:
+    """Read a matrix; the type checker keeps scalars out."""
+    if isinstance(value, Matrix):
+        return value
+    raise TypeError(f"a matrix was expected, not {value}")
+
+
+def magnitude(ball: arb) -> float:
+    """Return an upper bound of |ball|, infinite where nothing is known."""
+    return sc.upper(abs(ball)) if ball.is_finite() else float("inf")
+
+
+def _both_scalars(left: Value, right: Value) -> bool:
+    return isinstance(left, Scalar) or isinstance(right, Scalar)
+
+
+def negate(value: Value) -> Value:
+    """Return -value."""
+    if isinstance(value, Scalar):
+        return Scalar(-value.ball, value.scale)
+    matrix = to_matrix(value)
+    return Matrix(ct.negate(matrix.ball), matrix.scale)
+
+
+def transpose(value: Value) -> Value:
+    """Return value'."""
+    matrix = to_matrix(value)
+    return Matrix(ct.transpose(matrix.ball), matrix.scale)
+
+
+def add(left: Value, right: Value, notes: Notes) -> Value:
+    """Return left + right."""
+    if _both_scalars(left, right):
+        a, b = to_scalar(left), to_scalar(right)
+        return Scalar(a.ball + b.ball, a.scale + b.scale)
+    x, y = to_matrix(left), to_matrix(right)
+    return Matrix(ct.add(x.ball, y.ball), x.scale + y.scale)
+
+
+def subtract(left: Value, right: Value, notes: Notes) -> Value:
+    """Return left - right."""
+    if _both_scalars(left, right):
+        a, b = to_scalar(left), to_scalar(right)
+        return Scalar(a.ball - b.ball, a.scale + b.scale)
+    x, y = to_matrix(left), to_matrix(right)
+    return Matrix(ct.subtract(x.ball, y.ball), x.scale + y.scale)
+
+
+def multiply(left: Value, right: Value, notes: Notes) -> Value:
+    """Return left * right: a product of scalars, a scaled matrix, or a matrix product."""
+    if isinstance(left, Scalar) and isinstance(right, Scalar):
+        return Scalar(ct.multiply(left.ball, right.ball), left.scale * right.scale)
+    if isinstance(left, Scalar):
+        matrix = to_matrix(right)
+        return Matrix(ct.scale(left.ball, matrix.ball), left.scale * matrix.scale)
+    if isinstance(right, Scalar):
+        return multiply(right, left, notes)
+    x, y = to_matrix(left), to_matrix(right)
+    if x.ball.centre.shape[1] != y.ball.centre.shape[0]:
+        # A 1 x 1 factor stands for a scalar, as the type checker allows.
+        if tuple(x.ball.centre.shape) == (1, 1):
+            return multiply(to_scalar(x), y, notes)
+        return multiply(x, to_scalar(y), notes)
+    return Matrix(ct.matmul(x.ball, y.ball), x.scale * y.scale)
+
+
+def divide(left: Value, right: Value, notes: Notes) -> Value:
+    """Return left / right for a scalar divisor; a divisor that may be zero is noted."""
+    divisor = to_scalar(right)
+    if not divisor.ball.is_finite() or divisor.ball.contains(0):
+        certain = divisor.ball.is_finite() and divisor.ball == 0
+        notes.record("defined", "a division by zero" if certain else "a divisor whose ball contains zero", certain=certain)
+        unknown = Scalar(arb("nan"), float("inf"))
+        if isinstance(left, Scalar):
+            return unknown
+        return multiply(unknown, left, notes)
+    size = magnitude(divisor.ball)
+    inverse = Scalar(ct.divide(arb(1), divisor.ball), max(1.0, divisor.scale / size) / size)
+    return multiply(inverse, left, notes)
+
+
+def power(left: Value, right: Value, notes: Notes) -> Value:
+    """Return left ^ right: scalars, or a square matrix to an integer power."""
+    exponent = to_scalar(right)
+    if isinstance(left, Matrix) and tuple(left.ball.centre.shape) != (1, 1):
+        return _matrix_power(left, int(float(exponent.ball.mid())), notes)
+    base = to_scalar(left)
+    value = ct.power(base.ball, exponent.ball)
+    if not value.is_finite():
+        certain = base.ball.is_finite() and base.ball == 0
+        notes.record("defined", f"a power of {base.ball} that is not defined", certain=certain)
+        return Scalar(value, float("inf"))
+    top = magnitude(base.ball)
+    ratio = base.scale / top if top > 0 else 1.0
+    degree = float(exponent.ball.mid())
+    scale = base.scale**degree if degree >= 0 and base.scale > 0 else magnitude(value) * max(1.0, ratio)
+    return Scalar(value, max(scale, magnitude(value)))
+
+
+def _matrix_power(base: Matrix, degree: int, notes: Notes) -> Matrix:
+    if degree < 0:
+        return _matrix_power(inverse(base, notes), -degree, notes)
+    centre = base.ball.centre
+    result = Matrix(ct.identity(centre.shape[0], dtype=centre.dtype, device=centre.device), float(centre.shape[0]) ** 0.5)
+    for _ in range(degree):
+        result = Matrix(ct.matmul(result.ball, base.ball), result.scale * base.scale)
+    return result
+
+
+def inverse(value: Matrix, notes: Notes) -> Matrix:
+    """Return the inverse; a matrix that is not provably invertible is noted."""
+    result = ct.inverse(value.ball)
+    if not result.radius < float("inf"):
+        singular = value.ball.radius == 0 and bool((value.ball.centre == 0).all())
+        notes.record("defined", "an inverse that does not exist or cannot be bounded", certain=singular)
+        return Matrix(result, float("inf"))
+    return Matrix(result, sc.upper(ct.frobenius(result)))

@@ -1,0 +1,129 @@
+"""Comparisons and connectives on balls: what is certain, what is tight, what is unsure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.verify.arithmetic import to_scalar
+from ntk_deq.verify.quantity import (
+    TIGHT,
+    Comparison,
+    Matrix,
+    Outcome,
+    Scalar,
+    Truth,
+    margin_of,
+    show_ball,
+)
+
+Steps = tuple[tuple[str, int], ...]
+_FLIP = {">=": "<=", ">": "<"}
+
+
+def compare_chain(values: Sequence[Scalar | Matrix | Outcome], operators: Sequence[str], steps: Steps) -> Outcome:
+    """Evaluate `v0 op0 v1 op1 v2 ...` as the conjunction of its links."""
+    links = [
+        _compare(left, relation, right, steps)
+        for left, relation, right in zip(values, operators, values[1:], strict=False)
+    ]
+    return conjunction(links)
+
+
+def _compare(left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps) -> Outcome:
+    plain = all(isinstance(v, Scalar) or (isinstance(v, Matrix) and v.ball.centre.numel() == 1) for v in (left, right))
+    if plain:
+        return _compare_scalars(to_scalar(left), relation, to_scalar(right), steps)
+    if relation == "==":
+        assert isinstance(left, Matrix)
+        assert isinstance(right, Matrix)
+        return _compare_identity(left, right, steps)
+    return _compare_entries(left, relation, right, steps)
+
+
+def _compare_scalars(left: Scalar, relation: str, right: Scalar, steps: Steps) -> Outcome:
+    a, b = (right, left) if relation in _FLIP else (left, right)
+    sign = _FLIP.get(relation, relation)
+    margin = b.ball - a.ball
+    if sign in ("==", "!="):
+        distance = abs(margin)
+        margin = -distance if sign == "==" else distance
+    scale = max(left.scale, right.scale)
+    comparison = Comparison(show_ball(left.ball), show_ball(right.ball), relation, margin_of(margin), scale, steps)
+    return _judge(sign, margin, scale, comparison)
+
+
+def _judge(sign: str, margin: arb, scale: float, comparison: Comparison) -> Outcome:
+    """Turn the ball of a margin into a truth value; `sign` is one of <= < == !=, and a positive margin is good."""
+    identity = sign == "=="
+    if not margin.is_finite() or not scale < float("inf"):
+        return Outcome(Truth.UNSURE, comparison, "a side is undefined or unbounded", identity)
+    decided = sc.is_true({"<=": ">=", "<": ">", "==": ">=", "!=": ">"}[sign], margin, arb(0))
+    if decided is not None:
+        return Outcome(Truth.TRUE if decided else Truth.FALSE, comparison, "", identity)
+    if sc.upper(margin.rad()) <= TIGHT * scale:
+        return Outcome(Truth.STRICT_TIGHT if sign in ("<", "!=") else Truth.TIGHT, comparison, "", identity)
+    return Outcome(Truth.UNSURE, comparison, "the margin's ball is wide and contains zero", identity)
+
+
+def _compare_identity(left: Matrix, right: Matrix, steps: Steps) -> Outcome:
+    difference = ct.subtract(left.ball, right.ball)
+    distance = ct.frobenius(difference)
+    scale = max(left.scale, right.scale)
+    size = [show_ball(ct.frobenius(side.ball)) for side in (left, right)]
+    comparison = Comparison(
+        f"a matrix of Frobenius norm {size[0]}", f"one of {size[1]}", "==", margin_of(-distance), scale, steps
+    )
+    return _judge("==", -distance, scale, comparison)
+
+
+def _compare_entries(
+    left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps
+) -> Outcome:
+    shaped = left if isinstance(left, Matrix) else right
+    assert isinstance(shaped, Matrix)
+    ones = ct.ball(torch.ones_like(shaped.ball.centre))
+    balls = [v.ball if isinstance(v, Matrix) else ct.scale(to_scalar(v).ball, ones) for v in (left, right)]
+    a, b = (balls[1], balls[0]) if relation in _FLIP else (balls[0], balls[1])
+    sign = _FLIP.get(relation, relation)
+    margin = ct.entry_min(ct.subtract(b, a))
+    scale = max(v.scale for v in (left, right) if not isinstance(v, Outcome))
+    names = ["the entries" if isinstance(v, Matrix) else show_ball(v.ball) for v in (left, right) if not isinstance(v, Outcome)]
+    return _judge(sign, margin, scale, Comparison(names[0], names[1], relation, margin_of(margin), scale, steps))
+
+
+def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the worst outcome; of equally bad ones, the one with the smallest margin relative to its scale."""
+    if not outcomes:
+        return Outcome(Truth.UNSURE, None, "a quantifier ranges over no step")
+    worst = min(outcomes, key=lambda o: (o.truth, _relative(o)))
+    # A conjunction is an identity only if each part that is merely tight is one.
+    return Outcome(worst.truth, worst.comparison, worst.reason, all(o.identity for o in outcomes))
+
+
+def disjunction(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the best outcome."""
+    return max(outcomes, key=lambda o: (o.truth, _relative(o)))
+
+
+def negation(outcome: Outcome) -> Outcome:
+    """Return the negation; only what is certain can be negated."""
+    flipped = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(outcome.truth, Truth.UNSURE)
+    comparison = outcome.comparison
+    if comparison is not None:
+        low, high = comparison.margin.lo, comparison.margin.hi
+        margin = type(comparison.margin)(-high, -low)
+        comparison = Comparison(
+            comparison.lhs, comparison.rhs, f"not {comparison.relation}", margin, comparison.scale, comparison.steps
+        )
+    return Outcome(flipped, comparison, outcome.reason)
+
+
+def _relative(outcome: Outcome) -> float:
+    if outcome.comparison is None:
+        return 0.0
+    return outcome.comparison.margin.lo / outcome.comparison.scale if outcome.comparison.scale > 0 else 0.0

@@ -1,0 +1,136 @@
+"""`grad` and `jac` of the language: automatic differentiation through the equilibrium, with an estimated radius.
+
+The radius is an estimate, so evidence that uses it is `numeric`: the derivative is evaluated again with every variable moved
+by random relative perturbations of size 2^-36, and the change, scaled down to rounding level and up by a safety factor, bounds
+what rounding and the solves can have done (a forward error is a condition number times a backward error).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.errors import EquilibriumError
+from ntk_deq.verify import arithmetic as ar
+from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.equilibria import tensor_names
+from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.verify.operations import guard_entries, note_kinks
+from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.verify.tensors import TensorNames, tensor_value, vec
+
+_PERTURBATION = 2.0**-36  # between the float64 round-off 2^-53 and the size at which curvature shows
+_SAFETY = 64.0  # the backward error of a chain of products is a modest multiple of the round-off; see docs/design.md
+_NO_SPAN = Span(0, 0)
+_FLOOR = 1e-13  # relative; about 450 round-offs, for derivatives that the perturbations happen not to move
+
+
+def derivative(expr: Expr, env: Environment) -> Scalar | Matrix:
+    """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x)."""
+    inner, name = expr.args[0], expr.args[1].name
+    _note_kinks(inner, env)
+    names = _around_equilibrium(env)
+    try:
+        value = _differentiate(expr.name, inner, name, names)
+        spread = _spread(expr.name, inner, name, names, value)
+    except EquilibriumError as error:
+        env.notes.record("equilibrium", str(error), certain=False)
+        shape = _shape(expr.name, inner, name, env)
+        return Matrix(ct.Ball(names.like.new_zeros(shape), math.inf), math.inf)
+    size = float(torch.linalg.vector_norm(value))
+    radius = _SAFETY * torch.finfo(value.dtype).eps * (spread / _PERTURBATION) + _FLOOR * size
+    scale = max(size, spread / _PERTURBATION)
+    if value.ndim == 0:
+        return Scalar(ct.with_radius(float(value), radius), scale)
+    return Matrix(ct.Ball(value, radius), scale)
+
+
+def _around_equilibrium(env: Environment) -> TensorNames:
+    """The centres, with the equilibrium already found as the starting point of the differentiable solve."""
+    guess = None
+    if env.formulas is not None:
+        state = evaluate(Expr(Kind.NAME, _NO_SPAN, name=env.formulas.state), env)
+        if isinstance(state, Matrix) and state.ball.radius < math.inf:
+            guess = state.ball.centre
+    return tensor_names(env, guess=guess)
+
+
+def _differentiate(kind: str, inner: Expr, name: str, names: TensorNames) -> Tensor:
+    origin = names.variables[name]
+
+    def function(x: Tensor) -> Tensor:
+        return tensor_value(inner, dataclasses.replace(names, variables={**names.variables, name: x}))
+
+    if kind == "grad":
+        return torch.func.grad(lambda x: function(x).reshape(()))(origin)
+    rows = vec_or_scalar(function(origin)).numel()
+    guard_entries(rows, origin.numel(), "A Jacobian")
+    columns = torch.func.jacrev(lambda v: vec_or_scalar(function(_unvec(v, origin))).reshape(-1))(
+        vec_or_scalar(origin).reshape(-1)
+    )
+    return columns
+
+
+def vec_or_scalar(value: Tensor) -> Tensor:
+    """Return vec of a matrix, and a scalar as one entry."""
+    return value.reshape(1, 1) if value.ndim == 0 else vec(value)
+
+
+def _unvec(flat: Tensor, like: Tensor) -> Tensor:
+    if like.ndim == 0:
+        return flat.reshape(())
+    return flat.reshape(like.shape[1], like.shape[0]).mT
+
+
+def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor) -> float:
+    """The largest change of the derivative over two random relative perturbations of every variable."""
+    generator = torch.Generator().manual_seed(20221127)  # any fixed number: the estimate must be reproducible
+    worst = 0.0
+    for _ in range(2):
+        moved = {
+            key: v * (1 + _PERTURBATION * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v))
+            for key, v in names.variables.items()
+        }
+        changed = _differentiate(kind, inner, name, dataclasses.replace(names, variables=moved))
+        worst = max(worst, float(torch.linalg.vector_norm(changed - value)))
+    return worst
+
+
+def _note_kinks(inner: Expr, env: Environment) -> None:
+    """Note every argument of relu, step or abs, in the formula and in what it refers to, that is or may be zero."""
+    seen: set[str] = set()
+    stack = [inner]
+    while stack:
+        for node in stack.pop().walk():
+            if node.kind is Kind.CALL and node.name in ("relu", "step", "abs"):
+                value = evaluate(node.args[0], env)
+                matrix = value if isinstance(value, Matrix) else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
+                note_kinks(matrix.ball, env.notes)
+            elif node.kind is Kind.NAME and node.name not in seen:
+                seen.add(node.name)
+                stack.extend(_definition(node.name, env))
+
+
+def _definition(name: str, env: Environment) -> list[Expr]:
+    if name in env.lets:
+        return [env.lets[name].expr]
+    if env.formulas is None:
+        return []
+    if name == env.formulas.state:
+        return [env.formulas.map]
+    return [env.formulas.definitions[name]] if name in env.formulas.definitions else []
+
+
+def _shape(kind: str, inner: Expr, name: str, env: Environment) -> tuple[int, int]:
+    variable = env.variables[name]
+    shape = tuple(variable.ball.centre.shape) if isinstance(variable, Matrix) else (1, 1)
+    if kind == "grad":
+        return shape[0], shape[1]
+    value = evaluate(inner, env)
+    rows = value.ball.centre.numel() if isinstance(value, Matrix) else 1
+    return rows, shape[0] * shape[1]

@@ -1,0 +1,137 @@
+"""The names of one instance: variables, sizes, model quantities, definitions; each evaluated once, when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import torch
+
+from ntk_deq.certified import ball
+from ntk_deq.certified.scalar import exact
+from ntk_deq.claims.claim import Claim, Formula
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.tree import Expr
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.models.registry import model_signature
+from ntk_deq.models.signature import ModelSignature
+from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
+
+Value = Scalar | Matrix | Outcome
+
+
+@dataclass(frozen=True)
+class ModelFormulas:
+    """The formulas of a model's signature, parsed."""
+
+    state: str
+    map: Expr
+    contraction: Expr
+    definitions: dict[str, Expr]
+
+
+@cache
+def model_formulas(name: str) -> ModelFormulas:
+    """Return the parsed formulas of the model registered under `name`."""
+    signature = model_signature(name)
+    return ModelFormulas(
+        signature.state,
+        parse(signature.map),
+        parse(signature.contraction),
+        {key: parse(text) for key, text in signature.definitions.items()},
+    )
+
+
+@dataclass
+class Notes:
+    """What an evaluation came across that puts an instance outside a claim, or leaves it unsure.
+
+    Attributes:
+        outside: Reasons, certain ones: a derivative at a kink, a division by exactly zero.
+        unsure: Reasons that are only possible: a pre-activation whose ball contains zero, an unconverged solve.
+    """
+
+    outside: dict[str, str] = field(default_factory=dict)
+    unsure: dict[str, str] = field(default_factory=dict)
+
+    def record(self, hypothesis: str, detail: str, *, certain: bool) -> None:
+        """Keep the first detail noted for each implicit hypothesis (`differentiable`, `defined`, `equilibrium`)."""
+        (self.outside if certain else self.unsure).setdefault(hypothesis, detail)
+
+
+@dataclass
+class Environment:
+    """Everything that a formula's names can mean on one instance.
+
+    Attributes:
+        model: The setting's model, or None.
+        sizes: Values of the size letters.
+        variables: Free and drawn variables, as exact balls (or balls with a radius inside `at`).
+        lets: The claim's definitions.
+        notes: Where troubles are recorded; shared by derived environments.
+        max_steps: Budget of a fixed-point solve.
+        last_step: The last step of the claim's run.
+        cache: Values of names that are not variables.
+        iterates: The states at steps 0, 1, ... computed so far.
+    """
+
+    model: ModelSignature | None
+    sizes: Mapping[str, int]
+    variables: dict[str, Scalar | Matrix]
+    lets: Mapping[str, Formula]
+    notes: Notes
+    max_steps: int = 100_000
+    last_step: int = 0
+    cache: dict[str, Value] = field(default_factory=dict)
+    iterates: list[Matrix] = field(default_factory=list)
+
+    @property
+    def like(self) -> torch.Tensor:
+        """A tensor with the dtype and device of this instance's matrices."""
+        for value in self.variables.values():
+            if isinstance(value, Matrix):
+                return value.ball.centre
+        return torch.zeros((), dtype=torch.float64)
+
+    @property
+    def formulas(self) -> ModelFormulas | None:
+        """The model's parsed formulas."""
+        return None if self.model is None else model_formulas(self.model.name)
+
+    def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
+        """Return the environment in which some variables have other values; model quantities follow."""
+        return replace(self, variables={**self.variables, **values}, cache={}, iterates=[])
+
+    def with_state(self, state: Matrix) -> Environment:
+        """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
+        assert self.model is not None  # the type checker of the language admits states only where there is a model
+        keep = {k: v for k, v in self.cache.items() if k in self._state_free()}
+        return replace(self, cache={**keep, self.model.state: state}, iterates=[])
+
+    def _state_free(self) -> set[str]:
+        """Names of model definitions that do not depend on the state."""
+        assert self.model is not None
+        formulas = model_formulas(self.model.name)
+        tainted = {formulas.state}
+        for name, expr in formulas.definitions.items():
+            if any(node.name in tainted for node in expr.walk()):
+                tainted.add(name)
+        return set(formulas.definitions) - tainted
+
+
+def instance_environment(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, notes: Notes
+) -> Environment:
+    """Return the environment of an instance: every drawn float is taken as exact."""
+    setting = next(s for s in claim.settings if s.name == instance.setting)
+    variables: dict[str, Scalar | Matrix] = {}
+    for name, tensor in instance.values.items():
+        if tensor.ndim == 0:
+            number = float(tensor)
+            variables[name] = Scalar(exact(number), abs(number))
+        else:
+            moved = tensor.to(device=device, dtype=dtype)
+            variables[name] = Matrix(ball(moved), float(torch.linalg.vector_norm(moved)))
+    last_step = 0 if claim.run is None else claim.run.steps
+    return Environment(setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step)

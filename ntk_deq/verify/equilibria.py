@@ -1,0 +1,117 @@
+"""Equilibria and iterates of a model's map, as balls.
+
+The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, the model's Lipschitz constant
+bounds the contraction factor q, and for q < 1 the equilibrium lies within r/(1 - q) of Z~ (Banach's fixed-point theorem).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.rounding import divide_up, subtract_down
+from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.evaluate import evaluate, evaluate_scalar
+from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.verify.tensors import TensorNames, tensor_value
+
+
+def state_shape(env: Environment) -> tuple[int, int]:
+    """Return the shape of the model's state on this instance."""
+    assert env.model is not None
+    rows, cols = (*env.model.state_shape, None)[:2]
+    return env.sizes[str(rows)], 1 if cols is None else env.sizes[cols]
+
+
+def tensor_names(env: Environment, *, state: torch.Tensor | None = None, guess: torch.Tensor | None = None) -> TensorNames:
+    """Return the environment's centres for the floating-point backend."""
+    like = env.like
+    variables = {
+        name: v.ball.centre if isinstance(v, Matrix) else like.new_tensor(float(v.ball.mid()))
+        for name, v in env.variables.items()
+    }
+    return TensorNames(
+        variables,
+        env.sizes,
+        env.lets,
+        env.formulas,
+        like,
+        state=state,
+        state_shape=state_shape(env) if env.model is not None else (0, 0),
+        guess=guess,
+        max_steps=env.max_steps,
+    )
+
+
+def map_once(env: Environment, state: Matrix) -> Matrix:
+    """Apply the model's map to a state, in balls."""
+    assert env.formulas is not None
+    inside = env.with_state(state)
+    result = evaluate(env.formulas.map, inside)
+    for name, value in inside.cache.items():
+        if name in env.formulas.definitions and name in env._state_free():
+            env.cache.setdefault(name, value)
+    assert isinstance(result, Matrix)
+    return result
+
+
+def contraction_factor(env: Environment) -> Scalar:
+    """Return the model's Lipschitz constant on this instance."""
+    assert env.formulas is not None
+    return evaluate_scalar(env.formulas.contraction, env)
+
+
+def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix:
+    """Return a ball that contains the equilibrium, solved from `start` (zeros where None).
+
+    Where no contraction is certain, or the solve does not converge, the ball carries no information and the notes say why.
+    """
+    assert env.formulas is not None
+    shape = state_shape(env)
+    q = contraction_factor(env)
+    q_bound = sc.upper(q.ball) if q.ball.is_finite() else float("inf")
+    like = env.like
+    if not q_bound < 1:
+        env.notes.record(
+            "equilibrium",
+            f"the equilibrium's existence is not certain: the map's contraction factor is {q_bound:.6g}, and must be below 1",
+            certain=False,
+        )
+        return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
+    names = tensor_names(env)
+    initial = like.new_zeros(shape) if start is None else start.ball.centre
+    solved = solve_fixed_point(
+        lambda z: tensor_value(env.formulas.map, _with_state(names, z)),
+        initial,
+        batch_dims=0,
+        contraction=q_bound,
+        max_steps=env.max_steps,
+        raise_on_failure=False,
+    )
+    candidate = Matrix(ct.ball(solved.value), float(torch.linalg.vector_norm(solved.value)))
+    image = map_once(env, candidate)
+    residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
+    radius = divide_up(residual, subtract_down(1.0, q_bound)) if residual > 0 else 0.0
+    scale = max(candidate.scale, image.scale)
+    if not solved.all_converged:
+        env.notes.record("equilibrium", f"the equilibrium solve stopped: {solved.describe()}", certain=False)
+        return Matrix(ct.Ball(solved.value, float("inf")), float("inf"))
+    return Matrix(ct.Ball(solved.value, radius), scale)
+
+
+def _with_state(names: TensorNames, state: torch.Tensor) -> TensorNames:
+    return TensorNames(
+        names.variables, names.sizes, names.lets, names.formulas, names.like, state=state, state_shape=names.state_shape
+    )
+
+
+def iterate_ball(env: Environment, step: int) -> Matrix:
+    """Return the state at a step of the fixed-point run: Z[0] = 0, Z[l] = map(Z[l-1])."""
+    if not env.iterates:
+        rows, cols = state_shape(env)
+        env.iterates.append(Matrix(ct.ball(env.like.new_zeros((rows, cols))), 0.0))
+    while len(env.iterates) <= step:
+        env.iterates.append(map_once(env, env.iterates[-1]))
+    return env.iterates[step]

@@ -1,0 +1,192 @@
+"""Evaluate a formula of the claim language on an instance, in balls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+
+from flint import arb
+
+from ntk_deq.certified import scalar as sc
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.errors import LimitError
+from ntk_deq.verify import arithmetic as ar
+from ntk_deq.verify.compare import compare_chain, conjunction, disjunction, negation
+from ntk_deq.verify.environment import Environment, Value
+from ntk_deq.verify.operations import call
+from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth
+
+Indices = Mapping[str, int]
+MAX_STEP_TUPLES = 200_000  # `for all p, q` over 300 steps has 90,000 pairs; beyond this a claim would run for hours
+
+
+def evaluate(expr: Expr, env: Environment, indices: Indices | None = None) -> Value:
+    """Return the value of `expr`: a scalar, a matrix, or a truth value, each as a ball.
+
+    Args:
+        expr: A typed tree.
+        env: What the names mean.
+        indices: Values of the step indices in scope.
+
+    Raises:
+        LimitError: A matrix or a quantifier would exceed the limits.
+    """
+    return _HANDLERS[expr.kind](expr, env, indices or {})
+
+
+def evaluate_scalar(expr: Expr, env: Environment, indices: Indices | None = None) -> Scalar:
+    """Evaluate an expression that the type checker knows to be a scalar (or 1 x 1)."""
+    return ar.to_scalar(evaluate(expr, env, indices))
+
+
+def evaluate_truth(expr: Expr, env: Environment, indices: Indices | None = None) -> Outcome:
+    """Evaluate a boolean expression."""
+    value = evaluate(expr, env, indices)
+    if not isinstance(value, Outcome):
+        raise TypeError(f"a boolean was expected, not {type(value).__name__}")
+    return value
+
+
+def _number(expr: Expr, env: Environment, indices: Indices) -> Scalar:
+    assert expr.value is not None
+    return Scalar(sc.exact(expr.value), abs(float(expr.value)))
+
+
+def _name(expr: Expr, env: Environment, indices: Indices) -> Value:
+    name = expr.name
+    if name in indices:
+        return Scalar(arb(indices[name]), abs(indices[name]))
+    if name in env.variables:
+        return env.variables[name]
+    if name in env.cache:
+        return env.cache[name]
+    if name in env.sizes:
+        return Scalar(arb(env.sizes[name]), float(env.sizes[name]))
+    if name in env.lets:
+        value = evaluate(env.lets[name].expr, env)
+    else:
+        value = _model_quantity(name, env)
+    env.cache[name] = value
+    return value
+
+
+def _model_quantity(name: str, env: Environment) -> Value:
+    from ntk_deq.verify.equilibria import equilibrium_ball  # the two modules evaluate through each other
+
+    formulas = env.formulas
+    if formulas is not None and name == formulas.state:
+        return equilibrium_ball(env)
+    if formulas is not None and name in formulas.definitions:
+        return evaluate(formulas.definitions[name], env)
+    raise KeyError(f"{name} has no value on this instance")
+
+
+def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
+    from ntk_deq.verify.equilibria import iterate_ball
+
+    return iterate_ball(env, step_of(expr.args[0], indices))
+
+
+def step_of(expr: Expr, indices: Indices) -> int:
+    """Return the integer that an index expression denotes."""
+    if expr.kind is Kind.NUMBER and expr.value is not None:
+        return int(expr.value)
+    if expr.kind is Kind.NAME:
+        return indices[expr.name]
+    if expr.kind is Kind.NEGATE:
+        return -step_of(expr.args[0], indices)
+    left, right = (step_of(arg, indices) for arg in expr.args)
+    return left + right if expr.kind is Kind.ADD else left - right
+
+
+def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
+    if expr.name in ("grad", "jac"):
+        from ntk_deq.verify.derivatives import derivative
+
+        return derivative(expr, env)
+    if expr.name in ("next", "fixed_point"):
+        from ntk_deq.verify.equilibria import equilibrium_ball, map_once
+
+        start = ar.to_matrix(evaluate(expr.args[0], env, indices))
+        return map_once(env, start) if expr.name == "next" else equilibrium_ball(env, start=start)
+    return call(expr.name, [evaluate(arg, env, indices) for arg in expr.args], env)
+
+
+def _at(expr: Expr, env: Environment, indices: Indices) -> Value:
+    values: dict[str, Scalar | Matrix] = {}
+    for name, arg in zip(expr.names, expr.args[1:], strict=True):
+        value = evaluate(arg, env, indices)
+        values[name] = ar.to_matrix(value) if isinstance(env.variables[name], Matrix) else ar.to_scalar(value)
+    return evaluate(expr.args[0], env.replaced(values), indices)
+
+
+def _unary(operation: Callable[[Value], Value]) -> Callable[[Expr, Environment, Indices], Value]:
+    return lambda expr, env, indices: operation(evaluate(expr.args[0], env, indices))
+
+
+def _binary(operation: Callable[..., Value]) -> Callable[[Expr, Environment, Indices], Value]:
+    def handler(expr: Expr, env: Environment, indices: Indices) -> Value:
+        left, right = (evaluate(arg, env, indices) for arg in expr.args)
+        return operation(left, right, env.notes)
+
+    return handler
+
+
+def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    return compare_chain([evaluate(arg, env, indices) for arg in expr.args], expr.operators, tuple(indices.items()))
+
+
+def _and(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    return conjunction([evaluate_truth(arg, env, indices) for arg in expr.args])
+
+
+def _or(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    return disjunction([evaluate_truth(arg, env, indices) for arg in expr.args])
+
+
+def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    return negation(evaluate_truth(expr.args[0], env, indices))
+
+
+def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    """The conjunction over all steps of the run at which every indexed quantity exists."""
+    body = expr.args[0]
+    last = env.last_step
+    if (last + 1) ** len(expr.names) > MAX_STEP_TUPLES:
+        raise LimitError(
+            f"`for all {', '.join(expr.names)}` ranges over {(last + 1) ** len(expr.names):,} tuples of steps; "
+            f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
+        )
+    outcomes = []
+    used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
+    for values in product(range(last + 1), repeat=len(expr.names)):
+        scope = {**indices, **dict(zip(expr.names, values, strict=True))}
+        if any(not 0 <= step_of(node, scope) <= last for node in used):
+            continue
+        if len(expr.args) > 1 and evaluate_truth(expr.args[1], env, scope).truth is not Truth.TRUE:
+            continue
+        outcomes.append(evaluate_truth(body, env, scope))
+        if outcomes[-1].truth is Truth.FALSE:
+            break
+    return conjunction(outcomes)
+
+
+_HANDLERS: dict[Kind, Callable[[Expr, Environment, Indices], Value]] = {
+    Kind.NUMBER: _number,
+    Kind.NAME: _name,
+    Kind.INDEX: _index,
+    Kind.CALL: _call,
+    Kind.AT: _at,
+    Kind.NEGATE: _unary(ar.negate),
+    Kind.ADD: _binary(ar.add),
+    Kind.SUBTRACT: _binary(ar.subtract),
+    Kind.MULTIPLY: _binary(ar.multiply),
+    Kind.DIVIDE: _binary(ar.divide),
+    Kind.POWER: _binary(ar.power),
+    Kind.TRANSPOSE: _unary(ar.transpose),
+    Kind.COMPARE: _compare,
+    Kind.AND: _and,
+    Kind.OR: _or,
+    Kind.NOT: _not,
+    Kind.FOR_ALL: _for_all,
+}

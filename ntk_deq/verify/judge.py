@@ -1,0 +1,93 @@
+"""Judge a claim on one instance: hypotheses first, then conclusions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import torch
+
+from ntk_deq.claims.claim import Claim, Formula
+from ntk_deq.errors import LimitError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.verify.environment import Environment, Notes, instance_environment
+from ntk_deq.verify.evaluate import evaluate_truth
+from ntk_deq.verify.quantity import Outcome, Truth
+
+IMPLICIT = {
+    "differentiable": "(implicit) no argument of relu is zero where a derivative is taken",
+    "defined": "(implicit) every quotient, inverse, root and logarithm exists",
+}
+
+
+class Standing(StrEnum):
+    """How an instance stands to a claim's hypotheses, implicit ones included."""
+
+    MET = "met"
+    UNMET = "unmet"
+    UNSURE = "unsure"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a claim says of one instance.
+
+    Attributes:
+        instance: The instance.
+        standing: Whether it meets the hypotheses for certain.
+        hypotheses: Outcomes by name, in order, up to the first that fails; implicit ones appear where they fail.
+        conclusions: Outcomes by name; empty where the hypotheses fail.
+        reason: Why it is unsure, if it is.
+    """
+
+    instance: Instance
+    standing: Standing
+    hypotheses: Mapping[str, Outcome]
+    conclusions: Mapping[str, Outcome] = field(default_factory=dict)
+    reason: str = ""
+
+
+def judge_instance(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype = torch.float64
+) -> Judgement:
+    """Evaluate every hypothesis and, unless one fails, every conclusion of `claim` on `instance`."""
+    notes = Notes()
+    env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
+    hypotheses: dict[str, Outcome] = {}
+    for name, formula in claim.assume.items():
+        hypotheses[name] = _outcome(formula, env)
+        if hypotheses[name].truth is Truth.FALSE:
+            return Judgement(instance, Standing.UNMET, hypotheses)
+    conclusions = {name: _outcome(formula, env) for name, formula in claim.conclude.items()}
+    return _stand(instance, hypotheses, conclusions, notes)
+
+
+def hypotheses_fail(claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
+    env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes())
+    return any(_outcome(formula, env).truth is Truth.FALSE for formula in claim.assume.values())
+
+
+def _outcome(formula: Formula, env: Environment) -> Outcome:
+    try:
+        return evaluate_truth(formula.expr, env)
+    except LimitError as error:
+        return Outcome(Truth.UNSURE, None, str(error))
+
+
+def _stand(
+    instance: Instance, hypotheses: dict[str, Outcome], conclusions: dict[str, Outcome], notes: Notes
+) -> Judgement:
+    reasons = list(notes.unsure.values())
+    # A strict or weak hypothesis that is only tight is not certain.
+    standing = Standing.MET if all(o.truth is Truth.TRUE for o in hypotheses.values()) else Standing.UNSURE
+    for name, text in IMPLICIT.items():
+        if name in notes.outside:
+            hypotheses[name] = Outcome(Truth.FALSE, None, notes.outside[name])
+            return Judgement(instance, Standing.UNMET, hypotheses)
+        if name == "differentiable" and name in notes.unsure:
+            hypotheses[name] = Outcome(Truth.UNSURE, None, f"{notes.unsure[name]}: {text}")
+            standing = Standing.UNSURE
+    reasons += [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
+    return Judgement(instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)))

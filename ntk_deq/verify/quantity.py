@@ -1,0 +1,85 @@
+"""What the evaluator computes with: balls, each with the magnitude of what it was computed from, and truth values.
+
+The `scale` of a quantity is the value of its formula with every term taken by absolute value, so that cancellation
+shows: for `a - b` it is |a| + |b|, for sigma_min(A) it is a bound on norm(A). A comparison whose margin straddles zero is
+*tight* when its radius is at most `TIGHT` of the larger side's scale, and *unsure* otherwise (docs/design.md, section 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from flint import arb
+
+from ntk_deq.certified import Ball
+from ntk_deq.certified.scalar import lower, upper
+from ntk_deq.verify.results import Margin
+
+TIGHT = 1e-9  # docs/design.md, section 1: far above float64 rounding of the sizes used, far below any constant in a theorem
+
+
+class Truth(IntEnum):
+    """Outcome of a boolean formula on one instance, ordered from worst to best."""
+
+    FALSE = 0  # for certain
+    UNSURE = 1  # the ball is wide around zero, or something is undefined
+    STRICT_TIGHT = 2  # a strict inequality whose narrow ball contains zero
+    TIGHT = 3  # a weak inequality or an identity whose narrow ball contains zero
+    TRUE = 4  # for certain
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A real number known up to a ball."""
+
+    ball: arb
+    scale: float
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix (vectors are columns) known up to a ball."""
+
+    ball: Ball
+    scale: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One comparison, evaluated: `lhs relation rhs` with the ball of its margin; a positive margin is good."""
+
+    lhs: str
+    rhs: str
+    relation: str
+    margin: Margin
+    scale: float
+    steps: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A boolean formula, evaluated: its truth, and the comparison that the truth rests on."""
+
+    truth: Truth
+    comparison: Comparison | None = None
+    reason: str = ""
+    identity: bool = False
+
+
+def margin_of(ball: arb) -> Margin:
+    """Return the bounds of a ball as floats rounded outward; no information gives [-inf, inf]."""
+    if not ball.is_finite():
+        return Margin(float("-inf"), float("inf"))
+    return Margin(lower(ball), upper(ball))
+
+
+def show_ball(ball: arb) -> str:
+    """Return a ball as short text: digits that are certain, and the radius where it matters."""
+    if not ball.is_finite():
+        return "undefined"
+    mid = float(ball.mid())
+    rad = upper(ball.rad())
+    if rad == 0.0:
+        return f"{mid:.17g}" if len(f"{mid:.17g}") <= len(f"{mid:.12g}") + 2 else f"{mid:.12g}"
+    return f"{mid:.12g} ± {rad:.1e}"

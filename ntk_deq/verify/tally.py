@@ -1,0 +1,201 @@
+"""Add up the judgements of a claim's instances, and turn them into a verdict (docs/design.md, section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
+from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.results import ConclusionRecord, HypothesisRecord, Margin
+
+
+@dataclass
+class HypothesisTally:
+    """Counts for one hypothesis."""
+
+    held: int = 0
+    failed: int = 0
+    unsure: int = 0
+    nearest: Margin | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome; keep the failing margin closest to zero."""
+        if outcome.truth is Truth.TRUE:
+            self.held += 1
+        elif outcome.truth is Truth.FALSE:
+            self.failed += 1
+            if outcome.comparison is not None and (
+                self.nearest is None or outcome.comparison.margin.hi > self.nearest.hi
+            ):
+                self.nearest = outcome.comparison.margin
+        else:
+            self.unsure += 1
+
+
+@dataclass
+class ConclusionTally:
+    """Counts and margins for one conclusion over the instances that meet the hypotheses."""
+
+    counts: dict[Truth, int] = field(default_factory=lambda: dict.fromkeys(Truth, 0))
+    margins: list[tuple[float, float, float]] = field(default_factory=list)
+    worst: Margin | None = None
+    identity: bool = True
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome and keep its margin."""
+        self.counts[outcome.truth] += 1
+        self.identity = self.identity and outcome.identity
+        if outcome.comparison is not None:
+            margin = outcome.comparison.margin
+            self.margins.append((margin.lo, margin.hi, outcome.comparison.scale))
+            if self.worst is None or margin.lo < self.worst.lo:
+                self.worst = margin
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether some instance bears the conclusion out: certain and not tight, or an identity."""
+        return self.counts[Truth.TRUE] > 0 or (self.identity and self.counts[Truth.TIGHT] > 0)
+
+
+class Tally:
+    """The judgements of one claim, added up."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.instances = 0
+        self.met = 0
+        self.unsure = 0
+        self.tight = 0
+        self.by_setting: dict[str, tuple[int, int]] = {s.name: (0, 0) for s in claim.settings}
+        self.hypotheses = {name: HypothesisTally() for name in claim.assume}
+        self.conclusions = {name: ConclusionTally() for name in claim.conclude}
+        self.counterexamples: list[Judgement] = []
+        self.doubts: list[Judgement] = []
+        self.tightest: Judgement | None = None
+        self.nearest: Judgement | None = None
+
+    def add(self, judgement: Judgement) -> None:
+        """Count one instance."""
+        self.instances += 1
+        setting = judgement.instance.setting
+        tried, met = self.by_setting[setting]
+        self.by_setting[setting] = (tried + 1, met + (judgement.standing is Standing.MET))
+        for name, outcome in judgement.hypotheses.items():
+            self.hypotheses.setdefault(name, HypothesisTally()).add(outcome)
+        truths = [o.truth for o in judgement.conclusions.values()]
+        if judgement.standing is Standing.UNMET:
+            if self.nearest is None or _lack(judgement) > _lack(self.nearest):
+                self.nearest = judgement
+        elif judgement.standing is Standing.UNSURE:
+            self.unsure += 1
+            if Truth.FALSE in truths:
+                self.doubts.append(judgement)
+        else:
+            self._add_met(judgement, truths)
+
+    def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
+        self.met += 1
+        for name, outcome in judgement.conclusions.items():
+            self.conclusions[name].add(outcome)
+        if Truth.FALSE in truths:
+            self.counterexamples.append(judgement)
+        elif Truth.UNSURE in truths or Truth.STRICT_TIGHT in truths:
+            self.unsure += Truth.UNSURE in truths
+            self.tight += Truth.UNSURE not in truths
+            self.doubts.append(judgement)
+        else:
+            self.tight += Truth.TIGHT in truths
+            if self.tightest is None or closeness(judgement) < closeness(self.tightest):
+                self.tightest = judgement
+
+    def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:
+        """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""
+        if self.counterexamples:
+            return Verdict.REFUTED, f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it"
+        if stopped:
+            return Verdict.UNDECIDED, stopped
+        if self.met == 0:
+            return self._nothing_met()
+        if self.doubts:
+            return Verdict.UNDECIDED, self._doubt()
+        unconfirmed = [name for name, tally in self.conclusions.items() if not tally.confirmed]
+        if unconfirmed:
+            return Verdict.UNDECIDED, f"every instance is tight for {unconfirmed[0]!r}: nothing bears it out for certain"
+        return Verdict.HOLDS, ""
+
+    def _nothing_met(self) -> tuple[Verdict, str]:
+        failing = {name: t for name, t in self.hypotheses.items() if t.failed}
+        if not failing:
+            reasons = [j.reason for j in self.doubts] or ["no hypothesis could be decided"]
+            return Verdict.UNDECIDED, f"no instance meets the hypotheses for certain: {reasons[0]}"
+        name = max(failing, key=lambda key: failing[key].failed)
+        nearest = failing[name].nearest
+        text = IMPLICIT.get(name, self.claim.assume[name].text if name in self.claim.assume else name)
+        lack = f"; the nearest instance lacks {-nearest.hi:.4g}" if nearest is not None else ""
+        return Verdict.VACUOUS, (
+            f"hypothesis {name!r} ({text}) failed on {failing[name].failed} of {self.instances} instances{lack}"
+        )
+
+    def _doubt(self) -> str:
+        first = self.doubts[0]
+        kind = {
+            Standing.MET: "the margin could not be decided",
+            Standing.UNSURE: "the conclusion breaks where a hypothesis could not be decided",
+        }[first.standing]
+        names = [n for n, o in first.conclusions.items() if o.truth not in (Truth.TRUE, Truth.TIGHT)]
+        detail = first.reason or "a strict inequality whose narrow ball contains zero"
+        return (
+            f"{len(self.doubts)} of {self.instances} instances are undecided; first, {first.instance.setting} #"
+            f"{first.instance.index} ({first.instance.family}), {', '.join(names)}: {kind}: {detail}"
+        )
+
+    def hypothesis_records(self) -> tuple[HypothesisRecord, ...]:
+        """Return what the report shows of the hypotheses."""
+        return tuple(
+            HypothesisRecord(
+                name,
+                self.claim.assume[name].text if name in self.claim.assume else IMPLICIT[name],
+                t.held,
+                t.failed,
+                t.unsure,
+                t.nearest,
+            )
+            for name, t in self.hypotheses.items()
+        )
+
+    def conclusion_records(self) -> tuple[ConclusionRecord, ...]:
+        """Return what the report shows of the conclusions."""
+        return tuple(
+            ConclusionRecord(
+                name,
+                self.claim.conclude[name].text,
+                t.worst,
+                tuple(t.margins),
+                true=t.counts[Truth.TRUE],
+                false=t.counts[Truth.FALSE],
+                tight=t.counts[Truth.TIGHT] + t.counts[Truth.STRICT_TIGHT],
+                unsure=t.counts[Truth.UNSURE],
+            )
+            for name, t in self.conclusions.items()
+        )
+
+
+def closeness(judgement: Judgement) -> float:
+    """Return the smallest margin of the conclusions relative to its scale: how close an instance is to equality."""
+    ratios = [
+        o.comparison.margin.lo / o.comparison.scale
+        for o in judgement.conclusions.values()
+        if o.comparison is not None and o.comparison.scale > 0
+    ]
+    return min(ratios, default=float("inf"))
+
+
+def _lack(judgement: Judgement) -> float:
+    """Return how far a failing instance is from meeting its hypotheses: a negative number, zero at the boundary."""
+    lacks = [
+        o.comparison.margin.hi / o.comparison.scale
+        for o in judgement.hypotheses.values()
+        if o.truth is Truth.FALSE and o.comparison is not None and o.comparison.scale > 0
+    ]
+    return min(lacks, default=float("-inf"))

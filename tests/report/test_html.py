@@ -1,0 +1,274 @@
+"""The HTML page: well-formed, self-contained, everything escaped, everything said."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from sample_results import HOSTILE, INFO, all_results, hostile, holds, refuted_unexpected
+
+from ntk_deq.report.html import report_html, write_html
+from ntk_deq.report.view import Anchors, safe_mathml, safe_url, typeset_number
+from ntk_deq.verify.results import Witness
+
+VOID = {"meta", "link", "input", "br", "hr", "img"}
+
+
+class Page(HTMLParser):
+    """Collects elements and checks that tags nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.stack: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"double attribute in <{tag}>: {names}"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.stack
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        if not self.stack or self.stack[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return report_html(all_results(), INFO)
+
+
+@pytest.fixture(scope="module")
+def page(text) -> Page:
+    return Page(text)
+
+
+def test_tags_nest_and_ids_are_unique(page):
+    assert page.stack == []
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", i) for i in ids)
+    referred = [i for _, attrs in page.elements for i in (attrs.get("aria-labelledby") or "").split()]
+    assert set(referred) <= set(ids)
+
+
+def test_local_links_have_their_targets(page):
+    ids = {attrs["id"] for _, attrs in page.elements if "id" in attrs}
+    links = [a["href"] for a in page.all("a") if (a.get("href") or "").startswith("#")]
+    assert "#R.L5.1" in links
+    assert {link[1:] for link in links} <= ids
+
+
+def test_nothing_is_loaded_and_the_policy_admits_only_the_own_script(text, page):
+    for tag, attrs in page.elements:
+        assert "src" not in attrs
+        assert "srcset" not in attrs
+        assert "style" not in attrs
+        assert not any(name.startswith("on") for name in attrs), tag
+        if tag == "link":
+            assert attrs["href"] == "data:,"
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL).group(1)
+    assert "url(" not in style
+    assert "@import" not in style
+    assert not re.search(r"fetch|XMLHttpRequest|import\(|eval|innerHTML", script)
+    policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    for kind, content in (("script-src", script), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_only_web_addresses_are_links(page):
+    outside = {a["href"] for a in page.all("a") if not (a.get("href") or "").startswith("#")}
+    assert outside == {"https://arxiv.org/abs/2110.05645"}
+
+
+def test_hostile_text_is_shown_and_never_run(text, page):
+    assert len(page.all("script")) == 1
+    assert "<script>alert" not in text
+    assert "{{ 7*7 }}" in "".join(page.texts)
+    assert "49" not in "".join(page.texts).split("{{ 7*7 }}")[0][-40:]
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
+    searched = [b.get("data-search") or "" for b in page.all("tbody")]
+    assert any('<script>alert("x")</script>' in s for s in searched)
+
+
+def test_every_field_may_be_hostile():
+    info = dataclasses.replace(
+        INFO,
+        **dict.fromkeys(("suite", "title", "command", "started", "device", "dtype"), HOSTILE),
+        versions={HOSTILE: HOSTILE},
+    )
+    page = Page(report_html([hostile(), hostile()], info))
+    assert page.stack == []
+    assert len(page.all("script")) == 1
+    assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
+
+
+def test_each_claim_has_its_row_and_details(page):
+    rows = {b["data-id"]: b for b in page.all("tbody") if "data-id" in b}
+    assert len(rows) == 8
+    assert rows["R.S4M"]["data-expected"] == "no"
+    assert rows["R.L5.1.m1"]["data-expected"] == "yes"
+    assert len(page.all("details")) == 8
+    assert rows["R.L3.2"]["data-margin"] == "-Infinity"
+    assert rows["R.T4.4"]["data-margin"] == ""
+
+
+def test_the_page_says_what_a_reader_needs(page):
+    words = " ".join(" ".join(page.texts).split())
+    for needed in (
+        "5 of 8 claims came out against expectation.",
+        "31 January 2025, 09:30 UTC",
+        "1 min 23 s",
+        "R.S4M refuted, expected holds",
+        "Counterexample",
+        "0.71875 ± 1e−17 ≥ 0.75 is false",
+        "Nearest to meeting the hypotheses",
+        "Tightest instance",
+        "too large to print",
+        "instance 41, seed 7",
+        "Tianxiang Gao, Hailiang Liu",
+        "mutant of R.L5.1",
+        "did you mean `sigma_min`?",
+        "N = 1…6",
+        "ZeroDivisionError",
+    ):
+        assert needed in words, needed
+
+
+def test_numbers_are_short_and_their_tool_tips_exact(page):
+    titles = [attrs.get("title") for attrs in page.all("td")]
+    assert "-0.7071067811865476" in titles
+    assert "0.30000000000000004" in [attrs.get("title") for attrs in page.all("dd")]
+
+
+def test_formulas_are_typeset_with_source_and_latex_beside_them(text, page):
+    assert len(page.all("math")) > 10
+    words = "".join(page.texts)
+    assert "sigma_min(Z) >= sigma_min(Phi)/(1 + gamma0)" in words
+    assert r"\frac{\sigma_{\min}(\Phi)}{1 + \gamma_0}" in words
+    assert '<msub><mi>γ</mi><mn>0</mn></msub>' in text
+
+
+def test_plots_have_titles_and_descriptions(page):
+    plots = [attrs for attrs in page.all("svg") if attrs.get("class") == "plot"]
+    assert len(plots) == 5
+    assert all(attrs["role"] == "img" for attrs in plots)
+    assert any("170 true, 17 tight" in t for t in page.texts)
+
+
+def test_headlines():
+    clean = [holds()]
+    assert "The one claim came out as expected." in report_html(clean, INFO)
+    assert "No claim was judged." in report_html([], INFO)
+    cut = report_html(clean, dataclasses.replace(INFO, interrupted=True))
+    assert "interrupted before its end" in cut
+    assert 'class="headline bad"' in cut
+
+
+def test_an_empty_matrix_and_a_witness_without_comparison():
+    witness = Witness("any", "", {"m": 0}, {"A": [], "B": [[]]}, "c", "", "", "", refuted_unexpected().worst_margin)
+    text = report_html([dataclasses.replace(refuted_unexpected(), counterexample=witness)], INFO)
+    assert text.count(">empty<") == 2
+    assert "is false" not in text
+
+
+def test_a_large_matrix_is_shown_by_its_first_entries():
+    values = {"A": [[float(i * 40 + j) for j in range(40)] for i in range(30)]}
+    witness = dataclasses.replace(refuted_unexpected().counterexample, values=values)
+    text = report_html([dataclasses.replace(refuted_unexpected(), counterexample=witness)], INFO)
+    assert "30 × 40" in text
+    assert "first 12 × 12 entries" in text
+
+
+def test_writing_replaces_the_file_whole(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_html(path, all_results(), INFO)
+    assert path.read_text("utf-8").startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("mathml", "kept"),
+    [
+        ("<math><mi>x</mi></math>", True),
+        ('<math display="block"><mi>x</mi></math>', True),
+        ("<mi>x</mi>", True),
+        ("", False),
+        ("<math><mi>x</math>", False),
+        ("<math><script>1</script></math>", False),
+        ('<math><mi onclick="a()">x</mi></math>', False),
+        ('<math><mi href="https://a.b">x</mi></math>', False),
+        ('<math xmlns:x="http://www.w3.org/1999/xlink"><mi x:href="a">x</mi></math>', False),
+        ("<math><semantics><annotation><mi>x</mi></annotation></semantics></math>", False),
+        ('<!DOCTYPE m [<!ENTITY a "b">]><math><mi>&a;</mi></math>', False),
+        ("<math></math><img/>", False),
+        ('<math><svg xmlns="http://www.w3.org/2000/svg"/></math>', False),
+    ],
+)
+def test_mathml_is_trusted_only_as_far_as_it_is_mathml(mathml, kept):
+    assert (safe_mathml(mathml) is not None) is kept
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://arxiv.org/abs/1", True),
+        ("http://example.org/a?b=1&c=2", True),
+        ("javascript:alert(1)", False),
+        (" https://a.b", False),
+        ("java\nscript:alert(1)", False),
+        ("data:text/html,x", False),
+        ("//a.b/c", False),
+        ("file:///etc/passwd", False),
+        ("https://[bad", False),
+        ("https://", False),
+        (7, False),
+        (None, False),
+    ],
+)
+def test_safe_url(url, kept):
+    assert safe_url(url) == (url if kept else None)
+
+
+def test_anchors_are_valid_and_unique():
+    anchors = Anchors()
+    names = ["R.L5.1", "R.L5.1", "a b", "a-b", "<>", "ui-filter", "日本"]
+    assert [anchors.take(name) for name in names] == ["R.L5.1", "R.L5.1-2", "a-b", "a-b-2", "claim", "claim-ui-filter", "claim-2"]
+
+
+def test_typeset_number_leaves_words_alone():
+    assert typeset_number("A = -identity, -0.5, inf, -inf") == "A = -identity, −0.5, ∞, −∞"
+    assert typeset_number("information") == "information"
+
+
+def test_the_report_layer_imports_no_torch():
+    import subprocess
+
+    code = (
+        "import sys, ntk_deq.report.html, ntk_deq.report.junit, ntk_deq.report.jsonl, ntk_deq.report.terminal;"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
