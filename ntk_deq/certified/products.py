@@ -56,6 +56,7 @@ def matmul(a: Ball, b: Ball) -> Ball:
         Jeannerod and Rump, SIAM J. Matrix Anal. Appl. 34, 2013 (constant n u).
 
     Example:
+        >>> import torch
         >>> two = Ball(torch.full((2, 2), 2.0, dtype=torch.float64))
         >>> matmul(two, two).radius
         0.0
@@ -97,6 +98,7 @@ def kron(a: Ball, b: Ball) -> Ball:
         ArgumentError: Element types or devices differ.
 
     Example:
+        >>> import torch
         >>> kron(Ball(torch.eye(2)), Ball(torch.full((1, 2), 0.1)))
         Ball(2 x 4, float32, radius=0)
     """

@@ -50,8 +50,9 @@ def check_distribution(expr: Expr, type_: Type, sizes: Mapping[str, SizeRange]) 
         return
     _scalar(expr)
     if type_.sort is Sort.MATRIX:
-        message = f"a {type_} must be drawn from a distribution. This is a number."
-        raise _error(expr, message, "Write c*ones for a constant matrix, c*identity for a multiple of the identity.")
+        near = [found for node in scalar_names(expr) if (found := nearest_name(node.name, DISTRIBUTIONS))]
+        hint = f"did you mean `{near[0]}`?" if near else "write c*ones for a constant, c*identity for a diagonal one"
+        raise _error(expr, f"a {type_} must be drawn from a distribution, and this names none.", hint)
 
 
 def _distribution(expr: Expr, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
@@ -64,7 +65,7 @@ def _distribution(expr: Expr, type_: Type, sizes: Mapping[str, SizeRange]) -> No
     if expr.kind in (Kind.ADD, Kind.SUBTRACT):
         for side in expr.args:
             if not is_distribution(side):
-                raise _error(side, "a number cannot be added to a distribution.", "Write c*ones for a constant.")
+                raise _error(side, "a number cannot be added to a distribution.", "write c*ones for a constant")
             _distribution(side, type_, sizes)
         return
     if expr.kind in (Kind.MULTIPLY, Kind.DIVIDE):
@@ -133,7 +134,7 @@ def _scalar(expr: Expr) -> None:
             near = nearest_name(expr.name, allowed)
             names = f"Distributions: {', '.join(DISTRIBUTIONS)}; functions: {', '.join(SCALAR_FUNCTIONS)}"
             message = f"unknown distribution or function `{expr.name}`. {names}."
-            raise _error(expr, message, f"Did you mean `{near}`?" if near else None)
+            raise _error(expr, message, f"did you mean `{near}`?" if near else None)
         arity = SCALAR_FUNCTIONS[expr.name]
         if len(expr.args) != (arity or max(1, len(expr.args))):
             raise _error(expr, f"`{expr.name}` takes {arity or 'at least one'} argument. Got {len(expr.args)}.")

@@ -53,7 +53,7 @@ def parse_domain(text: str) -> tuple[Domain, Type | None]:
         return Domain(DomainKind(word[1]), text=word[1]), shape
     allowed = f"{', '.join(_WRITTEN)}, `integer 1..5`, or an interval such as (0, 1]"
     near = nearest_name(word[1], _WRITTEN) if word is not None else None
-    hint = f"Did you mean `{near}`?" if near else None
+    hint = f"did you mean `{near}`?" if near else None
     raise ExpressionError(f"a domain must be one of {allowed}. Got {body.strip()!r}.", (0, len(body)), hint)
 
 

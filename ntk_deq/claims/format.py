@@ -48,12 +48,13 @@ def format_expr(expr: Expr) -> str:
         case Kind.NAME:
             return expr.name
         case Kind.INDEX:
-            return f"{expr.name}[{format_expr(expr.args[0])}]"
+            return f"{expr.name}[{_part(expr.args[0], DISJUNCTION)}]"
         case Kind.CALL:
-            return f"{expr.name}({', '.join(map(format_expr, expr.args))})"
+            return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
         case Kind.AT:
-            pairs = [f"{name} = {format_expr(value)}" for name, value in zip(expr.names, expr.args[1:], strict=True)]
-            return f"at({', '.join([format_expr(expr.args[0]), *pairs])})"
+            first, *values = [_part(argument, DISJUNCTION) for argument in expr.args]
+            pairs = [f"{name} = {value}" for name, value in zip(expr.names, values, strict=True)]
+            return f"at({', '.join([first, *pairs])})"
         case Kind.TRANSPOSE:
             return f"{_part(expr.args[0], ATOM)}'"
         case Kind.NEGATE:

@@ -23,6 +23,22 @@ class Parameter(StrEnum):
     VARIABLE = "variable"  # the bare name of a free variable
     STATE = "state"  # a matrix of the shape of the model's state
 
+    def admits(self, type_: Type, shapes: Shapes) -> bool:
+        """Whether a value of a type can stand here; sizes, variables and states are checked where they are read."""
+        match self:
+            case Parameter.SCALAR:
+                return shapes.is_scalar(type_)
+            case Parameter.MATRIX:
+                return type_.sort is Sort.MATRIX
+            case Parameter.SQUARE:
+                return shapes.is_square(type_)
+            case Parameter.VECTOR:
+                return shapes.is_vector(type_)
+            case Parameter.VALUE:
+                return type_.sort is not Sort.BOOLEAN
+            case _:
+                return True
+
 
 @dataclass(frozen=True)
 class Call:
@@ -91,6 +107,18 @@ class Function:
             text += f"[, {parameter}]"
         return f"{self.name}({text}{', ...' if self.repeats else ''})"
 
+    def takes(self, count: int) -> bool:
+        """Whether it can be called with so many arguments."""
+        most = len(self.parameters)
+        return most - self.optional <= count and (count <= most or self.repeats)
+
+    @property
+    def counts(self) -> str:
+        """How many arguments it takes, in words."""
+        least, most = len(self.parameters) - self.optional, len(self.parameters)
+        number = f"{least} or {most}" if least != most else str(most)
+        return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"
+
 
 def _scalar(call: Call) -> Type:
     return SCALAR
@@ -146,15 +174,11 @@ def _hadamard(call: Call) -> Type:
 
 
 def _dot(call: Call) -> Type:
-    _hadamard_like_vectors(call)
-    return SCALAR
-
-
-def _hadamard_like_vectors(call: Call) -> None:
     left, right = call.types
     if not call.shapes.same(left.rows, right.rows):
         show = call.shapes.show
         fail(call.spans[1], f"dot needs two vectors of the same length. Got {show(left)} and {show(right)}.")
+    return SCALAR
 
 
 def _extreme(call: Call) -> Type:

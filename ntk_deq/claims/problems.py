@@ -10,7 +10,7 @@ from ntk_deq.claims.yaml_strict import Node, Scalar
 from ntk_deq.errors import nearest_name
 
 _SHOWN = 60  # characters of a value that a message quotes
-_YAML_BOOLEANS = frozenset({"yes", "no", "on", "off", "y", "n"})
+_YAML_BOOLEANS = frozenset({"yes", "no", "on", "off"})
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
@@ -70,6 +70,7 @@ def expression_problem(node: Node, error: ExpressionError, where: str, claim: st
         return Problem(node.position, message, claim, text, error.span, error.hint)
     if is_yaml_boolean(text):
         message = f"`{where}`: a number or an expression is needed. Got {shown(text.strip())}."
+        error = ExpressionError(message, error.span)
     return Problem(node.position_of(error.span[0]), message, claim, text, error.span, error.hint)
 
 

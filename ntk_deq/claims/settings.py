@@ -13,7 +13,7 @@ from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.image_settings import image_data
 from ntk_deq.claims.memory import too_large
 from ntk_deq.claims.parser import parse
-from ntk_deq.claims.problems import did_you_mean, expression_problem, expression_text, scalar_position
+from ntk_deq.claims.problems import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
 from ntk_deq.claims.reserved import reserved
 from ntk_deq.claims.schema import SettingModel
 from ntk_deq.claims.types import SCALAR, Type, shape_type
@@ -169,6 +169,8 @@ class _Builder:
         text = expression_text(node)
         try:
             body, shape = split_shape(text)
+            if is_yaml_boolean(body):
+                raise ExpressionError("a number or a distribution is needed.", (0, len(body)))
             type_ = self._type(name, node, where, shape, signature, sizes)
             expr = parse(body)
             if type_ is None:

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.functions import FUNCTIONS, Call, Function, Parameter
+from ntk_deq.claims.functions import FUNCTIONS, Call, Parameter
 from ntk_deq.claims.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.claims.shapes import Shapes, fail
 from ntk_deq.claims.tree import Expr, Kind
@@ -280,10 +280,9 @@ class _Checker:
             raise self._unknown(node, set(FUNCTIONS), "function")
         if function.needs_model and self.model is None:
             fail(node.span, f"`{node.name}` needs a model, and this setting names none.")
-        least, most = len(function.parameters) - function.optional, len(function.parameters)
         count = len(node.args)
-        if count < least or (count > most and not function.repeats):
-            fail(node.span, f"`{node.name}` takes {_count(function)}. Got {count}.", f"write {function.signature}")
+        if not function.takes(count):
+            fail(node.span, f"`{node.name}` takes {function.counts}. Got {count}.", f"write {function.signature}")
         return (function.parameters + function.parameters[-1:] * count)[:count]
 
     def _call(self, node: Expr) -> Type:
@@ -306,36 +305,13 @@ class _Checker:
         )
 
     def _check_argument(self, name: str, parameter: Parameter, argument: Expr) -> None:
-        type_, shapes = _type_of(argument), self.shapes
-        match parameter:
-            case Parameter.SCALAR:
-                fits = shapes.is_scalar(type_)
-            case Parameter.MATRIX:
-                fits = type_.sort is Sort.MATRIX
-            case Parameter.SQUARE:
-                fits = shapes.is_square(type_)
-            case Parameter.VECTOR:
-                fits = shapes.is_vector(type_)
-            case Parameter.VALUE:
-                fits = type_.sort is not Sort.BOOLEAN
-            case Parameter.STATE if self.model is not None:
-                state = shape_type(self.model.state_shape)
-                if not shapes.same_shape(state, type_):
-                    fail(argument.span, f"{name} needs a state, {shapes.show(state)}. Got {shapes.show(type_)}.")
-                return
-            case _:
-                return
-        if not fits:
-            fail(argument.span, f"{name} needs a {parameter}. Got {shapes.show(type_)}.")
-
-
-def _count(function: Function) -> str:
-    least, most = len(function.parameters) - function.optional, len(function.parameters)
-    if function.repeats:
-        return f"at least {least} argument{'s' if least > 1 else ''}"
-    if least != most:
-        return f"{least} or {most} arguments"
-    return f"{most} argument{'s' if most > 1 else ''}"
+        type_, show = _type_of(argument), self.shapes.show
+        if parameter is Parameter.STATE and self.model is not None:
+            state = shape_type(self.model.state_shape)
+            if not self.shapes.same_shape(state, type_):
+                fail(argument.span, f"{name} needs a state, {show(state)}. Got {show(type_)}.")
+        elif not parameter.admits(type_, self.shapes):
+            fail(argument.span, f"{name} needs a {parameter}. Got {show(type_)}.")
 
 
 def _letters(shapes: Shapes) -> str | None:

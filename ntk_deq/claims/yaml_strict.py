@@ -29,6 +29,8 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _ESCAPE_WIDTH = {"x": 4, "u": 6, "U": 10}
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
+_QUOTE = "quote a value that holds [ ] { } or `: `, or that starts with a sign YAML reserves (' \" & * ! | > % @)"
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -173,7 +175,8 @@ def read_text(text: str, shown: str = "<text>") -> Node:
         mark = error.problem_mark or error.context_mark
         parts = [error.problem or "", error.context or ""]
         message = f"This is not YAML: {', '.join(part for part in parts if part)}."
-        raise _fatal(shown, message, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from error
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise _fatal(shown, message, line, column, _QUOTE) from error
     except yaml.YAMLError as error:
         raise _fatal(shown, f"This is not YAML: {error}.") from error
     if builder.root is None:

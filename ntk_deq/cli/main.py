@@ -11,7 +11,6 @@ from ntk_deq.cli.arguments import parse_arguments
 from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
 
 
-
 def run() -> None:
     """Run the command line of this process and exit with its code."""
     sys.exit(main(sys.argv[1:]))

@@ -38,7 +38,7 @@ from ntk_deq.version import __version__
 def run_session(
     arguments: argparse.Namespace, suite: Suite, claims: Sequence[Claim | IllFormed], console: Console
 ) -> int:
-    """Judge `claims`, print them as they end, write results.jsonl, run.json, junit.xml and report.html; return the code."""
+    """Judge `claims`, print them as they end, write the files of the results folder; return the exit code."""
     try:
         options = _options(arguments)
         out = Path(arguments.out)
@@ -113,8 +113,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def exit_code(results: Sequence[ClaimResult], allow: frozenset[str]) -> int:
     """Return the exit code of a run that was not interrupted.
 
-    Of several things gone wrong, the gravest counts: an internal error, then an ill-formed claim, then a verdict against
-    expectation, then a claim left open where it was expected to hold.
+    Of several things gone wrong, the gravest counts: an internal error, then an ill-formed claim, then a verdict
+    against expectation, then a claim left open where it was expected to hold.
     """
     unexpected = [r for r in results if not r.as_expected and r.verdict.value not in allow]
     verdicts = {r.verdict for r in unexpected}

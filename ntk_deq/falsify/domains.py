@@ -23,7 +23,7 @@ _CONES = frozenset(
 )
 
 # Sets of square matrices.
-SQUARE = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.PSD, DomainKind.ORTHOGONAL})
+SQUARE = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.PSD, DomainKind.DIAGONAL, DomainKind.ORTHOGONAL})
 
 
 def is_cone(domain: Domain) -> bool:
@@ -95,7 +95,7 @@ def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
     if kind is DomainKind.PSD:
         return torch.equal(value, value.T) and _psd(value)
     if kind is DomainKind.DIAGONAL:
-        return value.ndim == 2 and torch.equal(value, torch.diag_embed(torch.diagonal(value)))
+        return torch.equal(value, torch.diag(torch.diagonal(value)))
     if kind is DomainKind.ORTHOGONAL:
         return bool(((value @ value.T - torch.eye(len(value)).to(value)).abs() <= tolerance).all())
     if kind is DomainKind.UNIT_ROWS:

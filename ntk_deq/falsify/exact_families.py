@@ -172,8 +172,6 @@ def exact_family(domain: Domain, shape: Shape, order: int, generator: torch.Gene
     """
     if domain.kind in SQUARE and (len(shape) != 2 or shape[0] != shape[1]):
         raise ArgumentError(f"The domain `{domain.kind.value}` is a set of square matrices. Got shape {shape}.")
-    if domain.kind is DomainKind.DIAGONAL and len(shape) != 2:
-        raise ArgumentError(f"The domain `diagonal` is a set of matrices. Got shape {shape}.")
     if domain.kind in (DomainKind.INTERVAL, DomainKind.INTEGER):
         return _entrywise(domain, shape, order, generator)
     names = family_names(domain, shape)

@@ -44,8 +44,6 @@ def random_family(domain: Domain, shape: Shape, generator: torch.Generator) -> t
     kind = domain.kind
     if kind in SQUARE and (len(shape) != 2 or shape[0] != shape[1]):
         raise ArgumentError(f"The domain `{kind.value}` is a set of square matrices. Got shape {shape}.")
-    if kind is DomainKind.DIAGONAL and len(shape) != 2:
-        raise ArgumentError(f"The domain `diagonal` is a set of matrices. Got shape {shape}.")
     if kind in (DomainKind.INTERVAL, DomainKind.INTEGER, DomainKind.POSITIVE):
         return "random entries", random_entries(domain, shape, generator), False
     if kind is DomainKind.ORTHOGONAL:
@@ -67,9 +65,7 @@ def _skew_part(value: Tensor) -> Tensor:
 
 
 def _diagonal_part(value: Tensor) -> Tensor:
-    only = torch.zeros_like(value)
-    torch.diagonal(only).copy_(torch.diagonal(value))
-    return only
+    return torch.diag(torch.diagonal(value))
 
 
 _PROJECTIONS: dict[DomainKind, Callable[[Tensor], Tensor]] = {
@@ -83,7 +79,7 @@ _PROJECTIONS: dict[DomainKind, Callable[[Tensor], Tensor]] = {
 REAL_FAMILIES = (
     "gaussian",
     "contraction",
-    "gaussian of unit variance sums",
+    "gaussian over root of columns",
     "heavy tails",
     "sparse",
     "shifted",
@@ -115,7 +111,7 @@ def _real_member(name: str, shape: Shape, generator: torch.Generator) -> Tensor:
     if name == "contraction":  # norm just below or above one, so that a hypothesis such as gamma norm(A) < 1 is tried
         norm = torch.linalg.matrix_norm(value, ord=2) if len(shape) == 2 else torch.linalg.vector_norm(value)
         return value * ((0.25 + torch.rand((), generator=generator, dtype=torch.float64)) / norm)
-    if name == "gaussian of unit variance sums":
+    if name == "gaussian over root of columns":
         return value / math.sqrt(shape[-1])
     if name == "heavy tails":
         return value**3

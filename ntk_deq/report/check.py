@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, DomainKind, Formula, Free, IllFormed, Setting, SizeRange, Suite
 from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import Type
+from ntk_deq.claims.types import BOOLEAN, Sort, Type
 from ntk_deq.report.console import Piece, say, say_hanging
 from ntk_deq.report.problems import render_problem
 from ntk_deq.report.text import one_line
@@ -80,15 +80,22 @@ def type_words(expr: Expr) -> str:
         >>> type_words(infer(parse("A'*A"), names)), type_words(infer(parse("A == A'"), names))
         ('matrix m x m', 'matrices m x m')
     """
-    compared = [str(node.args[0].type) for node in expr.walk() if node.kind is Kind.COMPARE]
-    if not compared or expr.kind not in (Kind.COMPARE, Kind.AND, Kind.OR, Kind.NOT, Kind.FOR_ALL):
+    if expr.type != BOOLEAN:
         return str(expr.type) if expr.type is not None else "no type"
     words = []
-    for text in dict.fromkeys(compared):
+    for text in dict.fromkeys(_compared(expr)):
         head, _, rest = text.partition(" ")
         plural = {"matrix": "matrices", "step": "step"}.get(head, f"{head}s")
         words.append(f"{plural} {rest}".strip())
     return ", ".join(words)
+
+
+def _compared(expr: Expr) -> list[str]:
+    """Return the types that the comparisons of a statement compare; the range of a quantifier is no part of it."""
+    if expr.kind is Kind.COMPARE:
+        return [str(expr.args[0].type)]
+    parts = expr.args[:1] if expr.kind is Kind.FOR_ALL else expr.args
+    return [text for part in parts for text in _compared(part)]
 
 
 def _render_ill_formed(console: Console, claim: IllFormed) -> None:
@@ -126,12 +133,14 @@ def _range(size: SizeRange) -> str:
 
 
 def _names(claim: Claim) -> dict[str, Type]:
-    """Return the type of each name of the model or setting that the claim's formulas use."""
-    own = {*claim.given, *claim.let}
+    """Return the type of each name of the model or setting that the formulas use, sizes and step indices apart."""
+    own = {*claim.given, *claim.let, *(letter for setting in claim.settings for letter in setting.sizes)}
     used: dict[str, Type] = {}
     for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values()):
         for node in formula.expr.walk():
-            if node.kind in (Kind.NAME, Kind.INDEX) and node.name not in own and node.type is not None:
+            if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or node.type is None:
+                continue
+            if node.type.sort is not Sort.INDEX:
                 used.setdefault(node.name, node.type)
     return used
 

@@ -112,12 +112,14 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
 
 def _cut_back(path: Path) -> None:
     """Remove an unfinished last line, left by a run that was killed while writing."""
-    if not path.exists():
+    if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("r+b") as file:
-        content = file.read()
-        if content and not content.endswith(b"\n"):
-            file.truncate(content.rfind(b"\n") + 1)
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) == b"\n":
+            return
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def append_result(path: str | Path, result: ClaimResult) -> None:

@@ -171,12 +171,10 @@ def _worst(axis: SignedLogAxis, marks: list[Mark]) -> list[str]:
             x = axis.place(mark.value)
             anchor = "start" if x < _LEFT + 24 else "end" if x > _RIGHT - 24 else "middle"
             tip = _TOP - 5
-            label = (
-                f'<text class="label worst" x="{_number(x)}" y="{_number(tip - 9)}" text-anchor="{anchor}">worst</text>'
-            )
+            place = f'x="{_number(x)}" y="{_number(tip - 9)}" text-anchor="{anchor}"'
             return [
                 f'<path class="worst {mark.kind}" d="M{_number(x)} {_number(tip)}l-4 -6h8z"/>',
-                label,
+                f'<text class="label worst" {place}>worst</text>',
             ]
     return []
 

@@ -43,7 +43,7 @@ class TerminalReport:
         self._console = console
         self._total = total
         self._finished = 0
-        self._id_width = max(6, min(id_width, 40))
+        self._id_width = max(6, min(id_width, 40, console.width - _REST))
         self._live: Progress | None = None
         self._task: TaskID | None = None
 
@@ -183,7 +183,7 @@ class TerminalReport:
         if room >= _TITLE_ROOM and result.title:
             title = one_line(result.title)
             pieces.append((f"  {title if len(title) <= room else title[: room - 1] + '…'}", "dim"))
-        say(console, *pieces, wrap=False)
+        say(console, *pieces, wrap=console.width < _REST + self._id_width)
 
     def _details(self, result: ClaimResult) -> None:
         console = self._console

@@ -20,7 +20,7 @@ from ntk_deq.report.words import LOOKS
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Margin, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
-_SIDE_LIMIT = 12
+_SIDE_LIMIT = 8
 
 # The elements of MathML Core that formulas are made of; nothing here can load or run anything.
 _MATHML = frozenset(
@@ -270,7 +270,7 @@ def _settings(result: ClaimResult) -> list[dict[str, str]]:
         rows.append(
             {
                 "name": str(setting.get("name", "")),
-                "kind": "universal: a whole domain" if setting.get("universal") else "draws from a distribution",
+                "kind": "a whole domain" if setting.get("universal") else "draws from a distribution",
                 "sizes": ", ".join(ranges),
                 "met": f"{setting.get('met', '–')} of {setting.get('instances', '–')}",
             }

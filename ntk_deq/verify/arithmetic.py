@@ -96,7 +96,7 @@ def divide(left: Value, right: Value, notes: Notes) -> Value:
     divisor = to_scalar(right)
     if not divisor.ball.is_finite() or divisor.ball.contains(0):
         certain = divisor.ball.is_finite() and divisor.ball == 0
-        notes.record("defined", "a division by zero" if certain else "a divisor whose ball contains zero", certain=certain)
+        notes.undefined("a division by zero" if certain else "a divisor whose ball contains zero", certain=certain)
         unknown = Scalar(arb("nan"), float("inf"))
         if isinstance(left, Scalar):
             return unknown
@@ -115,7 +115,7 @@ def power(left: Value, right: Value, notes: Notes) -> Value:
     value = ct.power(base.ball, exponent.ball)
     if not value.is_finite():
         certain = base.ball.is_finite() and base.ball == 0
-        notes.record("defined", f"a power of {base.ball} that is not defined", certain=certain)
+        notes.undefined(f"a power of {base.ball} that is not defined", certain=certain)
         return Scalar(value, float("inf"))
     top = magnitude(base.ball)
     ratio = base.scale / top if top > 0 else 1.0
@@ -128,7 +128,9 @@ def _matrix_power(base: Matrix, degree: int, notes: Notes) -> Matrix:
     if degree < 0:
         return _matrix_power(inverse(base, notes), -degree, notes)
     centre = base.ball.centre
-    result = Matrix(ct.identity(centre.shape[0], dtype=centre.dtype, device=centre.device), float(centre.shape[0]) ** 0.5)
+    result = Matrix(
+        ct.identity(centre.shape[0], dtype=centre.dtype, device=centre.device), float(centre.shape[0]) ** 0.5
+    )
     for _ in range(degree):
         result = Matrix(ct.matmul(result.ball, base.ball), result.scale * base.scale)
     return result
@@ -139,6 +141,6 @@ def inverse(value: Matrix, notes: Notes) -> Matrix:
     result = ct.inverse(value.ball)
     if not result.radius < float("inf"):
         singular = value.ball.radius == 0 and bool((value.ball.centre == 0).all())
-        notes.record("defined", "an inverse that does not exist or cannot be bounded", certain=singular)
+        notes.undefined("an inverse that does not exist or cannot be bounded", certain=singular)
         return Matrix(result, float("inf"))
     return Matrix(result, sc.upper(ct.frobenius(result)))

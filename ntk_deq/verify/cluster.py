@@ -32,7 +32,9 @@ def judge_on_cluster(
         from distributed import Client
     except ModuleNotFoundError as error:
         raise ArgumentError("`--dask` needs the package distributed: pip install 'ntk_deq[dask]'") from error
-    client = Client(n_workers=2, threads_per_worker=1, dashboard_address=None) if address == "local" else Client(address)
+    client = (
+        Client(n_workers=2, threads_per_worker=1, dashboard_address=None) if address == "local" else Client(address)
+    )
     return _gather(client, claims, options, listener)
 
 

@@ -92,7 +92,11 @@ def _compare_entries(
     sign = _FLIP.get(relation, relation)
     margin = ct.entry_min(ct.subtract(b, a))
     scale = max(v.scale for v in (left, right) if not isinstance(v, Outcome))
-    names = ["the entries" if isinstance(v, Matrix) else show_ball(v.ball) for v in (left, right) if not isinstance(v, Outcome)]
+    names = [
+        "the entries" if isinstance(v, Matrix) else show_ball(v.ball)
+        for v in (left, right)
+        if not isinstance(v, Outcome)
+    ]
     return _judge(sign, margin, scale, Comparison(names[0], names[1], relation, margin_of(margin), scale, steps))
 
 

@@ -1,8 +1,8 @@
 """`grad` and `jac` of the language: automatic differentiation through the equilibrium, with an estimated radius.
 
-The radius is an estimate, so evidence that uses it is `numeric`: the derivative is evaluated again with every variable moved
-by random relative perturbations of size 2^-36, and the change, scaled down to rounding level and up by a safety factor, bounds
-what rounding and the solves can have done (a forward error is a condition number times a backward error).
+The radius is an estimate, so evidence that uses it is `numeric`: the derivative is evaluated again with every variable
+moved by a random relative perturbation of size 2^-36, and the change, scaled down to rounding level and up by a safety
+factor, bounds what rounding and the solves can have done: a forward error is a condition number times a backward error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def derivative(expr: Expr, env: Environment) -> Scalar | Matrix:
         value = _differentiate(expr.name, inner, name, names)
         spread = _spread(expr.name, inner, name, names, value)
     except EquilibriumError as error:
-        env.notes.record("equilibrium", str(error), certain=False)
+        env.notes.doubt(str(error))
         shape = _shape(expr.name, inner, name, env)
         return Matrix(ct.Ball(names.like.new_zeros(shape), math.inf), math.inf)
     size = float(torch.linalg.vector_norm(value))
@@ -88,17 +88,14 @@ def _unvec(flat: Tensor, like: Tensor) -> Tensor:
 
 
 def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor) -> float:
-    """The largest change of the derivative over two random relative perturbations of every variable."""
+    """The change of the derivative under a random relative perturbation of every variable."""
     generator = torch.Generator().manual_seed(20221127)  # any fixed number: the estimate must be reproducible
-    worst = 0.0
-    for _ in range(2):
-        moved = {
-            key: v * (1 + _PERTURBATION * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v))
-            for key, v in names.variables.items()
-        }
-        changed = _differentiate(kind, inner, name, dataclasses.replace(names, variables=moved))
-        worst = max(worst, float(torch.linalg.vector_norm(changed - value)))
-    return worst
+    moved = {
+        key: v * (1 + _PERTURBATION * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v))
+        for key, v in names.variables.items()
+    }
+    changed = _differentiate(kind, inner, name, dataclasses.replace(names, variables=moved))
+    return float(torch.linalg.vector_norm(changed - value))
 
 
 def _note_kinks(inner: Expr, env: Environment) -> None:
@@ -109,7 +106,13 @@ def _note_kinks(inner: Expr, env: Environment) -> None:
         for node in stack.pop().walk():
             if node.kind is Kind.CALL and node.name in ("relu", "step", "abs"):
                 value = evaluate(node.args[0], env)
-                matrix = value if isinstance(value, Matrix) else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
+                matrix = (
+                    value
+                    if isinstance(value, Matrix)
+                    else Matrix(
+                        ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0
+                    )
+                )
                 note_kinks(matrix.ball, env.notes)
             elif node.kind is Kind.NAME and node.name not in seen:
                 seen.add(node.name)

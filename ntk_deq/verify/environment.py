@@ -1,4 +1,4 @@
-"""The names of one instance: variables, sizes, model quantities, definitions; each evaluated once, when it is asked for."""
+"""The names of one instance: variables, sizes, model quantities, definitions; each evaluated once, when asked for."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from ntk_deq.certified.scalar import exact
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr
+from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.registry import model_signature
 from ntk_deq.models.signature import ModelSignature
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
 
 Value = Scalar | Matrix | Outcome
+ROUNDED = 16.0  # round-offs; Householder QR of sizes up to hundreds stays well below
 
 
 @dataclass(frozen=True)
@@ -43,21 +45,40 @@ def model_formulas(name: str) -> ModelFormulas:
     )
 
 
-@dataclass
-class Notes:
-    """What an evaluation came across that puts an instance outside a claim, or leaves it unsure.
+class OutsideClaimError(NtkDeqError):
+    """An instance turns out not to be one that the claim speaks of: a derivative at a kink, a division by zero.
 
     Attributes:
-        outside: Reasons, certain ones: a derivative at a kink, a division by exactly zero.
-        unsure: Reasons that are only possible: a pre-activation whose ball contains zero, an unconverged solve.
+        hypothesis: The implicit hypothesis that fails: `differentiable` or `defined`.
+        certain: Whether it fails for certain, or only may.
     """
 
-    outside: dict[str, str] = field(default_factory=dict)
-    unsure: dict[str, str] = field(default_factory=dict)
+    def __init__(self, hypothesis: str, detail: str, *, certain: bool) -> None:
+        super().__init__(detail)
+        self.hypothesis = hypothesis
+        self.certain = certain
 
-    def record(self, hypothesis: str, detail: str, *, certain: bool) -> None:
-        """Keep the first detail noted for each implicit hypothesis (`differentiable`, `defined`, `equilibrium`)."""
-        (self.outside if certain else self.unsure).setdefault(hypothesis, detail)
+
+@dataclass
+class Notes:
+    """Troubles met on the way that leave a result unsure: an unconverged solve, a divisor that may be zero."""
+
+    unsure: list[str] = field(default_factory=list)
+
+    def kink(self, detail: str, *, certain: bool) -> None:
+        """Stop: a derivative is asked for where there is, or may be, none."""
+        raise OutsideClaimError("differentiable", detail, certain=certain)
+
+    def undefined(self, detail: str, *, certain: bool) -> None:
+        """Stop where a formula has certainly no value; go on, with no information, where it only may have none."""
+        if certain:
+            raise OutsideClaimError("defined", detail, certain=True)
+        self.doubt(detail)
+
+    def doubt(self, detail: str) -> None:
+        """Keep a reason for being unsure."""
+        if detail not in self.unsure:
+            self.unsure.append(detail)
 
 
 @dataclass
@@ -81,7 +102,7 @@ class Environment:
     variables: dict[str, Scalar | Matrix]
     lets: Mapping[str, Formula]
     notes: Notes
-    max_steps: int = 100_000
+    max_steps: int = 20_000
     last_step: int = 0
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
@@ -123,7 +144,7 @@ class Environment:
 def instance_environment(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, notes: Notes
 ) -> Environment:
-    """Return the environment of an instance: every drawn float is taken as exact."""
+    """Return the environment of an instance: every drawn float is taken as exact, unless the ladder says otherwise."""
     setting = next(s for s in claim.settings if s.name == instance.setting)
     variables: dict[str, Scalar | Matrix] = {}
     for name, tensor in instance.values.items():
@@ -132,6 +153,9 @@ def instance_environment(
             variables[name] = Scalar(exact(number), abs(number))
         else:
             moved = tensor.to(device=device, dtype=dtype)
-            variables[name] = Matrix(ball(moved), float(torch.linalg.vector_norm(moved)))
+            size = float(torch.linalg.vector_norm(moved))
+            # A member of a domain known only up to rounding (a random orthogonal matrix) is a ball around the floats.
+            radius = ROUNDED * torch.finfo(dtype).eps * size if name in instance.rounded else 0.0
+            variables[name] = Matrix(ball(moved, radius), size)
     last_step = 0 if claim.run is None else claim.run.steps
     return Environment(setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step)

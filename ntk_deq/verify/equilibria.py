@@ -1,7 +1,7 @@
 """Equilibria and iterates of a model's map, as balls.
 
-The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, the model's Lipschitz constant
-bounds the contraction factor q, and for q < 1 the equilibrium lies within r/(1 - q) of Z~ (Banach's fixed-point theorem).
+The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, the model's Lipschitz
+constant bounds the contraction factor q, and for q < 1 the equilibrium lies within r/(1 - q) of Z~ (Banach's theorem).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.evaluate import evaluate, evaluate_scalar
 from ntk_deq.verify.quantity import Matrix, Scalar
-from ntk_deq.verify.tensors import TensorNames, tensor_value
+from ntk_deq.verify.tensors import SOLVER, TensorNames, tensor_value
 
 
 def state_shape(env: Environment) -> tuple[int, int]:
@@ -25,7 +25,9 @@ def state_shape(env: Environment) -> tuple[int, int]:
     return env.sizes[str(rows)], 1 if cols is None else env.sizes[cols]
 
 
-def tensor_names(env: Environment, *, state: torch.Tensor | None = None, guess: torch.Tensor | None = None) -> TensorNames:
+def tensor_names(
+    env: Environment, *, state: torch.Tensor | None = None, guess: torch.Tensor | None = None
+) -> TensorNames:
     """Return the environment's centres for the floating-point backend."""
     like = env.like
     variables = {
@@ -66,25 +68,26 @@ def contraction_factor(env: Environment) -> Scalar:
 def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix:
     """Return a ball that contains the equilibrium, solved from `start` (zeros where None).
 
-    Where no contraction is certain, or the solve does not converge, the ball carries no information and the notes say why.
+    Where no contraction is certain the ball carries no information and the notes say why. A solve that stopped early
+    gives a wide ball, which still contains the equilibrium.
     """
-    assert env.formulas is not None
+    formulas = env.formulas
+    assert formulas is not None
     shape = state_shape(env)
     q = contraction_factor(env)
     q_bound = sc.upper(q.ball) if q.ball.is_finite() else float("inf")
     like = env.like
     if not q_bound < 1:
-        env.notes.record(
-            "equilibrium",
-            f"the equilibrium's existence is not certain: the map's contraction factor is {q_bound:.6g}, and must be below 1",
-            certain=False,
+        env.notes.doubt(
+            f"the equilibrium's existence is not certain: the map's contraction factor is {q_bound:.6g}; it must be < 1"
         )
         return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
     names = tensor_names(env)
     initial = like.new_zeros(shape) if start is None else start.ball.centre
     solved = solve_fixed_point(
-        lambda z: tensor_value(env.formulas.map, _with_state(names, z)),
+        lambda z: tensor_value(formulas.map, _with_state(names, z)),
         initial,
+        solver=SOLVER,
         batch_dims=0,
         contraction=q_bound,
         max_steps=env.max_steps,
@@ -94,10 +97,10 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
     image = map_once(env, candidate)
     residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
     radius = divide_up(residual, subtract_down(1.0, q_bound)) if residual > 0 else 0.0
-    scale = max(candidate.scale, image.scale)
-    if not solved.all_converged:
-        env.notes.record("equilibrium", f"the equilibrium solve stopped: {solved.describe()}", certain=False)
-        return Matrix(ct.Ball(solved.value, float("inf")), float("inf"))
+    # Where the solve started counts among what the result was computed from: its rounding is relative to that.
+    scale = max(candidate.scale, image.scale, 0.0 if start is None else start.scale)
+    if not radius < float("inf"):
+        env.notes.doubt(f"the equilibrium solve stopped: {solved.describe()}")
     return Matrix(ct.Ball(solved.value, radius), scale)
 
 

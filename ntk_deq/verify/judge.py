@@ -11,7 +11,7 @@ import torch
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.environment import Environment, Notes, instance_environment
+from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
 
@@ -55,18 +55,31 @@ def judge_instance(
     notes = Notes()
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
     hypotheses: dict[str, Outcome] = {}
-    for name, formula in claim.assume.items():
-        hypotheses[name] = _outcome(formula, env)
-        if hypotheses[name].truth is Truth.FALSE:
-            return Judgement(instance, Standing.UNMET, hypotheses)
-    conclusions = {name: _outcome(formula, env) for name, formula in claim.conclude.items()}
-    return _stand(instance, hypotheses, conclusions, notes)
+    try:
+        for name, formula in claim.assume.items():
+            hypotheses[name] = _outcome(formula, env)
+            if hypotheses[name].truth is Truth.FALSE:
+                return Judgement(instance, Standing.UNMET, hypotheses)
+        conclusions = {name: _outcome(formula, env) for name, formula in claim.conclude.items()}
+    except OutsideClaimError as outside:
+        truth = Truth.FALSE if outside.certain else Truth.UNSURE
+        hypotheses[outside.hypothesis] = Outcome(truth, None, str(outside))
+        standing = Standing.UNMET if outside.certain else Standing.UNSURE
+        return Judgement(instance, standing, hypotheses, reason=str(outside))
+    # A hypothesis that is merely tight is not certain.
+    certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
+    reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
+    standing = Standing.MET if certain else Standing.UNSURE
+    return Judgement(instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)))
 
 
 def hypotheses_fail(claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes())
-    return any(_outcome(formula, env).truth is Truth.FALSE for formula in claim.assume.values())
+    try:
+        return any(_outcome(formula, env).truth is Truth.FALSE for formula in claim.assume.values())
+    except OutsideClaimError:
+        return True
 
 
 def _outcome(formula: Formula, env: Environment) -> Outcome:
@@ -74,20 +87,3 @@ def _outcome(formula: Formula, env: Environment) -> Outcome:
         return evaluate_truth(formula.expr, env)
     except LimitError as error:
         return Outcome(Truth.UNSURE, None, str(error))
-
-
-def _stand(
-    instance: Instance, hypotheses: dict[str, Outcome], conclusions: dict[str, Outcome], notes: Notes
-) -> Judgement:
-    reasons = list(notes.unsure.values())
-    # A strict or weak hypothesis that is only tight is not certain.
-    standing = Standing.MET if all(o.truth is Truth.TRUE for o in hypotheses.values()) else Standing.UNSURE
-    for name, text in IMPLICIT.items():
-        if name in notes.outside:
-            hypotheses[name] = Outcome(Truth.FALSE, None, notes.outside[name])
-            return Judgement(instance, Standing.UNMET, hypotheses)
-        if name == "differentiable" and name in notes.unsure:
-            hypotheses[name] = Outcome(Truth.UNSURE, None, f"{notes.unsure[name]}: {text}")
-            standing = Standing.UNSURE
-    reasons += [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
-    return Judgement(instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)))

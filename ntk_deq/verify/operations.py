@@ -33,7 +33,9 @@ def guard_entries(rows: int, cols: int, what: str) -> None:
         LimitError: It would be larger.
     """
     if rows * cols > MAX_ENTRIES:
-        raise LimitError(f"{what} would have {rows} x {cols} = {rows * cols:,} entries; at most {MAX_ENTRIES:,} are allowed.")
+        raise LimitError(
+            f"{what} would have {rows} x {cols} = {rows * cols:,} entries; at most {MAX_ENTRIES:,} are allowed."
+        )
 
 
 def _integer(value: Value) -> int:
@@ -105,7 +107,11 @@ def _commutation(args: Sequence[Value], env: Environment) -> Value:
 def _step(args: Sequence[Value], env: Environment) -> Value:
     """The derivative of relu; an argument that is or may be zero is noted, for no derivative exists there."""
     value = args[0]
-    matrix = value if isinstance(value, Matrix) else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
+    matrix = (
+        value
+        if isinstance(value, Matrix)
+        else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
+    )
     note_kinks(matrix.ball, env.notes)
     result = ct.step(matrix.ball)
     if isinstance(value, Scalar):
@@ -116,13 +122,13 @@ def _step(args: Sequence[Value], env: Environment) -> Value:
 def note_kinks(ball: ct.Ball, notes: Notes) -> None:
     """Note entries at which relu has no derivative (exact zeros), or may have none."""
     if not ball.radius < float("inf"):
-        notes.record("differentiable", "an argument of relu that is not known", certain=False)
+        notes.kink("an argument of relu that is not known", certain=False)
         return
     if ball.radius == 0:
         if bool((ball.centre == 0).any()):
-            notes.record("differentiable", "an argument of relu is exactly zero", certain=True)
+            notes.kink("an argument of relu is exactly zero", certain=True)
     elif bool((ball.centre.abs() <= ball.radius).any()):
-        notes.record("differentiable", "an argument of relu that may be zero", certain=False)
+        notes.kink("an argument of relu that may be zero", certain=False)
 
 
 def _relu(args: Sequence[Value], env: Environment) -> Value:
@@ -156,7 +162,9 @@ def _analytic(function: Callable[[arb], arb], what: str) -> Handler:
         value = ar.to_scalar(args[0])
         ball = function(value.ball)
         if not ball.is_finite() and value.ball.is_finite():
-            env.notes.record("defined", f"{what} of {value.ball.str(6)}", certain=not bool(value.ball > 0) and bool(value.ball < 0))
+            env.notes.undefined(
+                f"{what} of {value.ball.str(6)}", certain=not bool(value.ball > 0) and bool(value.ball < 0)
+            )
         return Scalar(ball, max(ar.magnitude(ball), value.scale**0.5 if what == "sqrt" else 0.0))
 
     return handler
@@ -186,14 +194,14 @@ def _condition(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
     smallest = ct.sigma_min(matrix.ball)
     if not smallest.is_finite() or smallest.contains(0):
-        env.notes.record("defined", "a condition number of a matrix that may be singular", certain=False)
+        env.notes.undefined("a condition number of a matrix that may be singular", certain=False)
         return Scalar(arb("nan"), float("inf"))
     ball = ct.divide(ct.sigma_max(matrix.ball), smallest)
     return Scalar(ball, ar.magnitude(ball))
 
 
 def _dot(args: Sequence[Value], env: Environment) -> Value:
-    return ar.to_scalar(ar.multiply(ar.transpose(args[0]), args[1], env))
+    return ar.to_scalar(ar.multiply(ar.transpose(args[0]), args[1], env.notes))
 
 
 def _inverse(args: Sequence[Value], env: Environment) -> Value:

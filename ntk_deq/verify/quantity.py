@@ -1,8 +1,8 @@
 """What the evaluator computes with: balls, each with the magnitude of what it was computed from, and truth values.
 
 The `scale` of a quantity is the value of its formula with every term taken by absolute value, so that cancellation
-shows: for `a - b` it is |a| + |b|, for sigma_min(A) it is a bound on norm(A). A comparison whose margin straddles zero is
-*tight* when its radius is at most `TIGHT` of the larger side's scale, and *unsure* otherwise (docs/design.md, section 1).
+shows: for `a - b` it is |a| + |b|, for sigma_min(A) it is a bound on norm(A). A comparison whose margin straddles zero
+is *tight* when its radius is at most `TIGHT` of the larger side's scale, and *unsure* otherwise (docs/design.md, 1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ntk_deq.certified import Ball
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.verify.results import Margin
 
-TIGHT = 1e-9  # docs/design.md, section 1: far above float64 rounding of the sizes used, far below any constant in a theorem
+TIGHT = (
+    1e-9  # docs/design.md, section 1: far above float64 rounding of the sizes used, far below any constant in a theorem
+)
 
 
 class Truth(IntEnum):

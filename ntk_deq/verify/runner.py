@@ -21,7 +21,9 @@ from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness
 
-AFTER_REFUTATION = 20  # instances still tried once a counterexample is found: for a smaller one, and for the margin plot
+AFTER_REFUTATION = (
+    20  # instances still tried once a counterexample is found: for a smaller one, and for the margin plot
+)
 DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
 DRAWN_LEAST = 8
 
@@ -85,7 +87,9 @@ def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None 
     """
     started = time.perf_counter()
     if isinstance(claim, IllFormed):
-        return _bare(claim, options, Verdict.ILL_FORMED, "; ".join(f"{p.position}: {p.message}" for p in claim.problems))
+        return _bare(
+            claim, options, Verdict.ILL_FORMED, "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
+        )
     plan = planned(claim, options)
     if listener is not None:
         listener.claim_started(claim.id, sum(count for _, count in plan))
@@ -124,7 +128,9 @@ def _try_instances(
         for index in range(count):
             if options.time_limit is not None and time.perf_counter() - started > options.time_limit:
                 total = sum(n for _, n in plan)
-                return f"the time limit of {options.time_limit:g} s ran out after {tally.instances} of {total} instances"
+                return (
+                    f"the time limit of {options.time_limit:g} s ran out after {tally.instances} of {total} instances"
+                )
             instance = _feasible(claim, setting, instance_at(setting, claim.given, index, options.seed), options)
             tally.add(judge_instance(claim, instance, device=device, dtype=options.dtype))
             if listener is not None:

@@ -112,7 +112,10 @@ class Tally:
     def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:
         """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""
         if self.counterexamples:
-            return Verdict.REFUTED, f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it"
+            return (
+                Verdict.REFUTED,
+                f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it",
+            )
         if stopped:
             return Verdict.UNDECIDED, stopped
         if self.met == 0:
@@ -121,7 +124,10 @@ class Tally:
             return Verdict.UNDECIDED, self._doubt()
         unconfirmed = [name for name, tally in self.conclusions.items() if not tally.confirmed]
         if unconfirmed:
-            return Verdict.UNDECIDED, f"every instance is tight for {unconfirmed[0]!r}: nothing bears it out for certain"
+            return (
+                Verdict.UNDECIDED,
+                f"every instance is tight for {unconfirmed[0]!r}: nothing bears it out for certain",
+            )
         return Verdict.HOLDS, ""
 
     def _nothing_met(self) -> tuple[Verdict, str]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 import flint
 import torch
 from flint import arb, arb_mat
+
 from ntk_deq.certified import Ball
 
 BITS = 3000
@@ -126,7 +127,9 @@ def matrix(family: str, rows: int, cols: int, generator: torch.Generator) -> tor
         case "powers of two":
             return 2.0 ** (10 * draw).round()
         case "monomial":
-            return torch.eye(max(rows, cols), dtype=torch.float64)[:rows, torch.randperm(cols, generator=generator)] * draw
+            return (
+                torch.eye(max(rows, cols), dtype=torch.float64)[:rows, torch.randperm(cols, generator=generator)] * draw
+            )
         case "nonnegative":
             return torch.relu(draw)
         case "zero":

@@ -7,6 +7,7 @@ import pytest
 import torch
 from certified_harness import BITS, blurred, cases, partner, truth, violates
 from flint import arb, arb_mat
+
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball, rounding
 from ntk_deq.errors import ArgumentError

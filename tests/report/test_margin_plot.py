@@ -6,6 +6,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,7 @@ def test_ticks_keep_their_distance_and_lie_where_they_say(values, spacing):
     ticks = axis.ticks(spacing=spacing)
     places = [place for place, _ in ticks]
     assert "0" in [label for _, label in ticks]
-    assert all(b - a >= spacing - 1e-6 for a, b in zip(places, places[1:], strict=False))
+    assert all(b - a >= spacing - 1e-6 for a, b in pairwise(places))
     assert all(0.0 <= place <= 400.0 for place in places)
 
 
@@ -68,7 +69,12 @@ def test_counts_of_the_sample_agree_with_their_records():
     for result in all_results():
         for conclusion in result.conclusions:
             counts = Counter(mark.kind for mark in plot_marks(conclusion))
-            said = {"true": conclusion.true, "false": conclusion.false, "tight": conclusion.tight, "unsure": conclusion.unsure}
+            said = {
+                "true": conclusion.true,
+                "false": conclusion.false,
+                "tight": conclusion.tight,
+                "unsure": conclusion.unsure,
+            }
             assert {kind: counts[kind] for kind in said} == said
 
 

@@ -58,6 +58,15 @@ def test_columns_line_up():
     assert len({line.index("unexpected") for line in lines if "unexpected" in line}) == 1
 
 
+def test_the_mark_survives_long_ids_and_narrow_terminals():
+    long = dataclasses.replace(refuted_unexpected(), id="R.S4M.with.a.rather.long.identifier")
+    for width in (80, 60, 40):
+        console = plain_console(width)
+        TerminalReport(console, total=1, id_width=len(long.id)).claim_finished(long)
+        assert long.id in console.file.getvalue()
+        assert "unexpected" in console.file.getvalue()
+
+
 def test_details_under_unexpected_verdicts_only():
     text = run(plain_console(), all_results())
     assert "expected holds: bound breaks at A = skew" in text
@@ -132,9 +141,14 @@ def test_the_bar_goes_when_an_error_passes_through(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     console = live_console()
-    with pytest.raises(KeyboardInterrupt), TerminalReport(console, total=1) as report:
-        report.claim_started("R.L5.1", 10)
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with TerminalReport(console, total=1) as report:
+            report.claim_started("R.L5.1", 10)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert "\x1b[?25h" in console.file.getvalue()
 
 

@@ -1,0 +1,73 @@
+"""The registry of functions: complete, consistent with the shape check, fit to print."""
+
+from __future__ import annotations
+
+import pytest
+from expression_samples import CALLS, typed
+
+from ntk_deq.claims.builder import KEYWORDS
+from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.functions import FUNCTIONS, Parameter, reference
+
+
+def test_every_function_has_a_sample() -> None:
+    assert set(CALLS) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_sample_type(name: str) -> None:
+    text, type_ = CALLS[name]
+    assert str(typed(text).type) == type_
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_wrong_counts_are_refused_with_the_signature(name: str) -> None:
+    function = FUNCTIONS[name]
+    with pytest.raises(ExpressionError) as caught:
+        typed(f"{name}()")
+    assert caught.value.hint == f"write {function.signature}"
+    if not function.repeats:
+        too_many = ", ".join(["A"] * (len(function.parameters) + 1))
+        with pytest.raises(ExpressionError, match=f"`{name}` takes"):
+            typed(f"{name}({too_many})")
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_statements_are_no_arguments(name: str) -> None:
+    count = len(FUNCTIONS[name].parameters) - FUNCTIONS[name].optional
+    with pytest.raises(ExpressionError):
+        typed(f"{name}({', '.join(['c < 1'] * count)})")
+
+
+def test_no_function_is_a_word_of_the_language() -> None:
+    assert not KEYWORDS & FUNCTIONS.keys()
+
+
+def test_reference_lists_every_function_once_and_groups_stand_together() -> None:
+    rows = reference()
+    assert len(rows) == len(FUNCTIONS)
+    assert {signature.partition("(")[0] for _, signature, _ in rows} == set(FUNCTIONS)
+    groups = [group for group, _, _ in rows]
+    assert len(set(groups)) == sum(left != right for left, right in zip(groups, [None, *groups], strict=False))
+    assert all(summary.endswith(".") for _, _, summary in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"),
+    [
+        ("kron", "kron(matrix, matrix)"),
+        ("zeros", "zeros(size[, size])"),
+        ("max", "max(scalar or matrix, ...)"),
+        ("grad", "grad(scalar, variable)"),
+    ],
+)
+def test_signatures(name: str, signature: str) -> None:
+    assert FUNCTIONS[name].signature == signature
+
+
+def test_only_scalars_stand_where_scalars_must() -> None:
+    for name, function in FUNCTIONS.items():
+        if function.parameters == (Parameter.SCALAR,):
+            assert str(typed(f"{name}(y'*y)").type) == "scalar"
+            with pytest.raises(ExpressionError, match=f"{name} needs a scalar"):
+                typed(f"{name}(y)")

@@ -1,0 +1,138 @@
+"""What `verify-claims check` prints."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from sample_results import HOSTILE
+
+from ntk_deq.claims.claim import (
+    Claim,
+    Domain,
+    DomainKind,
+    Formula,
+    Free,
+    IllFormed,
+    Position,
+    Problem,
+    Run,
+    Setting,
+    SizeRange,
+    Suite,
+    Verdict,
+)
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.types import SCALAR, matrix
+from ntk_deq.claims.typing import infer
+from ntk_deq.report.check import highlight, render_check
+
+HERE = Position("checks/a.yaml", 3, 5)
+NAMES = {"A": matrix("m", "m"), "b": matrix("m"), "C": SCALAR, "gamma0": SCALAR}
+
+
+def formula(name: str, text: str) -> Formula:
+    return Formula(name, text, infer(parse(text), NAMES, index_names=frozenset({"l"})), HERE)
+
+
+def claim() -> Claim:
+    real = Domain(DomainKind.REAL, text="real")
+    setting = Setting(
+        "any",
+        None,
+        {"m": SizeRange(1, 6), "N": SizeRange(4, 4)},
+        {"A": Free("A", NAMES["A"], real), "b": Free("b", NAMES["b"], real)},
+        {},
+        None,
+        HERE,
+    )
+    interval = Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1), True, True, "(0, 1)")
+    return Claim(
+        id="R.X1",
+        title="A bound",
+        where="Lemma 9",
+        settings=(setting,),
+        given={"C": Free("C", SCALAR, interval)},
+        let={"gamma0": formula("gamma0", "C*norm(A)")},
+        assume={"symmetric": formula("symmetric", "A == A'")},
+        conclude={"(i)": formula("(i)", "norm(A*b) <= norm(A)*norm(b) and 1 + gamma0 > 0 for all l with l <= 3")},
+        run=Run("fixed-point", 12, "l"),
+        expect=Verdict.REFUTED,
+        tags=(),
+        mutates=None,
+        note="",
+        position=HERE,
+    )
+
+
+def bad() -> IllFormed:
+    problem = Problem(
+        Position("checks/a.yaml", 9, 12), "unknown name `Q`", "R.X2", "norm(Q) <= 1", (5, 6), "did you mean `A`?"
+    )
+    return IllFormed("R.X2", "Misspelt", "", Verdict.HOLDS, (), HERE, (problem,))
+
+
+def shown(*claims, width: int = 80, title: str = "Bounds") -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    render_check(console, Suite("checks/a.yaml", title, {}, tuple(claims)), claims)
+    return console.file.getvalue()
+
+
+def test_every_formula_stands_beside_its_type():
+    lines = shown(claim(), width=110).splitlines()
+    expected = [
+        "R.X1  A bound  Lemma 9  expect refuted",
+        "  setting  any: no model, whole domain, m = 1..6, N = 4",
+        "  run      fixed-point, 12 steps, step index l",
+        "  names    A matrix m x m, b vector m",
+        "  given    C          scalar          in (0, 1)",
+        "  let      gamma0     scalar          C*norm(A)",
+        "  assume   symmetric  matrices m x m  A == A'",
+        "  conclude (i)        scalars         norm(A*b) <= norm(A)*norm(b) and 1 + gamma0 > 0 for all l with l <= 3",
+    ]
+    assert lines[2:10] == expected
+    assert lines[-1] == "1 claim, every formula is well-formed"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_lines_fit_the_width(width):
+    text = shown(claim(), bad(), width=width)
+    assert max(map(cell_len, text.splitlines())) <= width
+
+
+def test_long_formulas_continue_below_their_start():
+    lines = shown(claim(), width=72).splitlines()
+    at = next(i for i, line in enumerate(lines) if "(i)" in line)
+    start = lines[at].index("norm(A*b)")
+    assert lines[at + 1][:start].strip() == ""
+    assert lines[at + 1][start] != " "
+
+
+def test_ill_formed_claims_show_their_problems():
+    text = shown(claim(), bad())
+    assert "R.X2  Misspelt  ill-formed" in text
+    assert "checks/a.yaml:9:12: R.X2: unknown name `Q`" in text
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if "norm(Q) <= 1" in line)
+    assert lines[at].index("Q") == lines[at + 1].index("^")
+    assert lines[-1] == "2 claims, 1 ill-formed"
+
+
+def test_hostile_text_is_neither_markup_nor_escape():
+    hostile = replace(claim(), id=HOSTILE, title=HOSTILE, where=HOSTILE)
+    text = shown(hostile, title=HOSTILE)
+    assert "[bold]" in text
+    assert "\x1b" not in text
+
+
+def test_highlighting_keeps_the_text():
+    text = "sigma_min(Z[k+1]) >= 1.5e-3*x' and y != 2 for all k"
+    pieces = highlight(text)
+    assert "".join(piece if isinstance(piece, str) else piece[0] for piece in pieces) == text
+    styled = {piece[0] for piece in pieces if not isinstance(piece, str)}
+    assert {"sigma_min", ">=", "1.5e-3", "and", "!=", "for all"} <= styled
+    assert "x" not in styled
