@@ -65,7 +65,7 @@ def add(a: Ball, b: Ball) -> Ball:
         0.0
     """
     _require_same_shape("add", a, b)
-    left, right = a.centre.double(), b.centre.double()
+    left, right = a.work, b.work
     total = left + right
     lost = sum_error(left, right, total)
     return enclose(total, add_up(a.radius, b.radius, fro_up(lost)), a, first_reason(a, b))
@@ -134,12 +134,12 @@ def scale(factor: arb, a: Ball) -> Ball:
     if not math.isfinite(near):
         return no_information(a, *a.shape, a.reason or "a scalar factor has no information")
     spread = add_up(upper(abs(factor.mid() - near)), radius(factor))
-    centre = a.centre.double()
+    centre = a.work
     product = near * centre
     error = elementwise_error(centre, torch.full_like(centre, near), product)
     inherited = multiply_up(abs(near), a.radius)
     if spread:
-        inherited = add_up(inherited, multiply_up(spread, add_up(fro_up(centre), a.radius)))
+        inherited = add_up(inherited, multiply_up(spread, add_up(a.fro, a.radius)))
     return enclose(product, add_up(error, inherited), a, a.reason)
 
 
@@ -164,7 +164,7 @@ def hadamard(a: Ball, b: Ball) -> Ball:
         Ball(1 x 1, float32, radius=0)
     """
     _require_same_shape("hadamard", a, b)
-    left, right = a.centre.double(), b.centre.double()
+    left, right = a.work, b.work
     product = left * right
     inherited = product_radius(largest_entry(left), a.radius, largest_entry(right), b.radius)
     return enclose(product, add_up(elementwise_error(left, right, product), inherited), a, first_reason(a, b))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from flint import arb
+from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.rounding import add_up, arithmetic_fault
+from ntk_deq.certified.bounds import column_up, fro_up, row_up
+from ntk_deq.certified.exactness import Grain, grain
+from ntk_deq.certified.rounding import add_up, arithmetic_fault, multiply_up, root_up
 from ntk_deq.certified.scalar import nan, radius, upper, with_radius
 from ntk_deq.errors import ArgumentError
 
@@ -26,7 +30,7 @@ class Ball:
     an infinite radius means no information, and never goes away.
 
     Attributes:
-        centre: rows x cols, float64 or float32.
+        centre: rows x cols, float64 or float32; never changed in place, since bounds of it are remembered.
         radius: Number >= 0; NaN is taken as infinite, and so is any radius around a centre that is not finite.
         reason: Why there is no information, where there is none.
 
@@ -35,7 +39,7 @@ class Ball:
         Ball(2 x 2, float64, radius=0)
     """
 
-    centre: Tensor
+    centre: Float[Tensor, "rows cols"]
     radius: float = 0.0
     reason: str = ""
 
@@ -72,6 +76,26 @@ class Ball:
         """Whether the ball says anything."""
         return math.isfinite(self.radius)
 
+    @cached_property
+    def work(self) -> Float[Tensor, "rows cols"]:
+        """The centre in float64, in which every computation runs."""
+        return self.centre.double()
+
+    @cached_property
+    def grain(self) -> Grain:
+        """What decides whether products with the centre are exact."""
+        return grain(self.work)
+
+    @cached_property
+    def fro(self) -> float:
+        """Upper bound of the centre's Frobenius norm."""
+        return fro_up(self.work)
+
+    @cached_property
+    def norm2(self) -> float:
+        """Upper bound of the spectral norm of the centre, and of its entries' absolute values."""
+        return min(root_up(multiply_up(column_up(self.work), row_up(self.work))), self.fro)
+
     def __repr__(self) -> str:
         rows, cols = self.shape
         because = f", {self.reason}" if self.reason else ""
@@ -80,7 +104,7 @@ class Ball:
         )
 
 
-def ball(tensor: Tensor, radius: float = 0.0) -> Ball:
+def ball(tensor: Float[Tensor, ...], radius: float = 0.0) -> Ball:
     """Return the ball around a tensor; a number becomes 1 x 1, a vector one column.
 
     Args:

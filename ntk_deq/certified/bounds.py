@@ -112,16 +112,3 @@ def row_up(tensor: Tensor) -> float:
         True
     """
     return column_up(tensor.mT)
-
-
-def norm2_up(tensor: Tensor) -> float:
-    """Return an upper bound of the spectral norm: min(sqrt(one-norm infinity-norm), Frobenius norm).
-
-    It also bounds the spectral norm of the matrix of absolute values.
-
-    Example:
-        >>> import torch
-        >>> 1.0 <= norm2_up(torch.eye(3)) < 1.0 + 1e-12
-        True
-    """
-    return min(root_up(multiply_up(column_up(tensor), row_up(tensor))), fro_up(tensor))

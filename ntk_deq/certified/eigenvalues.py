@@ -20,7 +20,7 @@ from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.products import matmul
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.certified.scalar import exact, from_bounds, nan, with_radius
 from ntk_deq.certified.solve import approximate_inverse, identity_defect, size_up
 from ntk_deq.certified.spectra import eigenvalues_symmetric, scaled, symmetric_discs, symmetric_part, upper_scaled
@@ -55,8 +55,8 @@ class Discs:
         inside = torch.zeros(len(self.centres), dtype=torch.bool)
         frontier = [start]
         inside[start] = True
-        # Differences and moduli round by a few units, well below 2^-40.
-        reach = 2.0 * self.radius * (1.0 + 2.0**-40)
+        # Differences and moduli round by a few units, well below 2^-40, or underflow.
+        reach = 2.0 * self.radius * (1.0 + 2.0**-40) + TINY
         while frontier:
             fresh = ((self.centres - self.centres[frontier.pop()]).abs() <= reach) & ~inside
             inside |= fresh
@@ -229,9 +229,9 @@ def rho(a: Ball) -> arb:
     discs = eigenvalue_discs(a)
     low, high = exact(0), nan()
     if math.isfinite(discs.radius):
-        unit, spread = dyadic(1, discs.exponent), exact(discs.radius)
         moduli = discs.centres.abs()
-        # A modulus of two floats rounds by less than 2^-50 of itself.
+        # A modulus of two floats rounds by less than 2^-50 of itself, or underflows.
+        unit, spread = dyadic(1, discs.exponent), exact(discs.radius) + exact(TINY)
         slack = with_radius(1.0, 2.0**-50)
         high = (exact(float(moduli.amax())) * slack + spread) * unit
         nearest = discs.component(int(moduli.argmax())).abs().amin()

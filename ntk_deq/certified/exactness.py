@@ -74,18 +74,17 @@ def grain(tensor: Tensor) -> Grain:
     return Grain(least, None if too_long else int(math.ldexp(math.ldexp(largest, -half), half - least)), longest)
 
 
-def product_is_exact(left: Tensor, right: Tensor) -> bool:
-    """Return whether the matrix product is free of rounding in every order of summation, overflow apart.
+def product_is_exact(left: Tensor, right: Tensor, a: Grain, b: Grain) -> bool:
+    """Return whether the product of matrices of given grains is free of rounding in every order, overflow apart.
 
     Either the sums fit: n max|A| max|B| <= 2^53 grain(A) grain(B); or one side only picks and scales: at most one
     non-zero entry in each row of A (column of B), all of them powers of two.
 
     Example:
         >>> tenth = torch.full((2, 2), 0.1, dtype=torch.float64)
-        >>> product_is_exact(torch.eye(2), tenth), product_is_exact(tenth, tenth)
-        (True, False)
+        >>> product_is_exact(tenth, tenth, grain(tenth), grain(tenth))
+        False
     """
-    a, b = grain(left), grain(right)
     if a.low + b.low < _LOWEST:
         return a.longest == 0 or b.longest == 0
     if a.top is not None and b.top is not None and left.shape[1] * a.top * b.top <= 1 << _BITS:

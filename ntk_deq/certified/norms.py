@@ -16,8 +16,8 @@ from ntk_deq.certified import rounding
 from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
 from ntk_deq.certified.functions import maximum, square_root
-from ntk_deq.certified.rounding import TINY, multiply_up, outward, root_up
-from ntk_deq.certified.scalar import exact, from_bounds, nan, with_radius
+from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward, root_up
+from ntk_deq.certified.scalar import from_bounds, nan, with_radius
 
 EXACT_ENTRIES = 4096
 """Up to this many entries are summed exactly on the host: about 5 ms."""
@@ -80,7 +80,7 @@ def nonnegative(value: arb, spread: float) -> arb:
     """Return value +/- spread, cut at zero, for a quantity that cannot be negative.
 
     Example:
-        >>> nonnegative(exact(1), 2.0) >= 0
+        >>> nonnegative(arb(1), 2.0) >= 0
         True
     """
     if spread == 0 and value >= 0:
@@ -99,12 +99,11 @@ def _large_frobenius(tensor: Tensor) -> arb:
     work = times_power_of_two(work, -exponent)
     rows = (work * work).sum(dim=1)
     total = math.fsum(rows.tolist())
-    # A row's sum passes through at most cols + 1 roundings, each square may underflow, and fsum rounds once.
+    # A row's sum passes through at most cols + 1 roundings, and fsum rounds once.
     slack = multiply_up(total, outward(2.0 * (work.shape[1] + 2) * rounding.unit_roundoff()))
-    root = square_root(with_radius(total, slack) + exact(multiply_up(float(work.numel()), TINY)))
-    low = square_root(with_radius(total, slack))
+    # Each square may underflow, and each entry may have been lost in scaling.
     lost = multiply_up(float(work.numel()), TINY)
-    return nonnegative(from_bounds(low.lower(), root.upper()), lost) * dyadic(1, exponent)
+    return nonnegative(square_root(with_radius(total, add_up(slack, lost))), lost) * dyadic(1, exponent)
 
 
 def frobenius(a: Ball) -> arb:

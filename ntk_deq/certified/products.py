@@ -7,13 +7,11 @@ which must stay switched off.
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import enclose, product_radius
 from ntk_deq.certified.ball import Ball, first_reason, require_alike
-from ntk_deq.certified.bounds import fro_up, norm2_up, root_up
-from ntk_deq.certified.exactness import grain, product_is_exact
+from ntk_deq.certified.bounds import root_up
+from ntk_deq.certified.exactness import Grain, product_is_exact
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward
 from ntk_deq.errors import ArgumentError
 
@@ -24,14 +22,13 @@ def _usable(a: Ball, b: Ball) -> bool:
     return a.is_finite and b.is_finite
 
 
-def _matmul_error(left: Tensor, right: Tensor, sizes: tuple[float, float, float, float]) -> float:
+def _matmul_error(a: Ball, b: Ball) -> float:
     """Bound fro(fl(AB) - AB) by gamma_n fro(|A||B|) + n TINY sqrt(entries), zero where no rounding takes place."""
-    if product_is_exact(left, right):
+    if product_is_exact(a.work, b.work, a.grain, b.grain):
         return 0.0
-    rows, inner, cols = left.shape[0], left.shape[1], right.shape[1]
-    fro_a, norm_a, fro_b, norm_b = sizes
+    (rows, inner), cols = a.shape, b.shape[1]
     relative = outward(outward(inner * rounding.unit_roundoff()) * outward(1.0 + 2 * inner * rounding.unit_roundoff()))
-    absolute = min(multiply_up(fro_a, norm_b), multiply_up(norm_a, fro_b))
+    absolute = min(multiply_up(a.fro, b.norm2), multiply_up(a.norm2, b.fro))
     underflow = multiply_up(outward(2.0 * inner), TINY, root_up(float(rows * cols)))
     return add_up(multiply_up(relative, absolute), underflow)
 
@@ -66,17 +63,14 @@ def matmul(a: Ball, b: Ball) -> Ball:
         raise ArgumentError(
             f"`b` of matmul must have as many rows as `a` has columns, {a.shape[1]}. Got {b.shape[0]} x {b.shape[1]}."
         )
-    left, right = a.centre.double(), b.centre.double()
-    product = left @ right
+    product = a.work @ b.work
     if not _usable(a, b):
         return enclose(product, float("inf"), a, first_reason(a, b))
-    sizes = fro_up(left), norm2_up(left), fro_up(right), norm2_up(right)
-    inherited = product_radius(sizes[1], a.radius, sizes[3], b.radius)
-    return enclose(product, add_up(_matmul_error(left, right, sizes), inherited), a)
+    inherited = product_radius(a.norm2, a.radius, b.norm2, b.radius)
+    return enclose(product, add_up(_matmul_error(a, b), inherited), a)
 
 
-def _kron_is_exact(left: Tensor, right: Tensor) -> bool:
-    a, b = grain(left), grain(right)
+def _kron_is_exact(a: Grain, b: Grain) -> bool:
     if a.longest == 0 or b.longest == 0:
         return True
     return a.low + b.low >= _LOWEST and (min(a.longest, b.longest) <= 1 or a.longest + b.longest <= _BITS)
@@ -103,15 +97,13 @@ def kron(a: Ball, b: Ball) -> Ball:
         Ball(2 x 4, float32, radius=0)
     """
     require_alike("kron", a, b)
-    left, right = a.centre.double(), b.centre.double()
     # torch.kron refuses some strides of matrices with one row or column; this is the same product.
     rows, cols = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
-    product = (left[:, None, :, None] * right[None, :, None, :]).reshape(rows, cols)
+    product = (a.work[:, None, :, None] * b.work[None, :, None, :]).reshape(rows, cols)
     if not _usable(a, b):
         return enclose(product, float("inf"), a, first_reason(a, b))
-    size_a, size_b = fro_up(left), fro_up(right)
-    error = product_radius(size_a, a.radius, size_b, b.radius)
-    if not _kron_is_exact(left, right):
-        rounded = multiply_up(rounding.unit_roundoff(), size_a, size_b)
+    error = product_radius(a.fro, a.radius, b.fro, b.radius)
+    if not _kron_is_exact(a.grain, b.grain):
+        rounded = multiply_up(rounding.unit_roundoff(), a.fro, b.fro)
         error = add_up(error, rounded, multiply_up(float(product.numel()), TINY))
     return enclose(product, error, a)

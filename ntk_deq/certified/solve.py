@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, subtract
 from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike, require_square
-from ntk_deq.certified.bounds import fro_up, norm2_up
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.certified.structure import identity
@@ -26,7 +23,7 @@ def size_up(a: Ball) -> float:
         >>> size_up(Ball(torch.eye(2), 1.0)) >= 2.0
         True
     """
-    return add_up(norm2_up(a.centre), a.radius)
+    return add_up(a.norm2, a.radius)
 
 
 def identity_defect(left: Ball, right: Ball) -> Ball:
@@ -83,12 +80,13 @@ def inverse(a: Ball) -> Ball:
     found = approximate_inverse(work.centre)
     if found is None:
         return no_information(a, order, order, _SINGULAR)
-    defect = identity_defect(Ball(found), work)
+    approximate = Ball(found)
+    defect = identity_defect(approximate, work)
     gap = subtract_down(1.0, size_up(defect))
     if not gap > 0:
         return no_information(a, order, order, _UNPROVED)
-    defect_fro, defect_norm = add_up(fro_up(defect.centre), defect.radius), size_up(defect)
-    product = min(multiply_up(defect_fro, norm2_up(found)), multiply_up(defect_norm, fro_up(found)))
+    defect_fro, defect_norm = add_up(defect.fro, defect.radius), size_up(defect)
+    product = min(multiply_up(defect_fro, approximate.norm2), multiply_up(defect_norm, approximate.fro))
     return enclose(found, divide_up(product, gap), a)
 
 
@@ -122,11 +120,11 @@ def solve(a: Ball, b: Ball) -> Ball:
     found = approximate_inverse(matrix.centre)
     if found is None:
         return no_information(a, order, b.shape[1], _SINGULAR)
-    gap = subtract_down(1.0, size_up(identity_defect(Ball(found), matrix)))
+    approximate = Ball(found)
+    gap = subtract_down(1.0, size_up(identity_defect(approximate, matrix)))
     solution = torch.linalg.solve_ex(matrix.centre, right.centre)[0]
     if not gap > 0 or not bool(torch.isfinite(solution).all()):
         return no_information(a, order, b.shape[1], _UNPROVED)
     residual = subtract(right, matmul(matrix, Ball(solution)))
-    size = add_up(fro_up(residual.centre), residual.radius)
-    error = divide_up(multiply_up(norm2_up(found), size), gap)
-    return enclose(solution, error if math.isfinite(error) else math.inf, a)
+    size = add_up(residual.fro, residual.radius)
+    return enclose(solution, divide_up(multiply_up(approximate.norm2, size), gap), a)

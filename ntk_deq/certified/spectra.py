@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ntk_deq.certified.arithmetic import hadamard, subtract
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
-from ntk_deq.certified.exactness import is_monomial, is_triangular, product_is_exact
+from ntk_deq.certified.bounds import largest_entry, power_of_two, times_power_of_two
+from ntk_deq.certified.exactness import is_monomial, is_triangular
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
 from ntk_deq.certified.products import matmul
@@ -50,11 +50,11 @@ def _exact_singular_values(centre: Tensor) -> list[arb] | None:
     if is_monomial(centre):
         found = centre.double().abs().flatten()
         return [exact(value) for value in found.sort(descending=True).values[:count].tolist()]
-    tall = centre.double() if rows >= cols else centre.double().mT
-    if product_is_exact(tall.mT, tall):
-        gram = tall.mT @ tall
-        squares = gram.diagonal()
-        if bool(torch.isfinite(gram).all()) and torch.equal(gram, torch.diag(squares)):
+    tall = Ball(centre.double() if rows >= cols else centre.double().mT)
+    gram = matmul(Ball(tall.centre.mT), tall)
+    if gram.is_exact:
+        squares = gram.centre.diagonal()
+        if torch.equal(gram.centre, torch.diag(squares)):
             return [square_root(exact(value)) for value in squares.sort(descending=True).values.tolist()]
     return None
 
@@ -196,7 +196,7 @@ def symmetric_part(a: Ball) -> tuple[Tensor, float, int]:
     middle = (work + work.mT) * 0.5
     apart = subtract(Ball(work), Ball(middle))
     radius = upper_scaled(a.radius, exponent)
-    return middle, add_up(fro_up(apart.centre), apart.radius, lost, radius), exponent
+    return middle, add_up(apart.fro, apart.radius, lost, radius), exponent
 
 
 def upper_scaled(radius: float, exponent: int) -> float:

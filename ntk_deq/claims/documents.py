@@ -143,8 +143,8 @@ class _Reader:
             return []
         try:
             found = sorted(document.directory.glob(pattern))
-        except (OSError, ValueError, NotImplementedError, IndexError) as error:  # what pathlib raises for odd patterns
-            self._add(position, f"`include`: {pattern!r} cannot be used as a path: {error}.")
+        except (OSError, ValueError, NotImplementedError, IndexError):  # what pathlib raises for odd patterns
+            self._add(position, f"`include`: {pattern!r} is no path or glob of files.")
             return []
         if not found:
             self._add(position, f"`include`: no file matches {pattern!r} in {document.directory}.")

@@ -123,16 +123,18 @@ def _interval(body: str, match: re.Match[str]) -> Domain:
 
 def _bound(match: re.Match[str], group: int, infinite: str) -> Fraction | None:
     text = match[group].strip()
+    start = match.start(group) + match[group].index(text)
+    span = (start, start + max(1, len(text)))
     if text in (infinite, "+inf" if infinite == "inf" else infinite):
         return None
     top, slash, bottom = text.partition("/")
     parts = [top.strip(), bottom.strip()] if slash else [top.strip()]
     if not all(_NUMBER.fullmatch(part) for part in parts):
         allowed = f"a number, a fraction or {infinite}"
-        raise ExpressionError(f"a bound of an interval must be {allowed}. Got {text!r}.", match.span(group))
+        raise ExpressionError(f"a bound of an interval must be {allowed}. Got {text!r}.", span)
     value = Fraction(parts[0])
     if slash:
         if Fraction(parts[1]) == 0:
-            raise ExpressionError(f"a bound of an interval must be a number. Got {text!r}.", match.span(group))
+            raise ExpressionError(f"a bound of an interval must be a number. Got {text!r}.", span)
         value /= Fraction(parts[1])
     return value

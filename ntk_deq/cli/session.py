@@ -45,7 +45,7 @@ def run_session(
         out.mkdir(parents=True, exist_ok=True)
         stream = out / "results.jsonl"
         stream.write_text("", encoding="utf-8")
-        report = TerminalReport(console, total=len(claims))
+        report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
         judged = _results(arguments, claims, options, report)
     except (OSError, RuntimeError, ValueError) as error:
         console.print(f"verify-claims: {error}", markup=False, highlight=False)
@@ -62,6 +62,8 @@ def run_session(
             append_result(stream, result)
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        report.stop()
     info = RunInfo(
         suite=suite.file,
         title=suite.title,
@@ -75,10 +77,10 @@ def run_session(
         interrupted=interrupted,
     )
     paths = {"results": stream, "junit": out / "junit.xml", "report": out / "report.html"}
-    write_run_info(out / "run.json", info)
+    code = EXIT_INTERRUPTED if interrupted else exit_code(results, arguments.allow)
+    write_run_info(out / "run.json", info, results, exit_code=code)
     write_junit(paths["junit"], results, info)
     write_html(paths["report"], results, info)
-    code = EXIT_INTERRUPTED if interrupted else exit_code(results, arguments.allow)
     report.summary(results, info, paths, code)
     return code
 

@@ -20,13 +20,15 @@ def outcome(result: ClaimResult) -> str:
     """Return how JUnit counts a result: `passed`, `failure`, `error` or `skipped`.
 
     The expected verdict passes, whatever it is. Otherwise `error` and `ill-formed` are errors, `vacuous` and
-    `undecided` are skipped, and every other verdict is a failure.
+    `undecided` are skipped where the claim was expected to hold, and every other verdict is a failure: a mutant that
+    is not refuted must not hide among the skipped, as the exit code does not let it either.
     """
     if result.as_expected:
         return "passed"
     if result.verdict in _ERRORS:
         return "error"
-    return "skipped" if result.verdict in _SKIPPED else "failure"
+    left_open = result.verdict in _SKIPPED and result.expected in (Verdict.HOLDS, Verdict.PROVED)
+    return "skipped" if left_open else "failure"
 
 
 def _details(result: ClaimResult) -> str:

@@ -87,9 +87,8 @@ def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None 
     """
     started = time.perf_counter()
     if isinstance(claim, IllFormed):
-        return _bare(
-            claim, options, Verdict.ILL_FORMED, "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
-        )
+        reason = "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
+        return _bare(claim, options, Verdict.ILL_FORMED, reason)
     plan = planned(claim, options)
     if listener is not None:
         listener.claim_started(claim.id, sum(count for _, count in plan))
@@ -159,7 +158,6 @@ def _result(claim: Claim, tally: Tally, options: Options, stopped: str, seconds:
     verdict, reason = tally.verdict(stopped=stopped)
     smallest = min(tally.counterexamples, key=plainness, default=None)
     conclusions = tally.conclusion_records()
-    worst = min((c.worst for c in conclusions if c.worst is not None), key=lambda m: m.lo, default=None)
     return ClaimResult(
         id=claim.id,
         title=claim.title,
@@ -171,7 +169,7 @@ def _result(claim: Claim, tally: Tally, options: Options, stopped: str, seconds:
         met=tally.met,
         tight=tally.tight,
         unsure=tally.unsure,
-        worst_margin=worst,
+        worst_margin=tally.worst_margin(),
         seed=options.seed,
         seconds=seconds,
         reason=reason,
@@ -237,4 +235,5 @@ def _bare(
         dtype=str(options.dtype).removeprefix("torch."),
         device=options.device,
         trace=trace,
+        problems=claim.problems if isinstance(claim, IllFormed) else (),
     )

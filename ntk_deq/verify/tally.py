@@ -156,6 +156,15 @@ class Tally:
             f"{first.instance.index} ({first.instance.family}), {', '.join(names)}: {kind}: {detail}"
         )
 
+    def worst_margin(self) -> Margin | None:
+        """Return the smallest margin: of the counterexamples if there are some, else of all that met the hypotheses."""
+        if self.counterexamples:
+            broken = [o for j in self.counterexamples for o in j.conclusions.values() if o.truth is Truth.FALSE]
+            margins = [o.comparison.margin for o in broken if o.comparison is not None]
+        else:
+            margins = [tally.worst for tally in self.conclusions.values() if tally.worst is not None]
+        return min(margins, key=lambda margin: margin.lo, default=None)
+
     def hypothesis_records(self) -> tuple[HypothesisRecord, ...]:
         """Return what the report shows of the hypotheses."""
         return tuple(

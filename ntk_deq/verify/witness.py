@@ -57,13 +57,11 @@ def nearest_witness(judgement: Judgement) -> Witness:
     return witness(judgement, name, outcome)
 
 
-def plainness(judgement: Judgement) -> tuple[int, int, float, int]:
-    """Order counterexamples for people: fewer entries, then shorter numbers, then moderate size, then order drawn."""
-    values = judgement.instance.values.values()
-    entries = sum(v.numel() for v in values)
-    digits = sum(len(f"{x:.6g}") for v in values for x in v.reshape(-1).tolist()) if entries <= MAX_PRINTED else 10**9
-    largest = max((float(v.abs().max()) for v in values if v.numel()), default=0.0)
-    return entries, digits, largest, judgement.instance.index
+def plainness(judgement: Judgement) -> tuple[int, float, int]:
+    """Order counterexamples for people: fewer and shorter numbers first, then moderate ones, then the order drawn."""
+    numbers = [x for value in judgement.instance.values.values() for x in value.reshape(-1)[: MAX_PRINTED + 1].tolist()]
+    digits = sum(len(f"{x:.17g}") for x in numbers)
+    return digits, max((abs(x) for x in numbers), default=0.0), judgement.instance.index
 
 
 def _listed(value: Tensor) -> Any:

@@ -14,11 +14,12 @@ from certified_harness import (
     holds,
     singular_violations,
     truth,
+    violates,
 )
 from flint import arb
 
 from ntk_deq import certified as ct
-from ntk_deq.certified import Ball, rounding
+from ntk_deq.certified import Ball, spectra
 
 
 def of(rows, dtype=torch.float64) -> Ball:
@@ -37,18 +38,44 @@ def test_singular_values_contain_the_truth(blur):
     assert total > 400
 
 
-def test_singular_values_without_rounding_terms_are_caught(monkeypatch):
-    monkeypatch.setattr(rounding, "unit_roundoff", lambda dtype=torch.float64: 0.0)
-    caught = 0
-    for family, tensor, _ in cases(3, 22):
-        if family in ("ill-conditioned", "gaussian", "graded entries"):
-            # The float residual itself vanishes only where the bound on its own rounding is what protects the result.
-            left, values, right = torch.linalg.svd(tensor, full_matrices=False)
-            product = ct.matmul(Ball(left * values), Ball(right))
-            with flint.ctx.workprec(BITS):
-                gap = truth(left * values) * truth(right) - truth(product.centre)
-                caught += bool(sum((x * x for x in gap.entries()), arb(0)) > arb(product.radius) ** 2)
-    assert caught >= 5
+def test_spectra_without_their_residual_terms_are_caught(monkeypatch):
+    monkeypatch.setattr(spectra, "size_up", lambda a: 0.0)
+    singular = symmetric = 0
+    for _, tensor, _ in cases(3, 22, square=True):
+        singular += singular_violations(tensor, ct.singular_values(Ball(tensor)))
+        even = tensor + tensor.mT
+        with flint.ctx.workprec(BITS):
+            symmetric += eigenvalue_violations(truth(even), list(ct.eigenvalues_symmetric(Ball(even))))
+    assert singular > 30
+    assert symmetric > 30
+
+
+def test_radius_covers_the_worst_perturbation():
+    generator = torch.Generator().manual_seed(25)
+    b = torch.randn(4, 6, dtype=torch.float64, generator=generator)
+    left, values, _ = torch.linalg.svd(b, full_matrices=False)
+    for size in (1e-9, 0.5, 3.0):
+        a = Ball(b, size)
+        # Along its leading singular vectors the matrix gains `size` in norm, along its last ones it loses as much.
+        assert ct.upper(ct.sigma_max(a)) >= float(values[0]) + size * (1 - 1e-9)
+        assert ct.lower(ct.sigma_min(a)) <= max(float(values[-1]) - size, 0) * (1 + 1e-9)
+        pick = Ball(torch.zeros(1, 4, dtype=torch.float64), size)
+        assert ct.matmul(pick, Ball(b)).radius >= size * float(values[0]) * (1 - 1e-12)
+        exact = truth(size * left[:, :1].mT)
+        with flint.ctx.workprec(BITS):
+            assert not violates(exact * truth(b), ct.matmul(pick, Ball(b)))
+        kron = ct.kron(Ball(b, size), Ball(b))
+        assert kron.radius >= size * float(torch.linalg.matrix_norm(b)) * (1 - 1e-12)
+    near = Ball(torch.diag(torch.tensor([1.0, 1e-3], dtype=torch.float64)), 5e-4)
+    assert not violates(truth(torch.diag(torch.tensor([1.0, 5e-4], dtype=torch.float64))).inv(), ct.inverse(near))
+    assert ct.inverse(near).is_finite
+    assert not ct.inverse(Ball(near.centre, 1e-3)).is_finite
+    solution = ct.solve(near, Ball(torch.ones(2, 1, dtype=torch.float64)))
+    assert solution.radius >= 1000
+    even = Ball(torch.eye(2, dtype=torch.float64), 0.25)
+    assert holds(ct.lambda_max(even), 1.25)
+    assert holds(ct.lambda_min(even), 0.75)
+    assert holds(ct.rho(even), 1.25)
 
 
 def test_singular_values_are_narrow():

@@ -32,7 +32,7 @@ claims:
 def suite(tmp_path):
     def write(claims, head=HEAD, name="suite.yaml", **options):
         path = tmp_path / name
-        path.write_text(head + textwrap.dedent(claims), encoding="utf-8")
+        path.write_text(head + textwrap.dedent(claims).lstrip("\n"), encoding="utf-8")
         return load_suite(path, **options)
 
     return write
@@ -91,7 +91,7 @@ class TestGood:
     def test_given_in_every_form(self, suite):
         claim = only(
             suite(
-                "- {id: a, setting: plain, given: {t: (0, 1], s: [-1, 1/2], k: integer 1..5, R: 'psd[n, n]', "
+                "- {id: a, setting: plain, given: {t: '(0, 1]', s: [-1, 1/2], k: integer 1..5, R: 'psd[n, n]', "
                 "v: '[0, inf) [m]'}, conclude: t + s + k + norm(R) + norm(v) >= 0}"
             )
         )
@@ -320,13 +320,13 @@ class TestIncludes:
             ("checks/../../outside.yaml", "without `..` and `**`"),
             ("/etc/passwd", "without `..` and `**`"),
             ("~/a.yaml", "without `..` and `**`"),
-            ("**/*.yaml", "without `..` and `**`"),
+            ("'**/*.yaml'", "without `..` and `**`"),
             ('"a\\0b"', "without `..` and `**`"),
             ('""', "without `..` and `**`"),
             ("link.yaml", "a link to a place outside"),
             ("notes.txt", "is no .yaml or .yml file"),
             ("'*.yaml'", "include itself"),
-            (".", "no .yaml or .yml file"),
+            (".", "is no path or glob of files"),
         ],
     )
     def test_what_may_not_be_included(self, include, message):

@@ -49,7 +49,9 @@ class Subset:
     def valid(self, value, schema=None):
         schema = self.root if schema is None else schema
         if "$ref" in schema:
-            schema = self.root["$defs"][schema["$ref"].removeprefix("#/$defs/")] | {k: v for k, v in schema.items() if k != "$ref"}
+            schema = self.root["$defs"][schema["$ref"].removeprefix("#/$defs/")] | {
+                k: v for k, v in schema.items() if k != "$ref"
+            }
         checks = [
             "type" not in schema or self.has_type(value, schema["type"]),
             "enum" not in schema or value in schema["enum"],
@@ -66,7 +68,14 @@ class Subset:
     def has_type(value, name):
         if isinstance(value, bool):
             return name == "boolean"
-        kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+        kinds = {
+            "object": dict,
+            "array": list,
+            "string": str,
+            "integer": int,
+            "number": (int, float),
+            "null": type(None),
+        }
         return name in kinds and isinstance(value, kinds[name])
 
     @staticmethod
@@ -105,7 +114,9 @@ def problems(model, text, what="claim R"):
 
 class TestMessages:
     def test_a_good_file_has_none(self):
-        text = GOOD.replace(", conclude: {(i): a >= 1}}", ", setting: any, conclude: {(i): a >= 1}}").replace("assume: null, ", "")
+        text = GOOD.replace(", conclude: {(i): a >= 1}}", ", setting: any, conclude: {(i): a >= 1}}").replace(
+            "assume: null, ", ""
+        )
         model, found = validate(ClaimFile, read_text(text), "a claim file")
         assert found == []
         assert model.settings["any"].sizes["N"].high == 6
@@ -124,7 +135,7 @@ class TestMessages:
             (ClaimModel, "id: R\nsetting: s\nconclude: x\ntitle: 3", 4, 8, "`title` of claim R must be text. Got 3.", "put it in quotes"),
             (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {1a: x}", 4, 7, "The name `1a` in `let` of claim R must be a letter or _", None),
             (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {a: true}", 4, 10, "`let.a` of claim R must be an expression (text or a number). Got true.", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {a: }", 4, 8, "`let.a` of claim R must be an expression (text or a number). Got nothing.", None),
+            (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {a: }", 4, 10, "`let.a` of claim R must be an expression (text or a number). Got nothing.", None),
             (ClaimModel, "id: R\nsetting: s\nconclude: {}", 3, 11, "`conclude` of claim R must be a list or mapping with at least 1 entry. Got an empty mapping.", None),
             (ClaimModel, "id: a b\nsetting: s\nconclude: x", 1, 5, "`id` of claim R must be letters, digits and . _ + -", None),
             (ClaimModel, "- x", 1, 1, "Claim R must be a mapping (`name: value` lines). Got a list.", None),

@@ -1,0 +1,114 @@
+"""What `check` prints: formulas with shapes, settings with sizes, problems with the wrong part underlined."""
+
+from __future__ import annotations
+
+import pytest
+
+from ntk_deq.claims.claim import Position, Problem
+from ntk_deq.claims.describe import describe_problem, describe_suite, one_line
+from ntk_deq.claims.load import load_suite
+
+TEXT = """
+suite: A suite
+settings:
+  any: {model: implicit-relu, sizes: {N: 1..6, d: 1..6, m: 4}, domain: {A: nonnegative}}
+  drawn:
+    model: implicit-relu
+    sizes: {N: 8, m: 64}
+    images: {side: 14}
+    init: {W: "beta * normal(0, 1/m)", gamma: 0.50}
+claims:
+- id: one
+  title: First
+  where: Lemma 1
+  setting: [any, drawn]
+  given: {beta: positive}
+  let:
+    Mt: >
+      gamma * kron(b', I(N))
+        * kron(I(m), Z)
+    c: 0.10*beta
+  assume: {(1): gamma*norm(A) < 1}
+  conclude: sigma_min(Mt) >= c
+  run: {method: fixed-point, steps: 7}
+  tags: [t]
+- {id: two, title: Second, setting: any, conclude: "nrom(A) > 0"}
+"""
+
+
+@pytest.fixture
+def described(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(TEXT)
+    return describe_suite(load_suite(path))
+
+
+def test_formulas_with_types(described):
+    lines = [(line.section, line.typed, line.text) for line in described.claims[0].formulas]
+    assert lines == [
+        ("given", "beta : scalar", "positive"),
+        ("let", "Mt : matrix N x m^2", "gamma * kron(b', I(N)) * kron(I(m), Z)"),
+        ("let", "c : scalar", "0.10*beta"),
+        ("assume", "(1) : boolean", "gamma*norm(A) < 1"),
+        ("conclude", "conclusion : boolean", "sigma_min(Mt) >= c"),
+    ]
+
+
+def test_settings_with_sizes_and_variables(described):
+    universal, drawn = described.claims[0].settings
+    assert (universal.name, universal.model, universal.kind) == ("any", "implicit-relu", "every instance of a domain")
+    assert universal.sizes == "N = 1..6, d = 1..6, m = 4"
+    assert universal.variables[:2] == ("A : matrix m x m in nonnegative", "W : matrix d x m in real")
+    assert "gamma : scalar in (0, 1)" in universal.variables
+    assert (drawn.kind, drawn.sizes) == ("real images", "N = 8, m = 64, d = 196")
+    assert "W : matrix d x m drawn from beta * normal(0, 1/m)" in drawn.variables
+    assert "gamma : scalar drawn from 0.50" in drawn.variables
+    assert "X : matrix N x d from mnist" in drawn.variables
+
+
+def test_the_rest_of_a_claim(described):
+    one, two = described.claims
+    assert (one.id, one.title, one.where, one.expect, one.run) == (
+        "one",
+        "First",
+        "Lemma 1",
+        "holds",
+        "fixed-point, 7 steps",
+    )
+    assert (one.tags, one.well_formed, two.well_formed, described.ill_formed) == (("t",), True, False, 1)
+    assert described.title == "A suite"
+    assert one.position.endswith("a.yaml:11:3")
+
+
+def test_an_ill_formed_claim_shows_its_problems(described):
+    (problem,) = described.claims[1].problems
+    first, *rest = problem.splitlines()
+    assert first.endswith("a.yaml:25:53: `conclude.conclusion`: unknown function `nrom`.")
+    assert rest == ["    nrom(A) > 0", "    ^^^^", "    did you mean `norm`?"]
+
+
+def problem(source, span):
+    return Problem(Position("f.yaml", 1, 1), "wrong.", None, source, span)
+
+
+def test_line_breaks_in_a_formula_do_not_move_the_underline():
+    assert describe_problem(problem("a +\n\tb", (5, 6))).splitlines()[1:] == ["    a +  b", "         ^"]
+
+
+def test_a_long_formula_is_cut_around_the_problem():
+    _, source, underline = describe_problem(problem("x" * 500 + "BAD" + "y" * 500, (500, 503))).splitlines()
+    assert len(source) < 110
+    assert source[underline.index("^") : underline.rindex("^") + 1] == "BAD"
+
+
+def test_an_underline_is_never_empty_nor_wider_than_the_source():
+    assert describe_problem(problem("ab", (2, 2))).splitlines()[2].strip() == "^"
+    assert len(describe_problem(problem("x" * 300, (0, 300))).splitlines()[2].strip()) == 100
+
+
+def test_a_problem_without_a_formula_is_its_message():
+    assert describe_problem(Problem(Position("f.yaml", 2, 3), "wrong.")) == "f.yaml:2:3: wrong."
+
+
+def test_one_line():
+    assert one_line(" a\n  + b\t") == "a + b"
