@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ntk_deq.claims.check import Key, check_formulas, environment
+from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Formula, Free, IllFormed, Position, Problem, Run, Setting, Verdict
 from ntk_deq.claims.definitions import dependents, names_in, sort_definitions, unused
 from ntk_deq.claims.domains import misfit, parse_domain
 from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.inherit import named_entries
-from ntk_deq.claims.parser import parse
 from ntk_deq.claims.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.claims.reserved import reserved
 from ntk_deq.claims.schema import ClaimModel
@@ -19,6 +18,7 @@ from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.types import SCALAR
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, problems_below
+from ntk_deq.errors import nearest_name
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
 
@@ -88,8 +88,8 @@ class _Assembler:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
         given = self._given(settings)
-        parsed = {section: self._parse(section) for section in _SECTIONS}
-        let = parsed["let"]
+        read = {section: self._parse(section) for section in _SECTIONS}
+        let = read["let"]
         self._check_names(settings, given, let)
         order, cycle = sort_definitions(let)
         if cycle:
@@ -98,9 +98,9 @@ class _Assembler:
         self._want_scalars(records, given)
         run = self._run(settings)
         formulas = {("let", name): let[name] for name in order}
-        formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in parsed[s].items()}
+        formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         typed = self._infer(formulas, settings, given, let, run)
-        dropped = self._unused(records, settings, given, parsed)
+        dropped = self._unused(records, settings, given, read)
         return Claim(
             id=self.draft.id,
             title=self.model.title,
@@ -108,8 +108,8 @@ class _Assembler:
             settings=settings,
             given={name: free for name, free in given.items() if name not in dropped},
             let={name: typed[key] for key in formulas if key[0] == "let" and (name := key[1]) not in dropped},
-            assume={name: typed["assume", name] for name in parsed["assume"]},
-            conclude={name: typed["conclude", name] for name in parsed["conclude"]},
+            assume={name: typed["assume", name] for name in read["assume"]},
+            conclude={name: typed["conclude", name] for name in read["conclude"]},
             run=run,
             expect=expect,
             tags=tuple(self.model.tags),
@@ -138,7 +138,7 @@ class _Assembler:
 
     def _given(self, settings: tuple[Setting, ...]) -> dict[str, Free]:
         given = {}
-        for name, node in self._entries("given"):
+        for name, node in self._entries("given").items():
             where = f"given.{name}"
             try:
                 domain, shape = parse_domain(expression_text(node))
@@ -161,10 +161,10 @@ class _Assembler:
 
     def _parse(self, section: str) -> dict[str, Formula]:
         formulas = {}
-        for name, node in self._entries(section):
+        for name, node in self._entries(section).items():
             text = expression_text(node)
             try:
-                formulas[name] = Formula(name, text, parse(text), node.position)
+                formulas[name] = Formula(name, text, parsed(text), node.position)
             except ExpressionError as error:
                 self.problems.append(expression_problem(node, error, f"{section}.{name}"))
                 if section == "let":
@@ -249,30 +249,31 @@ class _Assembler:
         records: list[SettingRecord],
         settings: tuple[Setting, ...],
         given: dict[str, Free],
-        parsed: dict[str, dict[str, Formula]],
+        formulas: dict[str, dict[str, Formula]],
     ) -> set[str]:
         """Report names that nothing uses, unless they are inherited or something could not be read; return them all."""
-        statements = [formula.expr for section in ("assume", "conclude") for formula in parsed[section].values()]
+        let = formulas["let"]
+        statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
-        found = unused([*given, *parsed["let"]], parsed["let"], used)
-        complete = not self.broken and all(len(parsed[s]) == len(list(self._entries(s))) for s in _SECTIONS)
+        found = unused([*given, *let], let, used)
+        complete = not self.broken and all(len(formulas[s]) == len(self._entries(s)) for s in _SECTIONS)
         if complete and len(settings) == len(self.model.setting):
-            known = {*given, *parsed["let"], *(name for s in settings for name in (*environment(s), *s.sizes))}
-            read = used.union(*(names_in(formula.expr) for formula in parsed["let"].values()))
-            for name in (n for n in (*given, *parsed["let"]) if n in found - self.draft.inherited):
+            known = {*given, *let, *(name for s in settings for name in (*environment(s), *s.sizes))}
+            read = used.union(*(names_in(formula.expr) for formula in let.values()))
+            for name in (n for n in (*given, *let) if n in found - self.draft.inherited):
                 section = "given" if name in given else "let"
-                near = did_you_mean(name, read - known)
-                hint = f"`{near.split('`')[1]}` is used and not defined; is `{name}` meant?" if near else None
+                near = nearest_name(name, sorted(read - known))
+                hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None
                 self._add((section, name), f"`{section}.{name}` is used nowhere.", key=True, hint=hint)
         return found
 
-    def _entries(self, section: str) -> list[tuple[str, Node]]:
+    def _entries(self, section: str) -> dict[str, Node]:
         node = self.node.entries.get(section)
         mapping = named_entries(node, _SECTIONS.get(section)) if node is not None else None
-        return list(mapping.entries.items()) if mapping is not None else []
+        return mapping.entries if mapping is not None else {}
 
     def _add_error(self, key: Key, error: ExpressionError) -> None:
-        node = dict(self._entries(key[0]))[key[1]]
+        node = self._entries(key[0])[key[1]]
         self.problems.append(expression_problem(node, error, f"{key[0]}.{key[1]}"))
 
     def _add(self, location: tuple[str, ...], message: str, *, key: bool = False, hint: str | None = None) -> None:

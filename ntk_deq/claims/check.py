@@ -38,7 +38,7 @@ def environment(setting: Setting) -> dict[str, Type]:
         return types
     types[setting.model.state] = shape_type(setting.model.state_shape)
     for name, text in setting.model.definitions.items():
-        typed = infer(_parsed(text), types, sizes=setting.sizes, model=setting.model)
+        typed = infer(parsed(text), types, sizes=setting.sizes, model=setting.model)
         if typed.type is not None:
             types[name] = typed.type
     return types
@@ -101,6 +101,11 @@ def check_memory(typed: Expr, setting: Setting) -> None:
             raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))
 
 
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> Expr:
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> Expr:
+    """Return `parse(text)`, remembered: a mutant repeats most formulas of its base.
+
+    Raises:
+        ExpressionError: The text is no expression.
+    """
     return parse(text)

@@ -39,10 +39,17 @@ def sort_definitions(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:
 
 def dependents(names: set[str], let: Mapping[str, Formula]) -> set[str]:
     """Return the names together with every definition that uses one of them, directly or through others."""
-    uses = {name: names_in(formula.expr) for name, formula in let.items()}
+    users: dict[str, list[str]] = {}
+    for name, formula in let.items():
+        for used in names_in(formula.expr):
+            users.setdefault(used, []).append(name)
     reached = set(names)
-    while grown := {name for name, used in uses.items() if name not in reached and used & reached}:
-        reached |= grown
+    waiting = list(names)
+    while waiting:
+        for user in users.get(waiting.pop(), ()):
+            if user not in reached:
+                reached.add(user)
+                waiting.append(user)
     return reached
 
 

@@ -106,10 +106,10 @@ def format_number(value: Fraction) -> str:
     plain = digits if scale == 0 else f"{digits.zfill(scale + 1)[:-scale]}.{digits.zfill(scale + 1)[-scale:]}"
     mantissa = digits.rstrip("0")
     power = len(digits) - len(mantissa) - scale
-    if not mantissa or power == 0:
+    if power == 0:
         return plain
     scientific = f"{mantissa}e{power}"
-    # Up to 8 characters a plain number reads better than a shorter scientific one.
+    # Up to 8 characters (0 among them) a plain number reads better than a shorter scientific one.
     return plain if len(plain) <= max(8, len(scientific)) else scientific
 
 

@@ -33,20 +33,16 @@ _PATTERNS = {
     "max": r"\max\left({}\right)",
     "min": r"\min\left({}\right)",
     "sum": r"\sum\left({}\right)",
-    "det": r"\det\left({}\right)",
-    "trace": r"\operatorname{{tr}}\left({}\right)",
     "dot": r"\left\langle {}\right\rangle",
     "step": r"\operatorname{{relu}}'\left({}\right)",
-    "inv": r"\left({}\right)^{{-1}}",
     "grad": r"\nabla_{{{1}}} \left({0}\right)",
     "jac": r"\frac{{\partial \operatorname{{vec}}\left({0}\right)}}{{\partial \operatorname{{vec}}\left({1}\right)}}",
     "fixed_point": r"F^{{\infty}}\left({}\right)",
     "next": r"F\left({}\right)",
     "commutation": r"K_{{{}}}",
     "[]": r"{0}^{{\left({1}\right)}}",
-    "^": r"\left({0}\right)^{{{1}}}",
 }
-_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "hadamard": _TENSOR, "+": SUM, "*": PRODUCT, "jac": PRODUCT, "[]": POWER}
+_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER}
 
 
 def latex(expr: Expr) -> str:
@@ -228,12 +224,6 @@ class _Printer(LatexPrinter):
         return self._applied(expr.label, expr.arguments)
 
     def _applied(self, label: str, arguments: tuple[Any, ...]) -> str:
-        if label == "+":
-            return self._sum(arguments)
-        if label == "*":
-            return self._product(arguments, PRODUCT)
-        if label == "hadamard":
-            return r" \odot ".join(self._part(factor, POWER) for factor in arguments)
         shown = [self._print(argument) for argument in arguments]
         if label == "1x1":
             return shown[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as Paths
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.inherit import inherit, own_names
 from ntk_deq.claims.problems import did_you_mean
 from ntk_deq.claims.settings import SettingRecord, build_setting
-from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence
 
 MAX_CLAIMS = 5_000
-MAX_TEXT = 4 * 2**20  # characters of formulas in a suite, inherited ones counted for every mutant
+MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is
+MAX_TEXT = 4 * 2**20  # characters of a suite, counted for every mutant that inherits them and for every setting
 
 
-def load_suite(path: str | Path, *, allow_data: Sequence[Path] = ()) -> Suite:
+def load_suite(path: str | Path, *, allow_data: Paths[Path] = ()) -> Suite:
     """Load and check a claim file; no data file is opened and no code of the file is run.
 
     Args:
@@ -79,8 +81,15 @@ class _Loader:
             raise ClaimFileError([Problem(entries[MAX_CLAIMS].node.position, message)])
         for entry in entries:
             self._judged.setdefault(entry.id, entry)
+        problems: list[Problem] = []
         for entry in entries:
-            yield assemble(self._draft(entry))
+            claim = assemble(self._draft(entry))
+            if isinstance(claim, IllFormed):
+                problems += claim.problems
+            if len(problems) > MAX_PROBLEMS:
+                message = f"More than {MAX_PROBLEMS} problems; the claims from here on are not checked."
+                raise ClaimFileError([*problems, Problem(entry.node.position, message)])
+            yield claim
 
     def _draft(self, entry: _Entry) -> Draft:
         chain, problems = self._chain(entry)
@@ -145,7 +154,8 @@ class _Loader:
 
     def _spend(self, node: Node) -> None:
         """Count the text that a claim makes the checker read; inheritance can multiply it far beyond the files."""
-        self._text += _weight(node)
+        settings = node.entries.get("setting") if isinstance(node, Mapping) else None
+        self._text += _weight(node) * (len(settings.items) if isinstance(settings, Sequence) else 1)
         if self._text > MAX_TEXT:
             message = f"The formulas of a suite, inherited ones included, may have at most {MAX_TEXT} characters."
             raise ClaimFileError([Problem(node.position, message)])

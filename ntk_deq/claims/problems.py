@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.yaml_strict import Node, Scalar
 from ntk_deq.errors import nearest_name
 
+_CANDIDATES = 1000  # a spelling is compared with at most so many names, since each comparison takes microseconds
 _SHOWN = 60  # characters of a value that a message quotes
 _YAML_BOOLEANS = frozenset({"yes", "no", "on", "off"})
 
@@ -20,7 +22,7 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
         >>> did_you_mean("asume", ["assume", "conclude"])
         'did you mean `assume`?'
     """
-    near = nearest_name(name, allowed)
+    near = nearest_name(name[:_SHOWN], islice(allowed, _CANDIDATES))
     return f"did you mean `{near}`?" if near else None
 
 

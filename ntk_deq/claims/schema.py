@@ -12,6 +12,7 @@ from ntk_deq.claims.claim import SizeRange, Verdict
 
 MAX_SIZE = 10**6
 MAX_STEPS = 10_000
+MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
@@ -138,11 +139,19 @@ class SettingModel(_Strict):
     model_config = ConfigDict(title="Setting")
 
     model: str | None = Field(default=None, description="A registered model; left out for claims on plain matrices.")
-    sizes: dict[Identifier, Sizes] = Field(default={}, description="Range of every size letter: `8` or `1..6`.")
-    domain: dict[Identifier, DomainText] = Field(default={}, description="Variables that range over a whole domain.")
-    data: dict[Identifier, Expression] = Field(default={}, description="Variables drawn from distributions: data.")
+    sizes: dict[Identifier, Sizes] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Range of every size letter: `8` or `1..6`."
+    )
+    domain: dict[Identifier, DomainText] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Variables that range over a whole domain."
+    )
+    data: dict[Identifier, Expression] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Variables drawn from distributions: data."
+    )
     init: dict[Identifier, Expression] = Field(
-        default={}, description="Variables drawn from distributions: parameters. Read exactly as `data` is."
+        default={},
+        max_length=MAX_ENTRIES,
+        description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
     )
     images: ImagesModel | None = Field(default=None, description="Real images.")
 
@@ -168,13 +177,17 @@ class ClaimModel(_Strict):
     setting: Annotated[list[Label], BeforeValidator(_listed), WithJsonSchema(_LABELS_SCHEMA)] = Field(
         min_length=1, max_length=100, description="Name of the setting, or a list of names."
     )
-    given: dict[Identifier, DomainText] = Field(default={}, description="Further universally quantified variables.")
-    let: dict[Identifier, Expression] = Field(default={}, description="Definitions, in any order.")
+    given: dict[Identifier, DomainText] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Further universally quantified variables."
+    )
+    let: dict[Identifier, Expression] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."
+    )
     assume: Annotated[
         dict[FormulaName, Expression], _named("assumption"), WithJsonSchema({**_FORMULAS_SCHEMA, "default": {}})
-    ] = Field(default={}, description="Hypotheses by name.")
+    ] = Field(default={}, max_length=MAX_ENTRIES, description="Hypotheses by name.")
     conclude: Annotated[dict[FormulaName, Expression], _named("conclusion"), WithJsonSchema(_FORMULAS_SCHEMA)] = Field(
-        min_length=1, description="Conclusions by name."
+        min_length=1, max_length=MAX_ENTRIES, description="Conclusions by name."
     )
     run: RunModel | None = Field(default=None, description="What gives the claim its step index.")
     expect: Verdict | None = Field(

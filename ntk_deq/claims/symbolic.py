@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import sympy
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
-from sympy.matrices.exceptions import ShapeError
 
 from ntk_deq.claims.operators import integer_literal
 from ntk_deq.claims.tree import Expr, Kind
@@ -38,7 +36,7 @@ class MatrixQuantity(sympy.MatrixExpr):
 
     @property
     def label(self) -> str:
-        """The function's name; an operator's sign where sizes agree by their numbers only."""
+        """The function's name; `[]` for a step and `at`."""
         return str(self.args[0])
 
     @property
@@ -130,14 +128,6 @@ def _number(expr: Expr) -> Any:
     return _entry(converted) if _is_matrix(expr) else converted
 
 
-def _fitting(expr: Expr, sign: str, build: Callable[..., Any], *parts: Any) -> Any:
-    """Build a matrix by SymPy's class, or by our own where shapes agree by fixed numbers that SymPy cannot know."""
-    try:
-        return build(*parts)
-    except ShapeError:
-        return _quantity(sign, expr, *parts)
-
-
 def _scalar_arithmetic(expr: Expr) -> Any:
     parts = [_number(argument) for argument in expr.args]
     match expr.kind:
@@ -157,9 +147,9 @@ def _matrix_arithmetic(expr: Expr) -> Any:
     parts = [convert(argument) for argument in expr.args]
     match expr.kind:
         case Kind.ADD:
-            return _fitting(expr, "+", sympy.MatAdd, *parts)
+            return sympy.MatAdd(*parts)
         case Kind.SUBTRACT:
-            return _fitting(expr, "+", sympy.MatAdd, parts[0], sympy.MatMul(-1, parts[1]))
+            return sympy.MatAdd(parts[0], sympy.MatMul(-1, parts[1]))
         case Kind.NEGATE:
             return sympy.MatMul(-1, parts[0])
         case Kind.MULTIPLY:
@@ -174,7 +164,7 @@ def _matrix_product(expr: Expr, factors: list[Any]) -> Any:
     if left.sort is Sort.MATRIX and right.sort is Sort.MATRIX and (whole.rows, whole.cols) != (left.rows, right.cols):
         scaling = 0 if (whole.rows, whole.cols) == (right.rows, right.cols) else 1
         factors[scaling] = _entry(factors[scaling])
-    return _fitting(expr, "*", sympy.MatMul, *factors)
+    return sympy.MatMul(*factors)
 
 
 def _power(expr: Expr) -> Any:
@@ -182,9 +172,8 @@ def _power(expr: Expr) -> Any:
     if not _is_matrix(expr):
         return sympy.Pow(_number(base), _number(exponent), evaluate=False)
     power = integer_literal(exponent)
-    if power == -1:
-        return _fitting(expr, "inv", sympy.Inverse, convert(base))
-    return _fitting(expr, "^", sympy.MatPow, convert(base), sympy.Integer(power))
+    matrix = convert(base)
+    return sympy.Inverse(matrix) if power == -1 else sympy.MatPow(matrix, sympy.Integer(power))
 
 
 def _call(expr: Expr) -> Any:
@@ -208,7 +197,7 @@ def _call(expr: Expr) -> Any:
         "det": sympy.Determinant,
     }
     if name in own:
-        return _fitting(expr, name, own[name], *arguments)
+        return own[name](*arguments)
     return _quantity(name, expr, *arguments)
 
 

@@ -117,7 +117,7 @@ def _wanted(kind: str, context: dict[str, Any]) -> str:
         "string_too_short": lambda: "text that is not empty",
         "string_too_long": lambda: f"text of at most {context['max_length']} characters",
         "too_short": lambda: f"a list or mapping with at least {context['min_length']} entry",
-        "too_long": lambda: f"a list with at most {context['max_length']} entries",
+        "too_long": lambda: f"a list or mapping with at most {context['max_length']} entries",
         "string_pattern_mismatch": lambda: _PATTERNS.get(context["pattern"], f"text like {context['pattern']}"),
     }
     if kind in rules:

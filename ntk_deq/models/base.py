@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -49,6 +50,22 @@ class EquilibriumModel(ABC):
         self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
     ) -> Float[Tensor, "N m"]:
         """Apply the fixed-point map once."""
+
+    def step_at(
+        self, X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map Z -> step(Z, X); a model may work out here once what does not depend on Z."""
+        return lambda Z: self.step(Z, X, parameters)
+
+    def adjoint_step_at(self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"]) -> Callable[[Tensor], Tensor]:
+        """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, whose fixed point is the adjoint.
+
+        This one asks automatic differentiation; a model may give its closed form.
+        """
+        _, pull = torch.func.vjp(self.step_at(X), Z)
+        predictions, pull_readout = torch.func.vjp(self.readout, Z)
+        (source,) = pull_readout(torch.ones_like(predictions))
+        return lambda V: source + pull(V)[0]
 
     @abstractmethod
     def readout(self, Z: Float[Tensor, "N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, " N"]:

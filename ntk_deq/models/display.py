@@ -13,7 +13,10 @@ def html_table(title: str, rows: Mapping[str, object]) -> str:
         >>> html_table("Model", {"width": 3})
         '<table><caption>Model</caption><tr><th>width</th><td>3</td></tr></table>'
     """
-    body = "".join(f"<tr><th>{escape(key, quote=False)}</th><td>{escape(str(value), quote=False)}</td></tr>" for key, value in rows.items())
+    body = "".join(
+        f"<tr><th>{escape(key, quote=False)}</th><td>{escape(str(value), quote=False)}</td></tr>"
+        for key, value in rows.items()
+    )
     return f"<table><caption>{escape(title, quote=False)}</caption>{body}</table>"
 
 

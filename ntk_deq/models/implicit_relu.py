@@ -171,12 +171,6 @@ class ImplicitReLU(EquilibriumModel):
         A = self.A if parameters is None else parameters["A"]
         return self.gamma * torch.linalg.matrix_norm(A, ord=2)
 
-    def adjoint_step(
-        self, V: Float[Tensor, "*N m"], Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"]
-    ) -> Float[Tensor, "*N m"]:
-        """Return 1 b' + gamma (V .* D) A' with D = 1[gamma Z A + Phi > 0], whose fixed point is the adjoint."""
-        return self.adjoint_step_at(Z, X)(V)
-
     def adjoint_step_at(self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"]) -> Callable[[Tensor], Tensor]:
         """Return the map V -> 1 b' + gamma (V .* D) A' with D and gamma A' worked out once.
 

@@ -149,12 +149,6 @@ class LinearImplicit(EquilibriumModel):
         """
         return torch.linalg.matrix_norm(self.W if parameters is None else parameters["W"], ord=2)
 
-    def adjoint_step(
-        self, V: Float[Tensor, "*N m"], Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"]
-    ) -> Float[Tensor, "*N m"]:
-        """Return 1 b' + V W, whose fixed point has every row equal to (I - W')^-1 b."""
-        return self.adjoint_step_at(Z, X)(V)
-
     def adjoint_step_at(self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"]) -> Callable[[Tensor], Tensor]:
         """Return the map V -> 1 b' + V W; the map is linear, so that Z and X do not enter.
 

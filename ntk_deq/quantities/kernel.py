@@ -99,9 +99,7 @@ def ntk_gram(
     )
 
 
-def _blocks(
-    jacobians: Callable[[Tensor, str], dict[str, Tensor]], X1: Tensor, X2: Tensor | None
-) -> dict[str, Tensor]:
+def _blocks(jacobians: Callable[[Tensor, str], dict[str, Tensor]], X1: Tensor, X2: Tensor | None) -> dict[str, Tensor]:
     J1 = jacobians(X1, "X1")
     J2 = None if X2 is None else jacobians(X2, "X2")
     return {name: gram(J, None if J2 is None else J2[name]) for name, J in J1.items()}
@@ -121,7 +119,9 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
             hint = f" Did you mean {near!r}?" if near else ""
             raise ArgumentError(f"`parameters` of ntk_gram must be {allowed}. Got {name!r}.{hint}")
     if not chosen or len(set(chosen)) < len(chosen):
-        raise ArgumentError(f"`parameters` of ntk_gram must be {allowed}, at least one, each at most once. Got {chosen}.")
+        raise ArgumentError(
+            f"`parameters` of ntk_gram must be {allowed}, at least one, each at most once. Got {chosen}."
+        )
     return chosen
 
 

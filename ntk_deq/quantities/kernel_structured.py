@@ -76,15 +76,20 @@ def _hadamard(
     coefficient: float, pairs: Sequence[Pair], uses: Counter[tuple[int, int]], shared: dict[tuple[int, int], Tensor]
 ) -> Tensor:
     """Return the coefficient times the entrywise product of the pairs' Gram matrices, as a tensor of its own."""
-    product: Tensor | None = None
-    for pair in pairs:
-        key = _key(pair)
-        matrix = shared.pop(key) if key in shared else gram(*pair)
-        uses[key] -= 1
-        if uses[key]:
-            shared[key] = matrix
-        if product is not None:
-            product.mul_(matrix)
-        else:
-            product = matrix.clone() if uses[key] else matrix
+    first, *others = pairs
+    product = _gram(first, uses, shared)
+    if _key(first) in shared:
+        product = product.clone()
+    for pair in others:
+        product.mul_(_gram(pair, uses, shared))
     return product if coefficient == 1 else product.mul_(coefficient)
+
+
+def _gram(pair: Pair, uses: Counter[tuple[int, int]], shared: dict[tuple[int, int], Tensor]) -> Tensor:
+    """Return the pair's Gram matrix, worked out on its first use and kept in `shared` until its last."""
+    key = _key(pair)
+    matrix = shared.pop(key) if key in shared else gram(*pair)
+    uses[key] -= 1
+    if uses[key]:
+        shared[key] = matrix
+    return matrix

@@ -1,4 +1,4 @@
-"""One thread for matrices of a few entries: two threads that wait for each other are slower, most of all on a busy machine."""
+"""One thread for matrices of a few entries: threads that wait for each other cost more than they bring."""
 
 from collections.abc import Iterator
 

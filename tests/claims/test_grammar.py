@@ -167,6 +167,12 @@ def test_nesting_up_to_the_limit_parses(brackets: int) -> None:
     assert depth(parse("-" * (MAX_DEPTH - 1) + "x")) == MAX_DEPTH
 
 
+@pytest.mark.parametrize("text", ["-" * MAX_DEPTH + "x", "(" * (MAX_DEPTH + 1) + "x" + ")" * (MAX_DEPTH + 1)])
+def test_one_level_more_does_not_parse(text: str) -> None:
+    with pytest.raises(ExpressionError, match="levels deep"):
+        parse(text)
+
+
 def _value(tree: Expr) -> Fraction:
     if tree.kind is Kind.NUMBER:
         assert tree.value is not None
@@ -175,7 +181,8 @@ def _value(tree: Expr) -> Fraction:
     return left + right if tree.kind is Kind.ADD else left - right
 
 
-@given(st.lists(st.tuples(st.sampled_from("+-"), st.integers(0, 99)), min_size=1, max_size=300))
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("+-"), st.integers(0, 99)), min_size=MAX_CHAIN, max_size=2 * MAX_CHAIN))
 def test_long_sums_keep_their_value(terms: list[tuple[str, int]]) -> None:
     text = "0" + "".join(f" {sign} {number}" for sign, number in terms)
     expected = sum(number if sign == "+" else -number for sign, number in terms)

@@ -137,6 +137,8 @@ def test_scalars_keep_their_value(text: str) -> None:
         ("yhat - y", r"\hat{y} - y"),
         ("c - -gamma", r"c - \left(- \gamma\right)"),
         ("c - (gamma - 2)", r"c - \left(\gamma - 2\right)"),
+        ("c + (gamma + 2)", r"c + \left(\gamma + 2\right)"),
+        ("c*(gamma*2)", r"c \gamma \cdot 2"),
         ("2*3*c", r"2 \cdot 3 c"),
         ("c/gamma/2", r"\frac{\frac{c}{\gamma}}{2}"),
         ("(c/gamma)^2", r"\left(\frac{c}{\gamma}\right)^{2}"),

@@ -93,6 +93,12 @@ def test_notation(text: str, shown: str) -> None:
     assert plain(to_mathml(parse(text))) == shown
 
 
+def test_attributes_say_how_signs_and_accents_behave() -> None:
+    assert '<mover accent="true">' in to_mathml(parse("yhat"))
+    assert '<mo form="prefix">−</mo>' in to_mathml(parse("-x"))
+    assert '<mo form="infix">−</mo>' in to_mathml(parse("x - y"))
+
+
 def test_a_scaling_inner_product_keeps_its_brackets() -> None:
     assert plain(to_mathml(typed("b'*b*A"))) == "(b⊤b)A"
     assert plain(to_mathml(typed("b'*A*b"))) == "b⊤Ab"
@@ -131,6 +137,7 @@ def test_every_greek_name_is_one_letter() -> None:
         ("width", Symbol("width")),
         ("what", Symbol("w", "hat")),
         ("_", Symbol("_")),
+        ("_1", Symbol("1")),
         ("x1", Symbol("x", "", "1")),
         ("λ0", Symbol("λ", "", "0")),
     ],

@@ -103,7 +103,11 @@ class TestWrong:
     @pytest.mark.parametrize(
         ("mutant", "message", "hint"),
         [
-            ("assume: {wel-posed: null}", "`assume.wel-posed` drops nothing: claim R has no such entry (assume of R: well-posed, (2)).", "did you mean `well-posed`?"),
+            (
+                "assume: {wel-posed: null}",
+                "drops nothing: claim R has no such entry (assume of R: well-posed, (2)).",
+                "did you mean `well-posed`?",
+            ),
             ("assume: {(3): 1 < 2}", "`assume.(3)` replaces nothing", "did you mean `(2)`?"),
             ("conclude: 1 < 2", "`conclude.conclusion` replaces nothing", None),
             ("let: {three: null}", "`let.three` drops nothing", None),
@@ -115,7 +119,7 @@ class TestWrong:
             ("conclude: null", "Claim M needs the key `conclude`.", None),
             ("assume: [1]", "`assume.assumption` of claim M must be an expression", None),
         ],
-    )  # fmt: skip
+    )
     def test_an_override_that_does_nothing_is_an_error(self, mutants, mutant, message, hint):
         (claim,) = mutants(f"{{id: M, mutates: R, {mutant}}}")
         assert isinstance(claim, IllFormed)

@@ -40,8 +40,14 @@ claims:
 """
 
 
+CLAIM = "id: R\nsetting: s\nconclude: x\n"
+YES = "Got the word 'yes' (only true and false are booleans)."
+RANGE = "must be a whole number or a range `lo..hi` with 1 <= lo <= hi <= 1000000."
+NOT_EXPRESSION = "`let.a` of claim R must be an expression (text or a number)."
+
+
 class Subset:
-    """The part of JSON Schema that `claim_file_schema` uses, checked by hand: the package jsonschema is no dependency."""
+    """The part of JSON Schema that `claim_file_schema` uses; the package jsonschema is no dependency."""
 
     def __init__(self, schema):
         self.root = schema
@@ -126,32 +132,88 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("model", "text", "line", "column", "message", "hint"),
         [
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nasume: y", 4, 1, "Unknown key `asume` in claim R. Allowed: id,", "did you mean `assume`?"),
+            (
+                ClaimModel,
+                CLAIM + "asume: y",
+                4,
+                1,
+                "Unknown key `asume` in claim R. Allowed: id,",
+                "did you mean `assume`?",
+            ),
             (ClaimModel, "id: R\nconclude: x", 1, 1, "Claim R needs the key `setting`.", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nrun: {method: fixed-point, steps: yes}", 4, 35, "`run.steps` of claim R must be a whole number. Got the word 'yes' (only true and false are booleans).", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nrun: {method: fixed-point, steps: 10001}", 4, 35, "must be a number <= 10000. Got 10001", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nrun: {method: fixed-point, stpes: 3, steps: 3}", 4, 28, "Unknown key `stpes` in `run` of claim R. Allowed: method, steps.", "did you mean `steps`?"),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nexpect: refutes", 4, 9, "`expect` of claim R must be one of", "did you mean `refuted`?"),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\ntitle: 3", 4, 8, "`title` of claim R must be text. Got 3.", "put it in quotes"),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {1a: x}", 4, 7, "The name `1a` in `let` of claim R must be a letter or _", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {a: true}", 4, 10, "`let.a` of claim R must be an expression (text or a number). Got true.", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: x\nlet: {a: }", 4, 10, "`let.a` of claim R must be an expression (text or a number). Got nothing.", None),
-            (ClaimModel, "id: R\nsetting: s\nconclude: {}", 3, 11, "`conclude` of claim R must be a list or mapping with at least 1 entry. Got an empty mapping.", None),
-            (ClaimModel, "id: a b\nsetting: s\nconclude: x", 1, 5, "`id` of claim R must be letters, digits and . _ + -", None),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: fixed-point, steps: yes}",
+                4,
+                35,
+                "`run.steps` of claim R must be a whole number. " + YES,
+                None,
+            ),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: fixed-point, steps: 10001}",
+                4,
+                35,
+                "must be a number <= 10000. Got 10001",
+                None,
+            ),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: fixed-point, stpes: 3, steps: 3}",
+                4,
+                28,
+                "Unknown key `stpes` in `run` of claim R. Allowed: method, steps.",
+                "did you mean `steps`?",
+            ),
+            (
+                ClaimModel,
+                CLAIM + "expect: refutes",
+                4,
+                9,
+                "`expect` of claim R must be one of",
+                "did you mean `refuted`?",
+            ),
+            (ClaimModel, CLAIM + "title: 3", 4, 8, "`title` of claim R must be text. Got 3.", "put it in quotes"),
+            (ClaimModel, CLAIM + "let: {1a: x}", 4, 7, "The name `1a` in `let` of claim R must be a letter or _", None),
+            (ClaimModel, CLAIM + "let: {a: true}", 4, 10, NOT_EXPRESSION + " Got true.", None),
+            (ClaimModel, CLAIM + "let: {a: }", 4, 10, NOT_EXPRESSION + " Got nothing.", None),
+            (
+                ClaimModel,
+                "id: R\nsetting: s\nconclude: {}",
+                3,
+                11,
+                "`conclude` of claim R must be a list or mapping with at least 1 entry. Got an empty",
+                None,
+            ),
+            (
+                ClaimModel,
+                "id: a b\nsetting: s\nconclude: x",
+                1,
+                5,
+                "`id` of claim R must be letters, digits and . _ + -",
+                None,
+            ),
             (ClaimModel, "- x", 1, 1, "Claim R must be a mapping (`name: value` lines). Got a list.", None),
-            (SettingModel, "sizes: {N: yes}", 1, 12, "`sizes.N` of claim R must be a whole number or a range `lo..hi` with 1 <= lo <= hi <= 1000000. Got the word 'yes'", None),
-            (SettingModel, "sizes: {N: 6..1}", 1, 12, "must be a whole number or a range", None),
-            (SettingModel, "sizes: {N: 0}", 1, 12, "must be a whole number or a range", None),
-            (SettingModel, "sizes: {N: 2.5}", 1, 12, "must be a whole number or a range", None),
-            (SettingModel, "sizes: {N: 1..10000000}", 1, 12, "must be a whole number or a range", None),
-            (SettingModel, "images: {source: mmist}", 1, 18, "`images.source` of claim R must be one of 'mnist', 'idx', 'npz'.", "did you mean `mnist`?"),
+            (SettingModel, "sizes: {N: yes}", 1, 12, f"`sizes.N` of claim R {RANGE} {YES}", None),
+            (SettingModel, "sizes: {N: 6..1}", 1, 12, RANGE, None),
+            (SettingModel, "sizes: {N: 0}", 1, 12, RANGE, None),
+            (SettingModel, "sizes: {N: 2.5}", 1, 12, RANGE, None),
+            (SettingModel, "sizes: {N: 1..10000000}", 1, 12, RANGE, None),
+            (
+                SettingModel,
+                "images: {source: mmist}",
+                1,
+                18,
+                "`images.source` of claim R must be one of 'mnist', 'idx', 'npz'.",
+                "did you mean `mnist`?",
+            ),
             (SettingModel, "images: {unit_norm: yes}", 1, 21, "must be true or false. Got the word 'yes'", None),
             (SettingModel, "domain: {A: 3}", 1, 13, "must be a domain such as", None),
             (SettingModel, "domain: {A: [0]}", 1, 13, "must be a domain such as", None),
             (FileHead, "suite: 3", 1, 8, "`suite` of claim R must be text. Got 3.", "put it in quotes"),
             (FileHead, "suite: s\nclaims: {a: 1}", 2, 9, "`claims` of claim R must be a list. Got a mapping.", None),
         ],
-    )  # fmt: skip
+    )
     def test_each_says_where_what_and_what_is_allowed(self, model, text, line, column, message, hint):
         ((found_line, found_column, found, found_hint),) = problems(model, text)
         assert message in found

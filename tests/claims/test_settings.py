@@ -163,7 +163,8 @@ class TestDistributions:
     def test_data_and_init_are_read_alike(self):
         setting = good(
             RELU
-            + "data: {X: sphere, y: rademacher}\ninit: {W: beta*normal(0, 1/m), A: zeros, b: ones, gamma: 1/2}\ndomain: {beta: positive}"
+            + "data: {X: sphere, y: rademacher}\ndomain: {beta: positive}\n"
+            + "init: {W: beta*normal(0, 1/m), A: zeros, b: ones, gamma: 1/2}"
         )
         assert not setting.universal
         assert list(setting.draws) == ["X", "y", "W", "A", "b", "gamma"]
@@ -284,7 +285,8 @@ class TestDistributions:
 class TestImages:
     def test_inputs_targets_and_sizes_come_from_the_images(self):
         setting = good(
-            "model: implicit-relu\nsizes: {N: 12, m: 24}\nimages: {classes: [3, 7], side: 14, split: test}\ninit: {W: gaussian}"
+            "model: implicit-relu\nsizes: {N: 12, m: 24}\ninit: {W: gaussian}\n"
+            "images: {classes: [3, 7], side: 14, split: test}"
         )
         assert setting.images.classes == (3, 7)
         assert (setting.images.inputs, setting.images.targets) == ("X", "y")
@@ -345,7 +347,8 @@ class TestImages:
 def test_a_broken_setting_spoils_only_the_claims_that_use_it(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(
-        "suite: s\nsettings:\n  bad: {domain: {c: positve}}\n  worse: {colour: red}\n  idle: 3\n  good: {domain: {c: real}}\n"
+        "suite: s\nsettings:\n  bad: {domain: {c: positve}}\n  worse: {colour: red}\n  idle: 3\n"
+        "  good: {domain: {c: real}}\n"
         "claims:\n- {id: a, setting: bad, conclude: c > 0}\n- {id: b, setting: good, conclude: c > 0}\n"
         "- {id: c, setting: [good, worse], conclude: c > 0}\n"
     )

@@ -219,8 +219,13 @@ def test_variables_can_be_named_by_the_caller() -> None:
         infer(parse("grad(c^2, c)"), ENVIRONMENT, variables=frozenset({"A"}))
 
 
-def test_doubling_definitions_cannot_explode() -> None:
-    environment: dict[str, Type] = {"a0": matrix(Size.of("N") + Size.of("m"), Size.of("N") + Size.of("d"))}
+@pytest.mark.parametrize(
+    ("start", "most"),
+    [(matrix("N", "m"), 4), (matrix(Size.of("N") + Size.of("m"), 1), 3), (matrix(10, 2), 3)],
+    ids=["degree", "terms", "coefficient"],
+)
+def test_doubling_definitions_cannot_explode(start: Type, most: int) -> None:
+    environment: dict[str, Type] = {"a0": start}
 
     def double() -> None:
         for k in range(40):
@@ -228,6 +233,7 @@ def test_doubling_definitions_cannot_explode() -> None:
 
     with pytest.raises(ExpressionError, match=r"larger than the language allows|a size may have at most"):
         double()
+    assert len(environment) == most + 1
 
 
 def test_deepest_tree_types_within_half_of_the_default_recursion_limit() -> None:

@@ -223,11 +223,10 @@ class TestFiles:
 def test_any_text_is_read_or_refused_with_a_claim_file_error(text):
     try:
         root = read_text(text)
-    except ClaimFileError as error:
-        assert error.problems
-    else:
-        plain(root)
-        list(problems_below(root))
+    except ClaimFileError:
+        return
+    plain(root)
+    list(problems_below(root))
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,5 +1,6 @@
 """The driver: statuses that tell the truth, sample by sample."""
 
+import itertools
 import math
 
 import pytest
@@ -7,6 +8,9 @@ import torch
 
 from ntk_deq.equilibrium import SOLVERS, Equilibrium, Picard, Status, solve_fixed_point
 from ntk_deq.errors import ArgumentError, EquilibriumError
+
+# PyTorch's own forward-mode set-up uses torch.jit.script, which warns since 2.13.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 
 def full(value, *shape, dtype=torch.float64):
@@ -29,12 +33,10 @@ def test_value_error_bound_and_steps_of_a_known_contraction():
 
 def test_rate_of_picard_is_the_contraction_factor():
     residuals = [
-        solve_fixed_point(
-            lambda z: 0.7 * z + 1, full(0.0, 1, 1), max_steps=k, raise_on_failure=False
-        ).residual.item()
+        solve_fixed_point(lambda z: 0.7 * z + 1, full(0.0, 1, 1), max_steps=k, raise_on_failure=False).residual.item()
         for k in range(1, 8)
     ]
-    for before, after in zip(residuals, residuals[1:], strict=False):
+    for before, after in itertools.pairwise(residuals):
         assert after / before == pytest.approx(0.7, rel=1e-12)
 
 
@@ -48,7 +50,7 @@ def test_error_bound_is_infinite_without_contraction_and_none_when_unknown():
 
 def test_contraction_may_be_a_tensor_but_not_negative():
     assert solve_fixed_point(lambda z: 0 * z, full(1.0, 1, 1), contraction=torch.tensor(0.25)).contraction == 0.25
-    with pytest.raises(ArgumentError, match="`contraction` must be a number >= 0 or None. Got -1.0"):
+    with pytest.raises(ArgumentError, match=r"`contraction` must be a number >= 0 or None\. Got -1\.0"):
         solve_fixed_point(lambda z: 0 * z, full(1.0, 1, 1), contraction=-1)
 
 
@@ -97,7 +99,7 @@ def test_divergence_is_named():
     found = solve_fixed_point(lambda z: 2 * z + 1, full(1.0, 1, 3), raise_on_failure=False)
     assert statuses(found) == [Status.DIVERGED]
     assert found.steps.item() < 200
-    with pytest.raises(EquilibriumError, match="1 of 1 diverged.*no contraction"):
+    with pytest.raises(EquilibriumError, match=r"1 of 1 diverged.*no contraction"):
         solve_fixed_point(lambda z: 2 * z + 1, full(1.0, 1, 3))
 
 

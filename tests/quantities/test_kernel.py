@@ -159,7 +159,7 @@ def test_each_block_alone_is_its_part_of_the_whole(cls, method):
         alone = ntk_gram(model, X, parameters=[name], method=method)
         assert list(alone.blocks) == [name]
         assert difference(alone.matrix, block) <= AGREEMENT
-    first, last = list(whole.blocks)[0], list(whole.blocks)[-1]
+    first, _, last = whole.blocks
     pair = ntk_gram(model, X, parameters=(last, first), method=method)
     assert list(pair.blocks) == [last, first]
     assert difference(pair.matrix, whole.blocks[first] + whole.blocks[last]) <= AGREEMENT
@@ -240,7 +240,11 @@ X = inputs(4, 3)
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((X,), {"method": "structred"}, r"`method` of ntk_gram must be one of .*'structred'\. Did you mean 'structured'"),
+        (
+            (X,),
+            {"method": "structred"},
+            r"`method` of ntk_gram must be one of .*'structred'\. Did you mean 'structured'",
+        ),
         ((X,), {"parameters": ["WW"]}, r"must be names out of W, A, b\. Got 'WW'\. Did you mean 'W'"),
         ((X,), {"parameters": ["gamma"]}, r"must be names out of W, A, b\. Got 'gamma'"),
         ((X,), {"parameters": []}, r"at least one, each at most once\. Got \(\)"),
@@ -276,4 +280,8 @@ def test_too_few_steps_give_no_kernel(cls, method):
 
 def test_the_dense_route_refuses_sizes_that_do_not_fit():
     with pytest.raises(LimitError, match="use method='structured'"):
-        ntk_gram(LinearImplicit(torch.zeros(600, 600), torch.zeros(600, 1), torch.zeros(600)), torch.zeros(1, 1), method="jacobian")
+        ntk_gram(
+            LinearImplicit(torch.zeros(600, 600), torch.zeros(600, 1), torch.zeros(600)),
+            torch.zeros(1, 1),
+            method="jacobian",
+        )
