@@ -1,9 +1,7 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth."""
 
-from ntk_deq.certified.arithmetic import add, hadamard, negate, scale, subtract
-from ntk_deq.certified.ball import Ball, as_scalar, ball, from_scalar
-from ntk_deq.certified.comparison import EntryComparison, compare_entries
-from ntk_deq.certified.eigenvalues import lambda_max, lambda_min, rho
+from ntk_deq.certified.ball import Ball, ball, from_scalar
+from ntk_deq.certified.comparison import EntryComparison
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,
@@ -15,17 +13,41 @@ from ntk_deq.certified.functions import (
     power,
     square_root,
 )
-from ntk_deq.certified.norms import (
+from ntk_deq.certified.operations import (
+    absolute,
+    add,
+    as_scalar,
+    compare_entries,
     determinant,
+    diag,
+    eigenvalues_symmetric,
     entry_max,
     entry_min,
     entry_sum,
     frobenius,
+    hadamard,
+    inverse,
+    kron,
+    lambda_max,
+    lambda_min,
+    matmul,
+    negate,
     norm1,
     norminf,
+    relu,
+    rho,
+    scale,
+    sigma_max,
+    sigma_min,
+    singular_values,
+    solve,
+    spectral_norm,
+    step,
+    subtract,
     trace,
+    transpose,
+    vec,
 )
-from ntk_deq.certified.products import kron, matmul
 from ntk_deq.certified.scalar import (
     exact,
     from_bounds,
@@ -38,9 +60,7 @@ from ntk_deq.certified.scalar import (
     upper,
     with_radius,
 )
-from ntk_deq.certified.solve import inverse, solve
-from ntk_deq.certified.spectra import eigenvalues_symmetric, sigma_max, sigma_min, singular_values, spectral_norm
-from ntk_deq.certified.structure import absolute, commutation, diag, identity, relu, step, transpose, vec
+from ntk_deq.certified.structure import commutation, identity
 
 ESTIMATED: frozenset[str] = frozenset()
 """Names of functions whose error bound is an estimate only; none at present."""

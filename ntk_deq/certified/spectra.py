@@ -13,11 +13,11 @@ from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.bounds import largest_entry, power_of_two, times_power_of_two
 from ntk_deq.certified.exactness import is_monomial, is_triangular
 from ntk_deq.certified.functions import square_root
+from ntk_deq.certified.inversion import identity_defect, size_up
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up
 from ntk_deq.certified.scalar import exact, from_bounds, nan, upper, with_radius
-from ntk_deq.certified.solve import identity_defect, size_up
 
 
 def scaled(a: Ball) -> tuple[Tensor, float, int]:

@@ -207,7 +207,7 @@ class _Assembler:
             for wanted in record.wanted:
                 if wanted.name in self.broken or (wanted.name in given and given[wanted.name].type == SCALAR):
                     continue
-                needs = "a scalar of that name under `domain` of the setting or under `given` of the claim"
+                needs = "a scalar of that name in the setting or under `given` of the claim"
                 message = f"`{wanted.where}` of setting {record.name} uses `{wanted.name}`, which needs {needs}."
                 hint = did_you_mean(wanted.name, [*given, *wanted.known])
                 self.problems.append(Problem(wanted.position, message, None, wanted.source, wanted.span, hint))

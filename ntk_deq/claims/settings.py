@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ntk_deq.claims.claim import Draw, Free, ImageData, Position, Problem, Setting, SizeRange
@@ -223,21 +224,31 @@ class _Builder:
 
     def _want_scalars(self, free: dict[str, Free], draws: dict[str, Draw], sizes: dict[str, SizeRange]) -> None:
         """Look up the scalars that distributions use; those that the setting lacks are left to the claims."""
+        types = {name: v.type for name, v in free.items()} | {name: d.type for name, d in draws.items()}
+        scalars = [*sizes, *(name for name, type_ in types.items() if type_ == SCALAR)]
+        uses: dict[str, set[str]] = {}
         for draw in draws.values():
             section = "data" if draw.name in self.model.data else "init"
-            node = place_node(self.node, section, draw.name)
+            where, node = f"{section}.{draw.name}", place_node(self.node, section, draw.name)
+            uses[draw.name] = set()
             for used in scalar_names(draw.distribution):
-                where, span = f"{section}.{draw.name}", (used.span.start, used.span.stop)
-                if (used.name in free and free[used.name].type == SCALAR) or used.name in sizes:
-                    continue
-                if used.name in free or used.name in draws:
-                    allowed = "numbers, size letters, scalars under `domain` and scalars that a claim gives"
-                    error = ExpressionError(f"a distribution may use {allowed}. `{used.name}` is none of them.", span)
-                    self.problems.append(expression_problem(node, error, where))
-                    continue
-                known = (*DISTRIBUTIONS, *sizes, *(name for name, f in free.items() if f.type == SCALAR))
-                position = scalar_position(node, span[0])
-                self.wanted.append(WantedScalar(used.name, where, position, expression_text(node), span, known))
+                span = (used.span.start, used.span.stop)
+                if used.name in scalars:
+                    uses[draw.name] |= {used.name} & set(draws)
+                elif used.name in types:
+                    message = (
+                        f"a distribution may use numbers, size letters and scalars. `{used.name}` is none of them."
+                    )
+                    self.problems.append(expression_problem(node, ExpressionError(message, span), where))
+                else:
+                    known, position = (*DISTRIBUTIONS, *scalars), scalar_position(node, span[0])
+                    self.wanted.append(WantedScalar(used.name, where, position, expression_text(node), span, known))
+        try:
+            TopologicalSorter(uses).prepare()
+        except CycleError as error:
+            cycle = error.args[1][::-1]
+            section = "data" if cycle[0] in self.model.data else "init"
+            self._add((section, cycle[0]), f"`{section}.{cycle[0]}` uses itself: {' -> '.join(cycle)}.", key=True)
 
     def _section(self, section: str) -> Iterator[tuple[str, Node]]:
         node = self.node.entries.get(section)

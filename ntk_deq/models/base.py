@@ -57,13 +57,15 @@ class EquilibriumModel(ABC):
         """Return the map Z -> step(Z, X); a model may work out here once what does not depend on Z."""
         return lambda Z: self.step(Z, X, parameters)
 
-    def adjoint_step_at(self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"]) -> Callable[[Tensor], Tensor]:
+    def adjoint_step_at(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Callable[[Tensor], Tensor]:
         """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, whose fixed point is the adjoint.
 
         This one asks automatic differentiation; a model may give its closed form.
         """
-        _, pull = torch.func.vjp(self.step_at(X), Z)
-        predictions, pull_readout = torch.func.vjp(self.readout, Z)
+        _, pull = torch.func.vjp(self.step_at(X, parameters), Z)
+        predictions, pull_readout = torch.func.vjp(lambda features: self.readout(features, parameters), Z)
         (source,) = pull_readout(torch.ones_like(predictions))
         return lambda V: source + pull(V)[0]
 

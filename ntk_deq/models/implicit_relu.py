@@ -171,16 +171,20 @@ class ImplicitReLU(EquilibriumModel):
         A = self.A if parameters is None else parameters["A"]
         return self.gamma * torch.linalg.matrix_norm(A, ord=2)
 
-    def adjoint_step_at(self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"]) -> Callable[[Tensor], Tensor]:
-        """Return the map V -> 1 b' + gamma (V .* D) A' with D and gamma A' worked out once.
+    def adjoint_step_at(
+        self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map V -> 1 b' + gamma (V .* D) A', D = 1[gamma Z A + Phi > 0], with D and gamma A' worked out once.
 
         Example:
             >>> one = torch.ones(1, 1)
             >>> ImplicitReLU(one, one, one[0], gamma=0.5).adjoint_step_at(2 * one, one)(2 * one)
             tensor([[2.]])
         """
-        D, transposed = self._active(Z, X), self.gamma * self.A.T
-        return lambda V: (V * D) @ transposed + self.b
+        p = self.parameters() if parameters is None else parameters
+        scaled = self.gamma * p["A"]
+        D = (Z @ scaled + torch.relu(X @ p["W"]) > 0).to(Z.dtype)
+        return lambda V: (V * D) @ scaled.T + p["b"]
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
@@ -196,16 +200,13 @@ class ImplicitReLU(EquilibriumModel):
         References:
             Gao and Gao (2022), (10)-(13), which write the same Gram matrix with Kronecker products.
         """
-        G = adjoint * self._active(Z, X)
+        pre = X @ self.W
+        G = adjoint * (Z @ (self.gamma * self.A) + torch.relu(pre) > 0)
         return {
-            "W": (HadamardTerm(1.0, (G * (X @ self.W > 0), X)),),
+            "W": (HadamardTerm(1.0, (G * (pre > 0), X)),),
             "A": (HadamardTerm(float(self.gamma) ** 2, (G, Z)),),
             "b": (HadamardTerm(1.0, (Z,)),),
         }
-
-    def _active(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Return D = 1[gamma Z A + Phi > 0], in one byte an entry."""
-        return Z @ (self.gamma * self.A) + torch.relu(X @ self.W) > 0
 
     def _facts(self) -> dict[str, object]:
         d, m = self.W.shape

@@ -149,15 +149,18 @@ class LinearImplicit(EquilibriumModel):
         """
         return torch.linalg.matrix_norm(self.W if parameters is None else parameters["W"], ord=2)
 
-    def adjoint_step_at(self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"]) -> Callable[[Tensor], Tensor]:
-        """Return the map V -> 1 b' + V W; the map is linear, so that Z and X do not enter.
+    def adjoint_step_at(
+        self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map V -> 1 b' + V W; it does not depend on where it is taken, so that Z and X do not enter.
 
         Example:
             >>> one = torch.ones(1, 1)
             >>> LinearImplicit(one / 2, one, one[0]).adjoint_step_at(one, one)(2 * one)
             tensor([[2.]])
         """
-        return lambda V: V @ self.W + self.b
+        p = self.parameters() if parameters is None else parameters
+        return lambda V: V @ p["W"] + p["b"]
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

@@ -12,11 +12,10 @@ from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.quantities.tangent_kernel import SolveRecord
+from ntk_deq.quantities.warm_start import near_affine_fixed_point, near_fixed_point
 
-# Steps between two looks at the residual while a start is sought: looking costs about half a step.
-_STRIDE = 4
-# A map that contracts slowly gains little from a start: after so many steps the driver takes over.
-_LONGEST_START = 256
+# Multiplications in a step below which single precision saves less than its extra calls cost.
+_WORTH_CASTING = 2**20
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,20 @@ class KernelSolver:
 
     def equilibrium(self, X: Tensor, what: str) -> Tensor:
         """Return the features of X; an EquilibriumError where a sample has none."""
-        return self._solve(f"equilibrium of {what}", self.model.step_at(X), self.model.initial_state(X))
+        start, made, step = self.model.initial_state(X), 0, self.model.step_at(X)
+        if self._starts_cheaply(start):
+            single = self.model.step_at(X.float(), self._single())
+            start, made = near_fixed_point(single, start.float(), max_steps=self.max_steps)
+            start = start.to(X.dtype)
+        return self._solve(f"equilibrium of {what}", step, start, made)
 
     def adjoint(self, X: Tensor, Z: Tensor, what: str) -> Tensor:
         """Return the adjoint at the features Z; an EquilibriumError where a sample has none."""
-        return self._solve(f"adjoint of {what}", self.model.adjoint_step_at(Z, X), torch.zeros_like(Z))
+        start, made, step = torch.zeros_like(Z), 0, self.model.adjoint_step_at(Z, X)
+        if self._starts_cheaply(start):
+            single = self.model.adjoint_step_at(Z.float(), X.float(), self._single())
+            start, made = near_affine_fixed_point(step, single, start, max_steps=self.max_steps)
+        return self._solve(f"adjoint of {what}", step, start, made)
 
     def note(self, what: str, found: Equilibrium, before: int = 0) -> None:
         """Write down how a fixed point was found, `before` steps having been made for its start."""
@@ -55,10 +63,18 @@ class KernelSolver:
             )
         )
 
-    def _solve(self, what: str, step: Callable[[Tensor], Tensor], initial: Tensor) -> Tensor:
-        start, made = initial, 0
+    def _starts_cheaply(self, start: Tensor) -> bool:
+        worth = start.numel() * start.shape[-1] >= _WORTH_CASTING
+        return worth and start.dtype == torch.float64 and self.solver == "picard"
+
+    def _single(self) -> dict[str, Tensor]:
+        return {name: value.float() for name, value in self.model.parameters().items()}
+
+    def _solve(self, what: str, step: Callable[[Tensor], Tensor], start: Tensor, made: int) -> Tensor:
+        """Solve from `start`, for which `made` steps were made already."""
         if self.solver == "picard":
-            start, made = near_fixed_point(step, initial, max_steps=self.max_steps)
+            start, more = near_fixed_point(step, start, max_steps=self.max_steps - made)
+            made += more
         found = solve_fixed_point(
             step,
             start,
@@ -69,39 +85,8 @@ class KernelSolver:
             raise_on_failure=False,
         )
         if not found.all_converged:
-            raise EquilibriumError(f"No {what} found with the solver {found.solver}.\n{found.describe_failures()}", found)
+            raise EquilibriumError(
+                f"No {what} found with the solver {found.solver}.\n{found.describe_failures()}", found
+            )
         self.note(what, found, made)
         return found.value
-
-
-def near_fixed_point(step: Callable[[Tensor], Tensor], initial: Tensor, *, max_steps: int) -> tuple[Tensor, int]:
-    """Return a start close to the fixed point by plain steps that look at the residual only now and then.
-
-    A start decides nothing: the driver judges every sample from there, so that a poor one costs steps and no more. It
-    is the iterate of smallest total residual, relative to its size, before progress ended.
-
-    Args:
-        step: The fixed-point map.
-        initial: Where to start, and the result where no progress is made.
-        max_steps: Steps allowed.
-
-    Returns:
-        The start and the number of steps made.
-
-    Example:
-        >>> near_fixed_point(lambda z: z / 2 + 1, torch.zeros(1, dtype=torch.float64), max_steps=100)
-        (tensor([2.], dtype=torch.float64), 56)
-    """
-    start, point, smallest, made = initial, initial, float("inf"), 0
-    while made + _STRIDE <= min(max_steps, _LONGEST_START):
-        for _ in range(_STRIDE - 1):
-            point = step(point)
-        image = step(point)
-        made += _STRIDE
-        residual = float(torch.linalg.vector_norm(image - point) / torch.linalg.vector_norm(image))
-        if not residual < smallest:  # NaN ends the search too
-            break
-        start, point, smallest = image, image, residual
-        if residual <= torch.finfo(initial.dtype).eps:
-            break
-    return start, made

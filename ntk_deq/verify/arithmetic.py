@@ -20,7 +20,7 @@ def to_scalar(value: Value) -> Scalar:
     """Read a scalar, or a 1 x 1 matrix as one."""
     if isinstance(value, Scalar):
         return value
-    if isinstance(value, Matrix) and tuple(value.ball.centre.shape) == (1, 1):
+    if isinstance(value, Matrix) and tuple(value.ball.shape) == (1, 1):
         return Scalar(ct.as_scalar(value.ball), value.scale)
     raise TypeError(f"a scalar was expected, not {value}")
 
@@ -83,9 +83,9 @@ def multiply(left: Value, right: Value, notes: Notes) -> Value:
     if isinstance(right, Scalar):
         return multiply(right, left, notes)
     x, y = to_matrix(left), to_matrix(right)
-    if x.ball.centre.shape[1] != y.ball.centre.shape[0]:
+    if x.ball.shape[1] != y.ball.shape[0]:
         # A 1 x 1 factor stands for a scalar, as the type checker allows.
-        if tuple(x.ball.centre.shape) == (1, 1):
+        if tuple(x.ball.shape) == (1, 1):
             return multiply(to_scalar(x), y, notes)
         return multiply(x, to_scalar(y), notes)
     return Matrix(ct.matmul(x.ball, y.ball), x.scale * y.scale)
@@ -109,7 +109,7 @@ def divide(left: Value, right: Value, notes: Notes) -> Value:
 def power(left: Value, right: Value, notes: Notes) -> Value:
     """Return left ^ right: scalars, or a square matrix to an integer power."""
     exponent = to_scalar(right)
-    if isinstance(left, Matrix) and tuple(left.ball.centre.shape) != (1, 1):
+    if isinstance(left, Matrix) and tuple(left.ball.shape) != (1, 1):
         return _matrix_power(left, int(float(exponent.ball.mid())), notes)
     base = to_scalar(left)
     value = ct.power(base.ball, exponent.ball)

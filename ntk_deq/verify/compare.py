@@ -35,7 +35,7 @@ def compare_chain(values: Sequence[Scalar | Matrix | Outcome], operators: Sequen
 
 
 def _compare(left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps) -> Outcome:
-    plain = all(isinstance(v, Scalar) or (isinstance(v, Matrix) and v.ball.centre.numel() == 1) for v in (left, right))
+    plain = all(isinstance(v, Scalar) or (isinstance(v, Matrix) and v.ball.shape == (1, 1)) for v in (left, right))
     if plain:
         return _compare_scalars(to_scalar(left), relation, to_scalar(right), steps)
     if relation == "==":

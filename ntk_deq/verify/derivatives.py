@@ -131,7 +131,7 @@ def _definition(name: str, env: Environment) -> list[Expr]:
 
 def _shape(kind: str, inner: Expr, name: str, env: Environment) -> tuple[int, int]:
     variable = env.variables[name]
-    shape = tuple(variable.ball.centre.shape) if isinstance(variable, Matrix) else (1, 1)
+    shape = tuple(variable.ball.shape) if isinstance(variable, Matrix) else (1, 1)
     if kind == "grad":
         return shape[0], shape[1]
     value = evaluate(inner, env)

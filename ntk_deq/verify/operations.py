@@ -64,8 +64,8 @@ def _same_shape(operation: Callable[[ct.Ball], ct.Ball]) -> Handler:
 
 def _kron(args: Sequence[Value], env: Environment) -> Value:
     a, b = (ar.to_matrix(arg) for arg in args)
-    rows = a.ball.centre.shape[0] * b.ball.centre.shape[0]
-    cols = a.ball.centre.shape[1] * b.ball.centre.shape[1]
+    rows = a.ball.shape[0] * b.ball.shape[0]
+    cols = a.ball.shape[1] * b.ball.shape[1]
     guard_entries(rows, cols, "A Kronecker product")
     return Matrix(ct.kron(a.ball, b.ball), a.scale * b.scale)
 
@@ -77,8 +77,8 @@ def _hadamard(args: Sequence[Value], env: Environment) -> Value:
 
 def _diag(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
-    if matrix.ball.centre.shape[1] == 1:
-        rows = matrix.ball.centre.shape[0]
+    if matrix.ball.shape[1] == 1:
+        rows = matrix.ball.shape[0]
         guard_entries(rows, rows, "A diagonal matrix")
     return Matrix(ct.diag(matrix.ball), matrix.scale)
 
@@ -177,7 +177,7 @@ def _sized(functional: Callable[[ct.Ball], arb]) -> Handler:
         if isinstance(args[0], Scalar):
             return args[0]
         matrix = ar.to_matrix(args[0])
-        return Scalar(functional(matrix.ball), matrix.scale * float(matrix.ball.centre.numel()) ** 0.5)
+        return Scalar(functional(matrix.ball), matrix.scale * float(matrix.ball.shape[0] * matrix.ball.shape[1]) ** 0.5)
 
     return handler
 
@@ -186,7 +186,7 @@ def _determinant(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
     ball = ct.determinant(matrix.ball)
     # Hadamard's bound: |det A| <= (fro(A)/sqrt(n))^n.
-    n = matrix.ball.centre.shape[0]
+    n = matrix.ball.shape[0]
     return Scalar(ball, max((matrix.scale / float(n) ** 0.5) ** n, ar.magnitude(ball)))
 
 

@@ -249,7 +249,8 @@ class TestDistributions:
             ("init: {W: normal(0 1)}", 20, "unexpected '1'"),
             ("init: {A: zeros, A: ones}", 18, "The key `A` is here twice"),
             ("init: {A: 'zeros[m, d]'}", 11, "in the model A is a matrix m x m"),
-            ("init: {A: gamma*ones, gamma: 1/2}", 11, "`gamma` is none of them"),
+            ("init: {gamma: 2*gamma}", 8, "`init.gamma` uses itself: gamma -> gamma."),
+            ("init: {gamma: 2*s, s: gamma/2}", 8, "`init.gamma` uses itself: gamma -> s -> gamma."),
             ("init: {A: ones, b: A*ones}", 20, "`A` is none of them"),
         ],
     )
@@ -257,6 +258,10 @@ class TestDistributions:
         ((line, found, message, _),) = wrong(RELU + body)
         assert words in message
         assert (line, found) == (3, column)
+
+    def test_a_distribution_may_use_another_scalar_that_is_drawn(self):
+        setting = good(RELU + "init: {A: gamma*spread*ones, gamma: 1/2, spread: uniform(0, 1)}")
+        assert set(setting.draws) == {"A", "gamma", "spread"}
 
     @pytest.mark.parametrize("other", ["domain: {A: real}", "data: {A: ones}"])
     def test_a_variable_comes_from_one_place(self, other):

@@ -1,0 +1,96 @@
+"""Cheap starts for a fixed-point solve: plain steps with few looks at the residual, in single precision first.
+
+A start decides nothing. The driver judges every sample from there, so that a poor start costs steps and no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Map = Callable[[Tensor], Tensor]
+
+# Where the driver's default tolerance of 32 eps is as good as met on every sample.
+_TARGET_EPS = 8.0
+# At most so many steps between two looks at the residual, and in all; a slow map is then left to the driver.
+_LONGEST_STRIDE = 32
+_LONGEST_START = 256
+# Each pass in single precision gains 7 digits, so that two reach what double precision can hold.
+_PASSES = 2
+
+
+def near_fixed_point(step: Map, initial: Tensor, *, max_steps: int) -> tuple[Tensor, int]:
+    """Return a point close to the fixed point, by plain steps whose residual is looked at only now and then.
+
+    Between two looks lie as many steps as the decrease seen so far says are needed. The result is the last point before
+    the residual, taken over all samples and relative to their size, ceased to fall.
+
+    Args:
+        step: The fixed-point map.
+        initial: Where to start, and the result where no progress is made.
+        max_steps: Steps allowed.
+
+    Returns:
+        The point and the number of steps made.
+
+    Example:
+        >>> near_fixed_point(lambda z: z / 2 + 1, torch.zeros(1, dtype=torch.float64), max_steps=100)
+        (tensor([2.0000], dtype=torch.float64), 51)
+    """
+    target = _TARGET_EPS * torch.finfo(initial.dtype).eps
+    start, point, smallest, made, stride = initial, initial, math.inf, 0, 1
+    while made + stride <= min(max_steps, _LONGEST_START):
+        for _ in range(stride - 1):
+            point = step(point)
+        image = step(point)
+        made += stride
+        residual = float(torch.linalg.vector_norm(image - point) / torch.linalg.vector_norm(image))
+        if not residual < smallest:  # NaN ends the search too
+            break
+        start = point = image
+        if residual <= target:
+            break
+        decrease = math.log(residual / smallest) / stride if smallest < math.inf else -math.inf
+        needed = math.ceil(math.log(target / residual) / decrease)
+        smallest, stride = residual, max(1, min(needed, 2 * stride, _LONGEST_STRIDE))
+    return start, made
+
+
+def near_affine_fixed_point(step: Map, single: Map, initial: Tensor, *, max_steps: int) -> tuple[Tensor, int]:
+    """Return a point close to the fixed point of an affine map, by iterative refinement.
+
+    The residual r of the present point is formed in double precision; the correction solves the linear fixed point
+    delta = r + (single(delta) - single(0)) in single precision, which costs half as much or less.
+
+    Args:
+        step: The map v -> c + M v, in double precision.
+        single: The same map in single precision, up to its rounding.
+        initial: Where to start.
+        max_steps: Steps allowed, of both kinds together.
+
+    Returns:
+        The point and the number of steps made.
+
+    References:
+        Higham (2002), Accuracy and Stability of Numerical Algorithms, chapter 12.
+
+    Example:
+        >>> half = lambda z: z / 2 + 1
+        >>> near_affine_fixed_point(half, half, torch.zeros(1, dtype=torch.float64), max_steps=100)
+        (tensor([2.], dtype=torch.float64), 28)
+    """
+    point, made = initial, 0
+    constant = single(torch.zeros_like(initial, dtype=torch.float32))
+    for _ in range(_PASSES):
+        if made >= max_steps:
+            break
+        residual = (step(point) - point).float()
+        correction, steps = near_fixed_point(
+            lambda delta, residual=residual: single(delta) - constant + residual, residual, max_steps=max_steps - made
+        )
+        point = point + correction
+        made += 1 + steps
+    return point, made
