@@ -38,7 +38,7 @@ def near_fixed_point(step: Map, initial: Tensor, *, max_steps: int) -> tuple[Ten
 
     Example:
         >>> near_fixed_point(lambda z: z / 2 + 1, torch.zeros(1, dtype=torch.float64), max_steps=100)
-        (tensor([2.0000], dtype=torch.float64), 51)
+        (tensor([2.0000], dtype=torch.float64), 50)
     """
     target = _TARGET_EPS * torch.finfo(initial.dtype).eps
     start, point, smallest, made, stride = initial, initial, math.inf, 0, 1
@@ -62,8 +62,9 @@ def near_fixed_point(step: Map, initial: Tensor, *, max_steps: int) -> tuple[Ten
 def near_affine_fixed_point(step: Map, single: Map, initial: Tensor, *, max_steps: int) -> tuple[Tensor, int]:
     """Return a point close to the fixed point of an affine map, by iterative refinement.
 
-    The residual r of the present point is formed in double precision; the correction solves the linear fixed point
-    delta = r + (single(delta) - single(0)) in single precision, which costs half as much or less.
+    The residual r of the present point is formed in double precision. The correction solves the linear fixed point
+    delta = r + (single(delta) - single(0)) in single precision, which costs half as much or less; r is brought to the
+    size of single(0) for that, or the difference would lose it.
 
     Args:
         step: The map v -> c + M v, in double precision.
@@ -80,17 +81,22 @@ def near_affine_fixed_point(step: Map, single: Map, initial: Tensor, *, max_step
     Example:
         >>> half = lambda z: z / 2 + 1
         >>> near_affine_fixed_point(half, half, torch.zeros(1, dtype=torch.float64), max_steps=100)
-        (tensor([2.], dtype=torch.float64), 28)
+        (tensor([2.0000], dtype=torch.float64), 42)
     """
     point, made = initial, 0
     constant = single(torch.zeros_like(initial, dtype=torch.float32))
+    size = torch.linalg.vector_norm(constant).to(initial.dtype)
     for _ in range(_PASSES):
         if made >= max_steps:
             break
-        residual = (step(point) - point).float()
+        residual = step(point) - point
+        scale = torch.linalg.vector_norm(residual) / size
+        forcing = (residual / scale).float() - constant
         correction, steps = near_fixed_point(
-            lambda delta, residual=residual: single(delta) - constant + residual, residual, max_steps=max_steps - made
+            lambda delta, forcing=forcing: single(delta) + forcing, forcing + constant, max_steps=max_steps - made
         )
-        point = point + correction
-        made += 1 + steps
+        refined = point + scale * correction
+        if not torch.isfinite(refined).all():
+            break
+        point, made = refined, made + 1 + steps
     return point, made

@@ -95,7 +95,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     }
     for name in ("instances", "met", "tight", "unsure", "worst_margin", "seed", "seconds", "reason", "title", "where"):
         entry[name] = json_safe(getattr(result, name))
-    for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings"):
+    for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
         entry[name] = json_safe(getattr(result, name))
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}

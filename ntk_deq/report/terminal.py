@@ -157,7 +157,9 @@ class TerminalReport:
         console = self._console
         style = LOOKS[result.verdict].style
         name = one_line(result.id)
-        head = [(f"{self._sign(result.verdict)} ", style), (name.ljust(self._id_width), "bold")]
+        # The sign says whether the verdict is the expected one; the verdict itself follows in words.
+        sign = self._sign(Verdict.HOLDS if result.as_expected else Verdict.REFUTED)
+        head = [(f"{sign} ", "green" if result.as_expected else "red"), (name.ljust(self._id_width), "bold")]
         if len(name) > self._id_width:
             # A long id keeps its whole length on a line of its own, so that the columns stay put.
             say(console, *head)

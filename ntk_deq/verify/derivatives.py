@@ -34,6 +34,7 @@ def derivative(expr: Expr, env: Environment) -> Scalar | Matrix:
     """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x)."""
     inner, name = expr.args[0], expr.args[1].name
     _note_kinks(inner, env)
+    env.notes.estimated[expr.name] = "the radius of an automatic derivative is estimated from a perturbation"
     names = _around_equilibrium(env)
     try:
         value = _differentiate(expr.name, inner, name, names)

@@ -61,9 +61,15 @@ class OutsideClaimError(NtkDeqError):
 
 @dataclass
 class Notes:
-    """Troubles met on the way that leave a result unsure: an unconverged solve, a divisor that may be zero."""
+    """What an evaluation came across.
+
+    Attributes:
+        unsure: Troubles that leave a result unsure: an unconverged solve, a divisor that may be zero.
+        estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
+    """
 
     unsure: list[str] = field(default_factory=list)
+    estimated: dict[str, str] = field(default_factory=dict)
 
     def kink(self, detail: str, *, certain: bool) -> None:
         """Stop: a derivative is asked for where there is, or may be, none."""

@@ -39,6 +39,7 @@ class Judgement:
         hypotheses: Outcomes by name, in order, up to the first that fails; implicit ones appear where they fail.
         conclusions: Outcomes by name; empty where the hypotheses fail.
         reason: Why it is unsure, if it is.
+        estimated: Operations whose error bound is an estimate, each with the reason.
     """
 
     instance: Instance
@@ -46,6 +47,7 @@ class Judgement:
     hypotheses: Mapping[str, Outcome]
     conclusions: Mapping[str, Outcome] = field(default_factory=dict)
     reason: str = ""
+    estimated: Mapping[str, str] = field(default_factory=dict)
 
 
 def judge_instance(
@@ -70,7 +72,9 @@ def judge_instance(
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
     standing = Standing.MET if certain else Standing.UNSURE
-    return Judgement(instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)))
+    return Judgement(
+        instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)), estimated=notes.estimated
+    )
 
 
 def hypotheses_fail(claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype) -> bool:

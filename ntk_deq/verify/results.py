@@ -142,6 +142,7 @@ class ClaimResult:
     position: str = ""
     dtype: str = "float64"
     device: str = "cpu"
+    estimated: dict[str, str] = field(default_factory=dict)  # operation -> why its error bound is only an estimate
     trace: str | None = None  # the product's own traceback when verdict is `error`
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.results import ConclusionRecord, HypothesisRecord, Margin
+from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin
 
 
 @dataclass
@@ -74,6 +74,7 @@ class Tally:
         self.doubts: list[Judgement] = []
         self.tightest: Judgement | None = None
         self.nearest: Judgement | None = None
+        self.estimated: dict[str, str] = {}
 
     def add(self, judgement: Judgement) -> None:
         """Count one instance."""
@@ -96,6 +97,7 @@ class Tally:
 
     def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
         self.met += 1
+        self.estimated.update(judgement.estimated)
         for name, outcome in judgement.conclusions.items():
             self.conclusions[name].add(outcome)
         if Truth.FALSE in truths:
@@ -108,6 +110,12 @@ class Tally:
             self.tight += Truth.TIGHT in truths
             if self.tightest is None or closeness(judgement) < closeness(self.tightest):
                 self.tightest = judgement
+
+    def evidence(self) -> Evidence:
+        """Return how strong the ground is: the weakest link of every instance that meets the hypotheses."""
+        if not self.met:
+            return Evidence.NONE
+        return Evidence.NUMERIC if self.estimated else Evidence.CERTIFIED
 
     def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:
         """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""

@@ -1,0 +1,167 @@
+"""Write the generated parts of the documentation: tables of docs/claim-language.md and the JSON Schema of claim files.
+
+Run `python docs/generate.py` after a change to the language; a test fails where these parts are out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from ntk_deq.claims import builder, documents, load, memory, operators, parser, schema, yaml_strict
+from ntk_deq.claims.claim import DomainKind
+from ntk_deq.claims.functions import FUNCTIONS, reference
+from ntk_deq.claims.json_schema import claim_file_schema
+from ntk_deq.data.distribution_names import DISTRIBUTIONS
+from ntk_deq.models.registry import model_names, model_signature
+from ntk_deq.verify.evaluate import MAX_STEP_TUPLES
+
+HERE = Path(__file__).parent
+PAGE = HERE / "claim-language.md"
+SCHEMA = HERE / "claim-file.schema.json"
+
+_PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# An interval and a range of integers are written with their bounds; every other set by its name.
+_DOMAIN_FORMS = {
+    DomainKind.INTERVAL: ("(0, 1)`, `[0, 1]`, `(0, 1/2]`, `[1, inf)", "every entry in the interval"),
+    DomainKind.INTEGER: ("integer 1..5", "every entry a whole number of the range, both ends included"),
+}
+_DOMAIN_WORDS = {
+    DomainKind.REAL: "every entry a real number",
+    DomainKind.NONNEGATIVE: "every entry >= 0",
+    DomainKind.POSITIVE: "every entry > 0",
+    DomainKind.SYMMETRIC: "square, equal to its transpose",
+    DomainKind.SKEW: "square, minus its transpose",
+    DomainKind.PSD: "square, symmetric, eigenvalues >= 0",
+    DomainKind.DIAGONAL: "square, zero off the diagonal",
+    DomainKind.ORTHOGONAL: "square, its transpose is its inverse",
+    DomainKind.UNIT_ROWS: "each row of Euclidean norm 1; a vector counts as one row",
+}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; a bar inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+
+
+def code(text: object) -> str:
+    """Return a text set as code."""
+    return f"`{text}`"
+
+
+def functions() -> str:
+    """Return the functions of the language, a table a group."""
+    parts: list[str] = []
+    rows = reference()
+    for group in dict.fromkeys(group for group, _, _ in rows):
+        own = [(code(signature), summary) for other, signature, summary in rows if other == group]
+        parts.append(f"**{group}**\n\n{table(['call', 'meaning'], own)}")
+    model_only = [name for name, function in FUNCTIONS.items() if function.needs_model]
+    parts.append(f"Only in a setting with a model: {', '.join(map(code, model_only))}.")
+    return "\n\n".join(parts)
+
+
+def distributions() -> str:
+    """Return the distributions that a setting may draw from."""
+    return table(["written", "a draw is"], [(code(d.usage), d.summary) for d in DISTRIBUTIONS.values()])
+
+
+def domains() -> str:
+    """Return the sets that a variable may range over."""
+    rows = []
+    for kind in DomainKind:
+        written, meaning = _DOMAIN_FORMS.get(kind) or (kind.value, _DOMAIN_WORDS[kind])
+        rows.append((code(written), meaning))
+    return table(["domain", "members"], rows)
+
+
+def models() -> str:
+    """Return the registered models with their names."""
+    parts = []
+    for name in model_names():
+        model = model_signature(name)
+        rows = [
+            (code(v.name), f"{' x '.join(v.shape) or 'scalar'}", str(v.role), v.description, code(v.domain))
+            for v in model.variables
+        ]
+        defined = [
+            f"- state `{model.state}` ({' x '.join(model.state_shape)}): the fixed point of `{model.map}`",
+            f"- contraction factor `{model.contraction}`",
+            *(f"- `{key}` = `{text}`" for key, text in model.definitions.items()),
+        ]
+        head = ["variable", "shape", "role", "meaning", "domain where a setting names none"]
+        title = f"**`{name}`**: {model.title}. Sizes {', '.join(map(code, model.sizes))}. From {model.reference}."
+        parts.append("\n\n".join([title, table(head, rows), "\n".join(defined)]))
+    return "\n\n".join(parts)
+
+
+def keys(model: type[BaseModel]) -> str:
+    """Return the keys of a part of a claim file, from the model that checks it."""
+    rows = []
+    for name, entry in model.model_fields.items():
+        rows.append((code(name), "yes" if entry.is_required() else "", entry.description or ""))
+    return table(["key", "needed", "meaning"], rows)
+
+
+def limits() -> str:
+    """Return the limits that keep a file from a stranger harmless."""
+    rows = [
+        ("size of a file", f"{yaml_strict.MAX_BYTES:,} bytes"),
+        ("values in a file", f"{yaml_strict.MAX_NODES:,}"),
+        ("nesting of YAML", f"{yaml_strict.MAX_DEPTH} levels"),
+        ("files of a suite", f"{documents.MAX_FILES:,}"),
+        ("claims of a suite", f"{load.MAX_CLAIMS:,}"),
+        ("entries of a section (`let`, `assume`, ...)", f"{schema.MAX_ENTRIES:,}"),
+        ("characters of all formulas, inherited ones counted again", f"{load.MAX_TEXT:,}"),
+        ("characters of an expression", f"{parser.MAX_TEXT:,}"),
+        ("nesting of an expression", f"{parser.MAX_DEPTH} levels"),
+        ("characters of a name or a number", f"{builder.MAX_LITERAL}"),
+        ("power of ten in a number", f"-{builder.MAX_EXPONENT} to {builder.MAX_EXPONENT}"),
+        ("power of a matrix", f"-{operators.MAX_MATRIX_POWER:,} to {operators.MAX_MATRIX_POWER:,}"),
+        ("a size", f"1 to {schema.MAX_SIZE:,}"),
+        ("entries of a matrix", f"{memory.MAX_ENTRIES:,} (1 GiB in float64)"),
+        ("steps of a run", f"{schema.MAX_STEPS:,}"),
+        ("tuples of steps of one `for all`", f"{MAX_STEP_TUPLES:,}"),
+    ]
+    return table(["what", "at most"], rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "file-keys": lambda: keys(schema.ClaimFile),
+    "source-keys": lambda: keys(schema.SourceModel),
+    "setting-keys": lambda: keys(schema.SettingModel),
+    "image-keys": lambda: keys(schema.ImagesModel),
+    "claim-keys": lambda: keys(schema.ClaimModel),
+    "run-keys": lambda: keys(schema.RunModel),
+    "functions": functions,
+    "distributions": distributions,
+    "domains": domains,
+    "models": models,
+    "limits": limits,
+}
+
+
+def page(text: str) -> str:
+    """Return a page with every generated part worked out anew; a part of an unknown name is a KeyError."""
+    return _PART.sub(lambda match: f"{match[1]}{PARTS[match['name']]()}\n{match[3]}", text)
+
+
+def schema_text() -> str:
+    """Return the JSON Schema as `verify-claims schema` prints it."""
+    return json.dumps(claim_file_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    """Bring the page and the schema up to date."""
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    SCHEMA.write_text(schema_text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
