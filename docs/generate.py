@@ -105,8 +105,16 @@ def keys(model: type[BaseModel]) -> str:
     """Return the keys of a part of a claim file, from the model that checks it."""
     rows = []
     for name, entry in model.model_fields.items():
-        rows.append((code(name), "yes" if entry.is_required() else "", entry.description or ""))
-    return table(["key", "needed", "meaning"], rows)
+        default = "required" if entry.is_required() else _default(entry.default)
+        rows.append((code(name), default, entry.description or ""))
+    return table(["key", "default", "meaning"], rows)
+
+
+def _default(value: object) -> str:
+    """Return a default as it would be written in a claim file; nothing for one that says nothing."""
+    if value is None or value == "" or value == [] or value == {}:
+        return ""
+    return code(str(value).lower() if isinstance(value, bool) else value)
 
 
 def limits() -> str:

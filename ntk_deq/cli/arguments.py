@@ -79,6 +79,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--instances", type=_positive, default=200, help="instances a claim and domain (default 200)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
+    parser.add_argument(
+        "--threads", type=_positive, default=1, help="threads of one matrix product (default 1: instances are small)"
+    )
     parser.add_argument("--time-limit", type=_seconds, metavar="S", help="seconds a claim; over it, undecided")
     parser.add_argument("-x", dest="stop_early", action="store_true", help="stop at the first unexpected verdict")
     parser.add_argument(

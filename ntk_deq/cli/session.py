@@ -96,6 +96,7 @@ def _results(
 
 
 def _options(arguments: argparse.Namespace) -> Options:
+    torch.set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
     torch.zeros(1, device=device)  # a device that is not there says so now, not in the middle of a claim
     return Options(

@@ -64,9 +64,9 @@ class EquilibriumModel(ABC):
 
         This one asks automatic differentiation; a model may give its closed form.
         """
-        _, pull = torch.func.vjp(self.step_at(X, parameters), Z)
-        predictions, pull_readout = torch.func.vjp(lambda features: self.readout(features, parameters), Z)
-        (source,) = pull_readout(torch.ones_like(predictions))
+        pull = torch.func.vjp(self.step_at(X, parameters), Z)[1]
+        readout = torch.func.vjp(lambda features: self.readout(features, parameters), Z)
+        source = readout[1](torch.ones_like(readout[0]))[0]
         return lambda V: source + pull(V)[0]
 
     @abstractmethod

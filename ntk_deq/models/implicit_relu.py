@@ -174,7 +174,7 @@ class ImplicitReLU(EquilibriumModel):
     def adjoint_step_at(
         self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
     ) -> Callable[[Tensor], Tensor]:
-        """Return the map V -> 1 b' + gamma (V .* D) A', D = 1[gamma Z A + Phi > 0], with D and gamma A' worked out once.
+        """Return the map V -> 1 b' + gamma (V .* D) A', D = 1[gamma Z A + Phi > 0], with D worked out once.
 
         Example:
             >>> one = torch.ones(1, 1)

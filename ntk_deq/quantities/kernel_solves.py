@@ -38,18 +38,23 @@ class KernelSolver:
     def equilibrium(self, X: Tensor, what: str) -> Tensor:
         """Return the features of X; an EquilibriumError where a sample has none."""
         start, made, step = self.model.initial_state(X), 0, self.model.step_at(X)
-        if self._starts_cheaply(start):
+        if self._casts(start):
             single = self.model.step_at(X.float(), self._single())
-            start, made = near_fixed_point(single, start.float(), max_steps=self.max_steps)
-            start = start.to(X.dtype)
+            low, made = near_fixed_point(single, start.float(), max_steps=self.max_steps)
+            start = low.to(X.dtype)
+        if self._starts:
+            start, more = near_fixed_point(step, start, max_steps=self.max_steps - made)
+            made += more
         return self._solve(f"equilibrium of {what}", step, start, made)
 
     def adjoint(self, X: Tensor, Z: Tensor, what: str) -> Tensor:
         """Return the adjoint at the features Z; an EquilibriumError where a sample has none."""
         start, made, step = torch.zeros_like(Z), 0, self.model.adjoint_step_at(Z, X)
-        if self._starts_cheaply(start):
+        if self._casts(start):
             single = self.model.adjoint_step_at(Z.float(), X.float(), self._single())
             start, made = near_affine_fixed_point(step, single, start, max_steps=self.max_steps)
+        elif self._starts:
+            start, made = near_fixed_point(step, start, max_steps=self.max_steps)
         return self._solve(f"adjoint of {what}", step, start, made)
 
     def note(self, what: str, found: Equilibrium, before: int = 0) -> None:
@@ -63,18 +68,20 @@ class KernelSolver:
             )
         )
 
-    def _starts_cheaply(self, start: Tensor) -> bool:
+    @property
+    def _starts(self) -> bool:
+        """Whether plain steps may look for a start: not where another solver was asked for, since they may diverge."""
+        return self.solver == "picard"
+
+    def _casts(self, start: Tensor) -> bool:
         worth = start.numel() * start.shape[-1] >= _WORTH_CASTING
-        return worth and start.dtype == torch.float64 and self.solver == "picard"
+        return self._starts and worth and start.dtype == torch.float64
 
     def _single(self) -> dict[str, Tensor]:
         return {name: value.float() for name, value in self.model.parameters().items()}
 
     def _solve(self, what: str, step: Callable[[Tensor], Tensor], start: Tensor, made: int) -> Tensor:
         """Solve from `start`, for which `made` steps were made already."""
-        if self.solver == "picard":
-            start, more = near_fixed_point(step, start, max_steps=self.max_steps - made)
-            made += more
         found = solve_fixed_point(
             step,
             start,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ def near_fixed_point(step: Map, initial: Tensor, *, max_steps: int) -> tuple[Ten
     """Return a point close to the fixed point, by plain steps whose residual is looked at only now and then.
 
     Between two looks lie as many steps as the decrease seen so far says are needed. The result is the last point before
-    the residual, taken over all samples and relative to their size, ceased to fall.
+    the residual, taken over all samples together, ceased to fall.
 
     Args:
         step: The fixed-point map.
@@ -47,14 +48,15 @@ def near_fixed_point(step: Map, initial: Tensor, *, max_steps: int) -> tuple[Ten
             point = step(point)
         image = step(point)
         made += stride
-        residual = float(torch.linalg.vector_norm(image - point) / torch.linalg.vector_norm(image))
+        residual = float(torch.linalg.vector_norm(image - point))
         if not residual < smallest:  # NaN ends the search too
             break
+        goal = target * float(torch.linalg.vector_norm(image))
         start = point = image
-        if residual <= target:
+        if residual <= goal:
             break
         decrease = math.log(residual / smallest) / stride if smallest < math.inf else -math.inf
-        needed = math.ceil(math.log(target / residual) / decrease)
+        needed = math.ceil(math.log(goal / residual) / decrease) if goal > 0 else 1
         smallest, stride = residual, max(1, min(needed, 2 * stride, _LONGEST_STRIDE))
     return start, made
 
@@ -92,11 +94,14 @@ def near_affine_fixed_point(step: Map, single: Map, initial: Tensor, *, max_step
         residual = step(point) - point
         scale = torch.linalg.vector_norm(residual) / size
         forcing = (residual / scale).float() - constant
-        correction, steps = near_fixed_point(
-            lambda delta, forcing=forcing: single(delta) + forcing, forcing + constant, max_steps=max_steps - made
-        )
+        corrected = partial(_corrected, single, forcing)
+        correction, steps = near_fixed_point(corrected, forcing + constant, max_steps=max_steps - made)
         refined = point + scale * correction
         if not torch.isfinite(refined).all():
             break
         point, made = refined, made + 1 + steps
     return point, made
+
+
+def _corrected(single: Map, forcing: Tensor, delta: Tensor) -> Tensor:
+    return single(delta) + forcing

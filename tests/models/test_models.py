@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import EquilibriumModel, ImplicitReLU, LinearImplicit, Role, model_class, model_names, model_signature
+from ntk_deq.models import (
+    EquilibriumModel,
+    ImplicitReLU,
+    LinearImplicit,
+    Role,
+    model_class,
+    model_names,
+    model_signature,
+)
 
 SIZES = [(4, 3, 5), (7, 2, 3), (1, 1, 1), (3, 6, 1), (5, 1, 4)]
 

@@ -171,6 +171,13 @@ def test_matrix_and_blocks_share_no_memory(cls):
     assert len(pointers) == 1 + len(kernel.blocks)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-60, 1e60])  # the last two are beyond single precision
+def test_starts_in_single_precision_change_nothing(cls, scale):
+    model, X = draw(cls, 3, 170), scale * inputs(40, 3)  # 40 x 170 x 170 multiplications are worth the casts
+    assert_agree(ntk_gram(model, X), ntk_gram(model, X, solver="damped"))
+    assert_agree(ntk_gram(model, X, X[:2]), ntk_gram(model, X, X[:2], solver="damped"))
+
+
 @pytest.mark.parametrize("method", list(KernelMethod))
 def test_zero_rows_and_duplicates(cls, method):
     model, X = draw(cls, 3, 5), inputs(5, 3)
@@ -285,3 +292,14 @@ def test_the_dense_route_refuses_sizes_that_do_not_fit():
             torch.zeros(1, 1),
             method="jacobian",
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", list(KernelMethod))
+def test_on_the_gpu_the_kernel_is_the_same_and_stays_there(cls, method):
+    near, far = draw(cls, 3, 5), draw(cls, 3, 5, device="cuda")
+    X1, X2 = inputs(6, 3), inputs(2, 3)
+    kernel = ntk_gram(far, X1.cuda(), X2.cuda(), method=method)
+    assert kernel.matrix.device.type == "cuda"
+    assert difference(kernel.matrix.cpu(), ntk_gram(near, X1, X2).matrix) <= AGREEMENT
