@@ -82,7 +82,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=_positive, default=1, help="threads of one matrix product (default 1: instances are small)"
     )
-    parser.add_argument("--time-limit", type=_seconds, metavar="S", help="seconds a claim; over it, undecided")
+    parser.add_argument(
+        "--time-limit",
+        type=_seconds,
+        default=600.0,
+        metavar="S",
+        help="seconds a claim (default 600); one that runs over it is undecided unless refuted",
+    )
     parser.add_argument("-x", dest="stop_early", action="store_true", help="stop at the first unexpected verdict")
     parser.add_argument(
         "--allow",

@@ -135,7 +135,7 @@ def _iterate(
         idle = torch.where(improved, 0, idle + 1)
         best = torch.where(improved, residual, best)
         relative = torch.where(idle >= ROUNDING_PATIENCE, rounding, criteria.rtol)
-        solved = ~failed & (residual <= row_norms(point) * relative + criteria.atol)
+        solved = residual <= row_norms(point) * relative + criteria.atol
         bounded = residual <= best.clamp(min=info.tiny) / info.eps**2
         lost = ~(solved | bounded & (idle < STAGNATION_PATIENCE))
         trial = method.rejects(residual, state)
@@ -146,6 +146,7 @@ def _iterate(
         proposal, state = method.advance(point, image, residual, state)
         point = torch.where(active.unsqueeze(1), proposal, point)
         steps = steps + active
+        del image, proposal  # two of the largest tensors, not needed while the map works
     # A failed sample stands still, so that its last residual still tells why it failed.
     finite = torch.isfinite(residual)
     status = torch.where(bounded, int(Status.STAGNATED), int(Status.DIVERGED))

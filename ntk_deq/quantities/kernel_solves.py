@@ -11,6 +11,7 @@ from torch import Tensor
 from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.signature import Role
 from ntk_deq.quantities.tangent_kernel import SolveRecord
 from ntk_deq.quantities.warm_start import near_affine_fixed_point, near_fixed_point
 
@@ -74,8 +75,11 @@ class KernelSolver:
         return self.solver == "picard"
 
     def _casts(self, start: Tensor) -> bool:
+        """Whether single precision may look for a start: it must pay, and only numbers may stay in double precision."""
+        signature = self.model.signature
+        numbers = not any(signature.variable(name).shape for name in signature.names(Role.HYPERPARAMETER))
         worth = start.numel() * start.shape[-1] >= _WORTH_CASTING
-        return self._starts and worth and start.dtype == torch.float64
+        return self._starts and numbers and worth and start.dtype == torch.float64
 
     def _single(self) -> dict[str, Tensor]:
         return {name: value.float() for name, value in self.model.parameters().items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -59,6 +60,10 @@ class OutsideClaimError(NtkDeqError):
         self.certain = certain
 
 
+class DeadlineError(NtkDeqError):
+    """The time given to a claim has run out in the middle of an instance."""
+
+
 @dataclass
 class Notes:
     """What an evaluation came across.
@@ -66,10 +71,21 @@ class Notes:
     Attributes:
         unsure: Troubles that leave a result unsure: an unconverged solve, a divisor that may be zero.
         estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
     """
 
     unsure: list[str] = field(default_factory=list)
     estimated: dict[str, str] = field(default_factory=dict)
+    deadline: float | None = None
+
+    def check_time(self) -> None:
+        """Give up where the deadline has passed.
+
+        Raises:
+            DeadlineError: It has.
+        """
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise DeadlineError("the time limit ran out")
 
     def kink(self, detail: str, *, certain: bool) -> None:
         """Stop: a derivative is asked for where there is, or may be, none."""

@@ -84,8 +84,13 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
         return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
     names = tensor_names(env)
     initial = like.new_zeros(shape) if start is None else start.ball.centre
+
+    def step(z: torch.Tensor) -> torch.Tensor:
+        env.notes.check_time()
+        return tensor_value(formulas.map, _with_state(names, z))
+
     solved = solve_fixed_point(
-        lambda z: tensor_value(formulas.map, _with_state(names, z)),
+        step,
         initial,
         solver=SOLVER,
         batch_dims=0,

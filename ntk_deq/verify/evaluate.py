@@ -31,6 +31,7 @@ def evaluate(expr: Expr, env: Environment, indices: Indices | None = None) -> Va
     Raises:
         LimitError: A matrix or a quantifier would exceed the limits.
     """
+    env.notes.check_time()
     return _HANDLERS[expr.kind](expr, env, indices or {})
 
 

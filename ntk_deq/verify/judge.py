@@ -51,10 +51,19 @@ class Judgement:
 
 
 def judge_instance(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype = torch.float64
+    claim: Claim,
+    instance: Instance,
+    *,
+    device: torch.device,
+    dtype: torch.dtype = torch.float64,
+    deadline: float | None = None,
 ) -> Judgement:
-    """Evaluate every hypothesis and, unless one fails, every conclusion of `claim` on `instance`."""
-    notes = Notes()
+    """Evaluate every hypothesis and, unless one fails, every conclusion of `claim` on `instance`.
+
+    Raises:
+        DeadlineError: `deadline`, on the clock of `time.perf_counter`, passed before the end.
+    """
+    notes = Notes(deadline=deadline)
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
     hypotheses: dict[str, Outcome] = {}
     try:
@@ -77,9 +86,11 @@ def judge_instance(
     )
 
 
-def hypotheses_fail(claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype) -> bool:
+def hypotheses_fail(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
-    env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes())
+    env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
     try:
         return any(_outcome(formula, env).truth is Truth.FALSE for formula in claim.assume.values())
     except OutsideClaimError:

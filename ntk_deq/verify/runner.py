@@ -15,7 +15,8 @@ from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.repair import shrink_variants
-from ntk_deq.verify.judge import hypotheses_fail, judge_instance
+from ntk_deq.verify.environment import DeadlineError
+from ntk_deq.verify.judge import Judgement, hypotheses_fail, judge_instance
 from ntk_deq.verify.results import ClaimResult, Evidence
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
@@ -121,37 +122,42 @@ def _try_instances(
     listener: Listener | None,
 ) -> str:
     """Judge the planned instances; return why some were left out, or an empty text."""
-    device = torch.device(options.device)
     left = AFTER_REFUTATION
-    for setting, count in plan:
-        for index in range(count):
-            if options.time_limit is not None and time.perf_counter() - started > options.time_limit:
-                total = sum(n for _, n in plan)
-                return (
-                    f"the time limit of {options.time_limit:g} s ran out after {tally.instances} of {total} instances"
-                )
-            instance = _feasible(claim, setting, instance_at(setting, claim.given, index, options.seed), options)
-            tally.add(judge_instance(claim, instance, device=device, dtype=options.dtype))
-            if listener is not None:
-                listener.instance_done(tally.instances)
-            if tally.counterexamples:
-                left -= 1
+    deadline = None if options.time_limit is None else started + options.time_limit
+    try:
+        for setting, count in plan:
+            for index in range(count):
+                instance = instance_at(setting, claim.given, index, options.seed)
+                instance = _feasible(claim, setting, instance, options, deadline)
+                tally.add(_judge_instance(claim, instance, options, deadline))
+                if listener is not None:
+                    listener.instance_done(tally.instances)
+                left -= bool(tally.counterexamples)
                 if left < 0:
                     return ""
+    except DeadlineError:
+        total = sum(n for _, n in plan)
+        return f"the time limit of {options.time_limit:g} s ran out after {tally.instances} of {total} instances"
     return ""
 
 
-def _feasible(claim: Claim, setting: Setting, instance: Instance, options: Options) -> Instance:
-    """Return the instance, or the first shrunk variant of it on which no hypothesis certainly fails."""
+def _judge_instance(claim: Claim, instance: Instance, options: Options, deadline: float | None) -> Judgement:
     device = torch.device(options.device)
+    return judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
+
+
+def _feasible(claim: Claim, setting: Setting, instance: Instance, options: Options, deadline: float | None) -> Instance:
+    """Return the instance, or the first shrunk variant of it on which no hypothesis certainly fails."""
     if not setting.universal or not claim.assume:
         return instance
-    if not hypotheses_fail(claim, instance, device=device, dtype=options.dtype):
+
+    def fails(candidate: Instance) -> bool:
+        device = torch.device(options.device)
+        return hypotheses_fail(claim, candidate, device=device, dtype=options.dtype, deadline=deadline)
+
+    if not fails(instance):
         return instance
-    for variant in shrink_variants(instance, setting, claim.given):
-        if not hypotheses_fail(claim, variant, device=device, dtype=options.dtype):
-            return variant
-    return instance
+    return next((v for v in shrink_variants(instance, setting, claim.given) if not fails(v)), instance)
 
 
 def _result(claim: Claim, tally: Tally, options: Options, stopped: str, seconds: float) -> ClaimResult:

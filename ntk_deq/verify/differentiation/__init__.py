@@ -1,0 +1,1 @@
+"""Derivatives of formulas: reverse mode in balls, with automatic differentiation beside it."""
