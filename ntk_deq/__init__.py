@@ -11,7 +11,7 @@ In a notebook:
     >>> bool(Z.all_converged)
     True
     >>> H = nd.ntk_gram(model, X)
-    >>> nd.lambda_min(H) > 0
+    >>> bool(nd.lambda_min(H) > 0)
     True
 
 Names are imported when they are first used, so that `import ntk_deq` costs nothing and the command line starts at once.

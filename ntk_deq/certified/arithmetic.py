@@ -11,7 +11,7 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike
 from ntk_deq.certified.bounds import fro_up, largest_entry
-from ntk_deq.certified.exactness import inexact_products, sum_error
+from ntk_deq.certified.exactness import inexact_products, may_be_exact, sum_error
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up
 from ntk_deq.certified.scalar import radius, upper
 from ntk_deq.errors import ArgumentError
@@ -104,13 +104,29 @@ def elementwise_error(left: Tensor, right: Tensor, product: Tensor) -> float:
         >>> elementwise_error(half, half, half * half)
         0.0
     """
-    inexact = inexact_products(left, right)
-    count = int(inexact.sum())
-    if not count:
-        return 0.0
-    rounded = fro_up(torch.where(inexact, product, torch.zeros_like(product)))
+    if may_be_exact(left, right):
+        inexact = inexact_products(left, right)
+        count = int(inexact.sum())
+        if not count:
+            return 0.0
+        rounded = fro_up(torch.where(inexact, product, torch.zeros_like(product)))
+    else:  # the mask costs more than ten products, and would leave out little
+        count, rounded = product.numel(), fro_up(product)
     # |fl(x) - x| <= u |fl(x)| + TINY/2 in round-to-nearest.
     return add_up(multiply_up(rounding.unit_roundoff(), rounded), multiply_up(float(count), TINY))
+
+
+def near_and_spread(factor: arb) -> tuple[float, float]:
+    """Return a float near a scalar ball and a bound on the distance of its numbers; NaN without information.
+
+    Example:
+        >>> near_and_spread(arb(0.5))
+        (0.5, 0.0)
+    """
+    near = float(factor.mid()) if factor.is_finite() else math.nan
+    if not math.isfinite(near):
+        return math.nan, math.inf
+    return near, add_up(upper(abs(factor.mid() - near)), radius(factor))
 
 
 def scale(factor: arb, a: Ball) -> Ball:
@@ -130,10 +146,9 @@ def scale(factor: arb, a: Ball) -> Ball:
         >>> scale(exact(0.5), Ball(torch.full((1, 1), 0.3, dtype=torch.float64))).radius
         0.0
     """
-    near = float(factor.mid()) if factor.is_finite() else math.nan
+    near, spread = near_and_spread(factor)
     if not math.isfinite(near):
         return no_information(a, *a.shape, a.reason or "a scalar factor has no information")
-    spread = add_up(upper(abs(factor.mid() - near)), radius(factor))
     centre = a.work
     product = near * centre
     error = elementwise_error(centre, torch.full_like(centre, near), product)

@@ -11,9 +11,10 @@ from flint import arb
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.bounds import column_up, fro_up, row_up
+from ntk_deq.certified.bounds import all_finite, column_up, fro_up, row_up
+from ntk_deq.certified.devices import certification_fault
 from ntk_deq.certified.exactness import Grain, grain
-from ntk_deq.certified.rounding import add_up, arithmetic_fault, multiply_up, root_up
+from ntk_deq.certified.rounding import add_up, multiply_up, root_up
 from ntk_deq.certified.scalar import nan, radius, upper, with_radius
 from ntk_deq.errors import ArgumentError
 
@@ -52,8 +53,8 @@ class Ball:
             raise ArgumentError(f"`centre` of Ball must be float64 or float32. Got {self.centre.dtype}.")
         if self.radius < 0:
             raise ArgumentError(f"`radius` of Ball must be a number >= 0. Got {self.radius}.")
-        reason = self.reason or arithmetic_fault()
-        if not reason and not bool(torch.isfinite(self.centre).all()):
+        reason = self.reason or certification_fault(self.centre.device)
+        if not reason and not all_finite(self.centre):
             reason = "an entry is not finite"
         if not reason and not math.isfinite(self.radius):
             reason = "an error bound is not finite"
@@ -65,6 +66,16 @@ class Ball:
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.centre.shape[0], self.centre.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type."""
+        return self.centre.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device."""
+        return self.centre.device
 
     @property
     def is_exact(self) -> bool:
@@ -145,7 +156,7 @@ def require_alike(function: str, *balls: Ball) -> None:
     Example:
         >>> require_alike("add", ball(torch.zeros(2)), ball(torch.zeros(2)))
     """
-    kinds = {(str(b.centre.dtype), str(b.centre.device)) for b in balls}
+    kinds = {(str(b.dtype), str(b.device)) for b in balls}
     if len(kinds) > 1:
         got = " and ".join(" on ".join(kind) for kind in sorted(kinds))
         raise ArgumentError(f"Arguments of {function} must have one element type and one device. Got {got}.")

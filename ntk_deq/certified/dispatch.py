@@ -40,6 +40,18 @@ def register_family(family: Family, *, first: bool = False) -> None:
     _FAMILIES.insert(0 if first else len(_FAMILIES), family)
 
 
+def dense_form(ball: Any) -> Any:
+    """Return the dense form of a ball of a family that gives one, and anything else as it is.
+
+    Raises:
+        LimitError: The dense form would be too large.
+    """
+    for family in _FAMILIES:
+        if isinstance(ball, family.kind) and family.dense is not None:
+            return family.dense(ball)
+    return ball
+
+
 def generic(dense: Callable[P, R]) -> Callable[P, R]:
     """Return the operation `dense` extended to every family of balls."""
     name = dense.__name__

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from flint import arb
 from torch import Tensor
@@ -72,14 +73,28 @@ def _as_real(matrix: Tensor) -> Tensor:
     return torch.cat([torch.cat([real, -imaginary], dim=1), torch.cat([imaginary, real], dim=1)])
 
 
+def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return complex eigenvalues and eigenvectors, or None where the iteration fails; computed on the host by NumPy.
+
+    `torch.linalg.eig` is no choice: the dgeev of its MKL (2024.2) gives up on sparse skew matrices as small as 3 x 3,
+    and then writes past its buffers.
+    """
+    try:
+        values, vectors = np.linalg.eig(matrix.cpu().numpy())
+    except np.linalg.LinAlgError:
+        return None
+    as_tensor = [torch.from_numpy(part.astype(np.complex128)).to(matrix.device) for part in (values, vectors)]
+    return as_tensor[0], as_tensor[1]
+
+
 def _general_discs(a: Ball) -> Discs:
     """Return discs from float eigenvectors V, W about V^-1: radius norm(W (A V - V L))/(1 - norm(I - W V))."""
     work, lost, exponent = scaled(a)
     unknown = Discs(torch.zeros(a.shape[0], dtype=torch.complex128), math.inf, exponent)
-    try:
-        values, vectors = torch.linalg.eig(work)
-    except torch.linalg.LinAlgError:
+    found = _eigenvectors(work)
+    if found is None:
         return unknown
+    values, vectors = found
     matrix = Ball(work, add_up(lost, upper_scaled(a.radius, exponent)))
     if not bool(values.imag.any()):
         values, vectors = values.real.contiguous(), vectors.real.contiguous()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 _BITS = 53  # significant bits of a double
 _LOWEST = -1074  # exponent of the smallest subnormal double
+_CHEAP = 1 << 13  # entries whose grain takes well below a millisecond
 _NONE = 1 << 20  # `low` of a zero: above every exponent, so that a minimum passes over it
 
 
@@ -91,6 +92,42 @@ def product_is_exact(left: Tensor, right: Tensor, a: Grain, b: Grain) -> bool:
         return True
     picks_rows = a.longest <= 1 and int((left != 0).sum(dim=1).amax()) <= 1
     return picks_rows or (b.longest <= 1 and int((right != 0).sum(dim=0).amax()) <= 1)
+
+
+def entry_products_are_exact(a: Grain, b: Grain) -> bool:
+    """Return whether a product of any entry of one tensor and any entry of another is free of rounding.
+
+    Example:
+        >>> entry_products_are_exact(grain(torch.ones(2)), grain(torch.full((2,), 0.1)))
+        True
+    """
+    if a.longest == 0 or b.longest == 0:
+        return True
+    return a.low + b.low >= _LOWEST and (min(a.longest, b.longest) <= 1 or a.longest + b.longest <= _BITS)
+
+
+def may_be_exact(left: Tensor, right: Tensor) -> bool:
+    """Return whether a few entries leave open that products of two tensors are exact, which a grain costs much to tell.
+
+    A product is exact only where the entries of one side are powers of two or bit lengths add up to at most 55: the
+    largest entry of length l is at least 2^(l-1) grains.
+
+    Example:
+        >>> tenths = torch.full((100, 100), 0.1, dtype=torch.float64)
+        >>> may_be_exact(tenths, tenths), may_be_exact(tenths, torch.ones(100, 100))
+        (False, True)
+    """
+    if left.numel() + right.numel() <= _CHEAP:
+        return True
+    longest = sorted(int(split(_sample(side))[0].amax()) for side in (left, right))
+    return longest[0] <= 1 or sum(longest) <= _BITS + 2
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """Return some of the entries: of the first matrix of a stack, at most 31 x 31."""
+    matrix = tensor[(0,) * (tensor.dim() - 2)] if tensor.dim() > 1 else tensor[:, None]
+    rows, cols = matrix.shape
+    return matrix[:: max(1, rows // 16), :: max(1, cols // 16)]
 
 
 def inexact_products(left: Tensor, right: Tensor) -> Tensor:

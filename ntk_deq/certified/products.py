@@ -11,11 +11,9 @@ from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import enclose, product_radius
 from ntk_deq.certified.ball import Ball, first_reason, require_alike
 from ntk_deq.certified.bounds import root_up
-from ntk_deq.certified.exactness import Grain, product_is_exact
+from ntk_deq.certified.exactness import entry_products_are_exact, may_be_exact, product_is_exact
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward
 from ntk_deq.errors import ArgumentError
-
-_BITS, _LOWEST = 53, -1074  # significant bits and lowest exponent of a double
 
 
 def _usable(a: Ball, b: Ball) -> bool:
@@ -24,7 +22,7 @@ def _usable(a: Ball, b: Ball) -> bool:
 
 def _matmul_error(a: Ball, b: Ball) -> float:
     """Bound fro(fl(AB) - AB) by gamma_n fro(|A||B|) + n TINY sqrt(entries), zero where no rounding takes place."""
-    if product_is_exact(a.work, b.work, a.grain, b.grain):
+    if may_be_exact(a.work, b.work) and product_is_exact(a.work, b.work, a.grain, b.grain):
         return 0.0
     (rows, inner), cols = a.shape, b.shape[1]
     relative = outward(outward(inner * rounding.unit_roundoff()) * outward(1.0 + 2 * inner * rounding.unit_roundoff()))
@@ -70,12 +68,6 @@ def matmul(a: Ball, b: Ball) -> Ball:
     return enclose(product, add_up(_matmul_error(a, b), inherited), a)
 
 
-def _kron_is_exact(a: Grain, b: Grain) -> bool:
-    if a.longest == 0 or b.longest == 0:
-        return True
-    return a.low + b.low >= _LOWEST and (min(a.longest, b.longest) <= 1 or a.longest + b.longest <= _BITS)
-
-
 def kron(a: Ball, b: Ball) -> Ball:
     """Return the Kronecker product: block (i, j) is a[i, j] b.
 
@@ -103,7 +95,7 @@ def kron(a: Ball, b: Ball) -> Ball:
     if not _usable(a, b):
         return enclose(product, float("inf"), a, first_reason(a, b))
     error = product_radius(a.fro, a.radius, b.fro, b.radius)
-    if not _kron_is_exact(a.grain, b.grain):
+    if not (may_be_exact(a.work, b.work) and entry_products_are_exact(a.grain, b.grain)):
         rounded = multiply_up(rounding.unit_roundoff(), a.fro, b.fro)
         error = add_up(error, rounded, multiply_up(float(product.numel()), TINY))
     return enclose(product, error, a)

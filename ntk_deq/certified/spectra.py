@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ntk_deq.certified.arithmetic import hadamard, subtract
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.bounds import largest_entry, power_of_two, times_power_of_two
-from ntk_deq.certified.exactness import is_monomial, is_triangular
+from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
+from ntk_deq.certified.exactness import is_monomial, is_triangular, sum_error
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.inversion import identity_defect, size_up
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
@@ -199,6 +199,24 @@ def symmetric_part(a: Ball) -> tuple[Tensor, float, int]:
     return middle, add_up(apart.fro, apart.radius, lost, radius), exponent
 
 
+def projection(a: Ball) -> tuple[Tensor, float, int]:
+    """Return a symmetric S near 2^-e a, a Frobenius bound on the distance of 2^-e (truth) to S, and e.
+
+    For a truth that is symmetric: the symmetric part (C + C')/2 of the centre is then at most as far from it as C.
+
+    Example:
+        >>> projection(Ball(torch.tensor([[1.0, 0.5], [0.25, 1.0]]), 0.25))[1:]
+        (0.125, 1)
+    """
+    work, lost, exponent = scaled(a)
+    other = work.mT
+    twice = work + other
+    middle = twice * 0.5
+    rounded = fro_up(sum_error(work, other, twice))
+    halved = 0.0 if torch.equal(middle + middle, twice) else multiply_up(float(work.numel()), TINY)
+    return middle, add_up(rounded, halved, lost, upper_scaled(a.radius, exponent)), exponent
+
+
 def upper_scaled(radius: float, exponent: int) -> float:
     """Return an upper bound of radius 2^-exponent.
 
@@ -232,7 +250,7 @@ def eigenvalues_symmetric(a: Ball) -> tuple[arb, ...]:
         return (nan(),) * order
     if a.is_exact and is_triangular(a.centre):
         return tuple(exact(value) for value in a.centre.double().diagonal().sort().values.tolist())
-    middle, apart, exponent = symmetric_part(a)
+    middle, apart, exponent = projection(a)
     values, error = symmetric_discs(middle)
     unit, spread = dyadic(1, exponent), add_up(error, apart)
     return tuple(with_radius(value, spread) * unit for value in values)

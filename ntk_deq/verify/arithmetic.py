@@ -37,6 +37,19 @@ def magnitude(ball: arb) -> float:
     return sc.upper(abs(ball)) if ball.is_finite() else float("inf")
 
 
+def raised(scale: float, degree: float) -> float:
+    """Return scale^degree, infinite where that is too large for a float.
+
+    Example:
+        >>> raised(2.0, 3), raised(1e200, 2)
+        (8.0, inf)
+    """
+    try:
+        return float(scale**degree)
+    except OverflowError:
+        return float("inf")
+
+
 def _both_scalars(left: Value, right: Value) -> bool:
     return isinstance(left, Scalar) or isinstance(right, Scalar)
 
@@ -120,7 +133,7 @@ def power(left: Value, right: Value, notes: Notes) -> Value:
     top = magnitude(base.ball)
     ratio = base.scale / top if top > 0 else 1.0
     degree = float(exponent.ball.mid())
-    scale = base.scale**degree if degree >= 0 and base.scale > 0 else magnitude(value) * max(1.0, ratio)
+    scale = raised(base.scale, degree) if degree >= 0 and base.scale > 0 else magnitude(value) * max(1.0, ratio)
     return Scalar(value, max(scale, magnitude(value)))
 
 

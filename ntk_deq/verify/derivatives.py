@@ -1,140 +1,144 @@
-"""`grad` and `jac` of the language: automatic differentiation through the equilibrium, with an estimated radius.
+"""`grad` and `jac` of the language: reverse mode in balls, or an estimate where a function has no certified rule.
 
-The radius is an estimate, so evidence that uses it is `numeric`: the derivative is evaluated again with every variable
-moved by a random relative perturbation of size 2^-36, and the change, scaled down to rounding level and up by a safety
-factor, bounds what rounding and the solves can have done: a forward error is a condition number times a backward error.
+The value is the exact derivative of the formula, which at a point without kinks is what automatic differentiation
+computes up to rounding; `differentiation.estimate` has that route, as a fallback and as an independent check.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.errors import EquilibriumError
-from ntk_deq.verify import arithmetic as ar
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
+from ntk_deq.claims.tree import Expr
+from ntk_deq.verify.differentiation.cotangent import Cotangent
+from ntk_deq.verify.differentiation.estimate import estimated_derivative
+from ntk_deq.verify.differentiation.function_rules import NoRuleError
+from ntk_deq.verify.differentiation.reverse import Reverse
+from ntk_deq.verify.differentiation.tape import KINKED, Node, Tape, reachable
 from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.equilibria import tensor_names
-from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.operations import guard_entries, note_kinks
 from ntk_deq.verify.quantity import Matrix, Scalar
-from ntk_deq.verify.tensors import TensorNames, tensor_value, vec
 
-_PERTURBATION = 2.0**-36  # between the float64 round-off 2^-53 and the size at which curvature shows
-_SAFETY = 64.0  # the backward error of a chain of products is a modest multiple of the round-off; see docs/design.md
-_NO_SPAN = Span(0, 0)
-_FLOOR = 1e-13  # relative; about 450 round-offs, for derivatives that the perturbations happen not to move
+CHUNK_ENTRIES = 2**22
+"""Entries of the largest cotangent carried at once, 32 MiB; a Jacobian with more rows is computed in parts."""
 
 
-def derivative(expr: Expr, env: Environment) -> Scalar | Matrix:
-    """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x)."""
+def derivative(expr: Expr, env: Environment, indices: Mapping[str, int] | None = None) -> Scalar | Matrix:
+    """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x).
+
+    Args:
+        expr: The call.
+        env: What the names mean; keeps what later derivatives can use again.
+        indices: Values of the step indices in scope.
+
+    Raises:
+        OutsideClaimError: An argument of relu, step or abs, in f or in what it refers to, is or may be zero; or another
+            function has no derivative there.
+        UndifferentiableError: f holds a derivative itself.
+        LimitError: The Jacobian would be too large.
+    """
     inner, name = expr.args[0], expr.args[1].name
-    _note_kinks(inner, env)
-    env.notes.estimated[expr.name] = "the radius of an automatic derivative is estimated from a perturbation"
-    names = _around_equilibrium(env)
+    if env.derivatives is None:
+        env.derivatives = Derivatives(env)
     try:
-        value = _differentiate(expr.name, inner, name, names)
-        spread = _spread(expr.name, inner, name, names, value)
-    except EquilibriumError as error:
-        env.notes.doubt(str(error))
-        shape = _shape(expr.name, inner, name, env)
-        return Matrix(ct.Ball(names.like.new_zeros(shape), math.inf), math.inf)
-    size = float(torch.linalg.vector_norm(value))
-    radius = _SAFETY * torch.finfo(value.dtype).eps * (spread / _PERTURBATION) + _FLOOR * size
-    scale = max(size, spread / _PERTURBATION)
-    if value.ndim == 0:
-        return Scalar(ct.with_radius(float(value), radius), scale)
-    return Matrix(ct.Ball(value, radius), scale)
+        return env.derivatives.of(expr.name, inner, name, indices or {})
+    except NoRuleError as missing:
+        env.notes.estimated.setdefault(missing.operation, missing.reason)
+        return estimated_derivative(expr.name, inner, name, env)
 
 
-def _around_equilibrium(env: Environment) -> TensorNames:
-    """The centres, with the equilibrium already found as the starting point of the differentiable solve."""
-    guess = None
-    if env.formulas is not None:
-        state = evaluate(Expr(Kind.NAME, _NO_SPAN, name=env.formulas.state), env)
-        if isinstance(state, Matrix) and state.ball.radius < math.inf:
-            guess = state.ball.centre
-    return tensor_names(env, guess=guess)
+class Derivatives:
+    """The certified derivatives on one instance: the graph, adjoints solved so far, results.
+
+    Args:
+        env: What the names mean.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._tape = Tape(env)
+        self._reverse = Reverse(self._tape, env.notes)
+        self._smooth: set[int] = set()
+        self._results: dict[tuple[str, int, str], Scalar | Matrix] = {}
+
+    def of(self, kind: str, inner: Expr, name: str, indices: Mapping[str, int]) -> Scalar | Matrix:
+        """Return `grad` or `jac` of a formula by a variable.
+
+        Raises:
+            NoRuleError: A function on the way has no certified rule.
+        """
+        root = self._tape.build(inner, indices)
+        self._note_kinks(root)
+        key = (kind, root.number, name)
+        if key not in self._results:
+            target = self._tape.base.variables[name]
+            value = self._gradient(root, target) if kind == "grad" else self._jacobian(root, target)
+            if value.ball.radius == math.inf if isinstance(value, Matrix) else not value.ball.is_finite():
+                reason = value.ball.reason if isinstance(value, Matrix) else "an error bound is not finite"
+                self._env.notes.doubt(f"a derivative by {name} is not known: {reason}")
+            self._results[key] = value
+        return self._results[key]
+
+    def _note_kinks(self, root: Node) -> None:
+        """Stop where an argument of relu, step or abs is zero for certain, or else where one may be."""
+        if root.number in self._smooth:
+            return
+        balls = [node.args[0].dense() for node in reachable([root]) if node.operation in KINKED]
+        for ball in sorted(balls, key=lambda ball: not (ball.is_exact and bool((ball.centre == 0).any()))):
+            note_kinks(ball, self._env.notes)
+        self._smooth.add(root.number)
+
+    def _gradient(self, root: Node, target: Node) -> Scalar | Matrix:
+        like = self._env.like
+        if target.number not in root.depends:
+            return _zeros(like, target.shape) if not target.is_scalar else Scalar(ct.exact(0), 0.0)
+        seed = Cotangent(ct.Ball(like.new_ones(1, 1)), 1.0)
+        cot = self._reverse.pull(root, seed, target, (root.number, 0))
+        if target.is_scalar:
+            return Scalar(ct.as_scalar(cot.ball), cot.scale)
+        return Matrix(ct.Ball(cot.ball.centre.reshape(target.shape), cot.ball.radius, cot.ball.reason), cot.scale)
+
+    def _jacobian(self, root: Node, target: Node) -> Matrix:
+        (rows, cols), (high, wide) = root.shape, target.shape
+        count, entries = rows * cols, high * wide
+        guard_entries(count, entries, "A Jacobian")
+        like = self._env.like
+        if target.number not in root.depends:
+            return _zeros(like, (count, entries))
+        # Row k of the Jacobian is the k-th entry of vec f: column after column, where a cotangent goes row after row.
+        order = torch.arange(count, device=like.device).reshape(rows, cols).mT.flatten()
+        moving = [node for node in reachable([root]) if target.number in node.depends]
+        largest = max(node.shape[0] * node.shape[1] for node in moving)
+        size = max(1, CHUNK_ENTRIES // largest)
+        parts = [self._rows(root, target, order, start, size) for start in range(0, count, size)]
+        centre = torch.cat([part.ball.centre for part in parts])
+        centre = centre.reshape(count, high, wide).mT.reshape(count, entries)
+        radius = _length_up([part.ball.radius for part in parts])
+        reason = next((part.ball.reason for part in parts if part.ball.reason), "")
+        return Matrix(ct.Ball(centre, radius, reason), _length_up([part.scale for part in parts]))
+
+    def _rows(self, root: Node, target: Node, order: torch.Tensor, start: int, size: int) -> Cotangent:
+        """Return the cotangents of the target for some rows of vec f."""
+        like = self._env.like
+        picked = order[start : start + size]
+        unit = like.new_zeros(len(picked), len(order))
+        unit[torch.arange(len(picked), device=like.device), picked] = 1.0
+        seed = Cotangent(ct.Ball(unit), float(len(picked)) ** 0.5)
+        return self._reverse.pull(root, seed, target, (root.number, start))
 
 
-def _differentiate(kind: str, inner: Expr, name: str, names: TensorNames) -> Tensor:
-    origin = names.variables[name]
-
-    def function(x: Tensor) -> Tensor:
-        return tensor_value(inner, dataclasses.replace(names, variables={**names.variables, name: x}))
-
-    if kind == "grad":
-        return torch.func.grad(lambda x: function(x).reshape(()))(origin)
-    rows = vec_or_scalar(function(origin)).numel()
-    guard_entries(rows, origin.numel(), "A Jacobian")
-    columns = torch.func.jacrev(lambda v: vec_or_scalar(function(_unvec(v, origin))).reshape(-1))(
-        vec_or_scalar(origin).reshape(-1)
-    )
-    return columns
+def _zeros(like: torch.Tensor, shape: tuple[int, int]) -> Matrix:
+    return Matrix(ct.Ball(like.new_zeros(shape)), 0.0)
 
 
-def vec_or_scalar(value: Tensor) -> Tensor:
-    """Return vec of a matrix, and a scalar as one entry."""
-    return value.reshape(1, 1) if value.ndim == 0 else vec(value)
-
-
-def _unvec(flat: Tensor, like: Tensor) -> Tensor:
-    if like.ndim == 0:
-        return flat.reshape(())
-    return flat.reshape(like.shape[1], like.shape[0]).mT
-
-
-def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor) -> float:
-    """The change of the derivative under a random relative perturbation of every variable."""
-    generator = torch.Generator().manual_seed(20221127)  # any fixed number: the estimate must be reproducible
-    moved = {
-        key: v * (1 + _PERTURBATION * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v))
-        for key, v in names.variables.items()
-    }
-    changed = _differentiate(kind, inner, name, dataclasses.replace(names, variables=moved))
-    return float(torch.linalg.vector_norm(changed - value))
-
-
-def _note_kinks(inner: Expr, env: Environment) -> None:
-    """Note every argument of relu, step or abs, in the formula and in what it refers to, that is or may be zero."""
-    seen: set[str] = set()
-    stack = [inner]
-    while stack:
-        for node in stack.pop().walk():
-            if node.kind is Kind.CALL and node.name in ("relu", "step", "abs"):
-                value = evaluate(node.args[0], env)
-                matrix = (
-                    value
-                    if isinstance(value, Matrix)
-                    else Matrix(
-                        ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0
-                    )
-                )
-                note_kinks(matrix.ball, env.notes)
-            elif node.kind is Kind.NAME and node.name not in seen:
-                seen.add(node.name)
-                stack.extend(_definition(node.name, env))
-
-
-def _definition(name: str, env: Environment) -> list[Expr]:
-    if name in env.lets:
-        return [env.lets[name].expr]
-    if env.formulas is None:
-        return []
-    if name == env.formulas.state:
-        return [env.formulas.map]
-    return [env.formulas.definitions[name]] if name in env.formulas.definitions else []
-
-
-def _shape(kind: str, inner: Expr, name: str, env: Environment) -> tuple[int, int]:
-    variable = env.variables[name]
-    shape = tuple(variable.ball.shape) if isinstance(variable, Matrix) else (1, 1)
-    if kind == "grad":
-        return shape[0], shape[1]
-    value = evaluate(inner, env)
-    rows = value.ball.centre.numel() if isinstance(value, Matrix) else 1
-    return rows, shape[0] * shape[1]
+def _length_up(values: list[float]) -> float:
+    """Return an upper bound of the root of a sum of squares of nonnegative floats."""
+    largest = max(values)
+    if len(values) == 1 or largest == 0 or not largest < math.inf:
+        return largest
+    ratios = [divide_up(value, largest) for value in values]
+    return multiply_up(largest, root_up(add_up(*(multiply_up(ratio, ratio) for ratio in ratios))))

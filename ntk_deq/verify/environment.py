@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +20,9 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.registry import model_signature
 from ntk_deq.models.signature import ModelSignature
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
+
+if TYPE_CHECKING:
+    from ntk_deq.verify.derivatives import Derivatives
 
 Value = Scalar | Matrix | Outcome
 ROUNDED = 16.0  # round-offs; Householder QR of sizes up to hundreds stays well below
@@ -117,6 +121,7 @@ class Environment:
         last_step: The last step of the claim's run.
         cache: Values of names that are not variables.
         iterates: The states at steps 0, 1, ... computed so far.
+        derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
     """
 
     model: ModelSignature | None
@@ -128,6 +133,7 @@ class Environment:
     last_step: int = 0
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
+    derivatives: Derivatives | None = field(default=None, init=False)
 
     @property
     def like(self) -> torch.Tensor:
@@ -149,10 +155,10 @@ class Environment:
     def with_state(self, state: Matrix) -> Environment:
         """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
         assert self.model is not None  # the type checker of the language admits states only where there is a model
-        keep = {k: v for k, v in self.cache.items() if k in self._state_free()}
+        keep = {k: v for k, v in self.cache.items() if k in self.state_free()}
         return replace(self, cache={**keep, self.model.state: state}, iterates=[])
 
-    def _state_free(self) -> set[str]:
+    def state_free(self) -> set[str]:
         """Names of model definitions that do not depend on the state."""
         assert self.model is not None
         formulas = model_formulas(self.model.name)

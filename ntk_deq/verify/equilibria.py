@@ -53,7 +53,7 @@ def map_once(env: Environment, state: Matrix) -> Matrix:
     inside = env.with_state(state)
     result = evaluate(env.formulas.map, inside)
     for name, value in inside.cache.items():
-        if name in env.formulas.definitions and name in env._state_free():
+        if name in env.formulas.definitions and name in env.state_free():
             env.cache.setdefault(name, value)
     assert isinstance(result, Matrix)
     return result

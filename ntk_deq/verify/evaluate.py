@@ -104,7 +104,7 @@ def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if expr.name in ("grad", "jac"):
         from ntk_deq.verify.derivatives import derivative
 
-        return derivative(expr, env)
+        return derivative(expr, env, indices)
     if expr.name in ("next", "fixed_point"):
         from ntk_deq.verify.equilibria import equilibrium_ball, map_once
 

@@ -187,7 +187,7 @@ def _determinant(args: Sequence[Value], env: Environment) -> Value:
     ball = ct.determinant(matrix.ball)
     # Hadamard's bound: |det A| <= (fro(A)/sqrt(n))^n.
     n = matrix.ball.shape[0]
-    return Scalar(ball, max((matrix.scale / float(n) ** 0.5) ** n, ar.magnitude(ball)))
+    return Scalar(ball, max(ar.raised(matrix.scale / float(n) ** 0.5, n), ar.magnitude(ball)))
 
 
 def _condition(args: Sequence[Value], env: Environment) -> Value:

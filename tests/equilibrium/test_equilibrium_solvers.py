@@ -80,6 +80,15 @@ def test_anderson_needs_about_as_many_steps_as_unknowns_on_a_linear_map():
     torch.testing.assert_close(found.value[0], torch.linalg.inv(torch.eye(6).double() - A).T @ b, rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize("memory", [3, 5, 8])
+def test_anderson_needs_few_steps_when_the_history_is_rank_deficient(memory):
+    """Three distinct eigenvalues: GMRES ends after three products, and further columns depend on the first ones."""
+    slopes = torch.tensor([0.99, 0.9, -0.95, 0.99, 0.9, 0.99, 0.9, -0.95], dtype=torch.float64)
+    found = solve_fixed_point(lambda z: slopes * z + 1, zeros(2, 8), solver=Anderson(memory=memory))
+    assert found.steps.max() <= 6
+    torch.testing.assert_close(found.value[0], 1 / (1 - slopes), rtol=1e-10, atol=0)
+
+
 def test_anderson_beats_picard_on_a_slow_contraction():
     A = contraction(0.99, 8)
     A = (A + A.T) / 2

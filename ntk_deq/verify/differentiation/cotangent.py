@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ntk_deq import certified as ct
+from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.rounding import multiply_up, root_up
 from ntk_deq.verify.quantity import Matrix, Scalar
 
@@ -60,7 +61,7 @@ def times_right(cot: Cotangent, shape: Shape, factor: Matrix) -> Cotangent:
     """Return C B for each cotangent C of a given shape."""
     rows, cols = shape
     stacked = ct.Ball(cot.ball.centre.reshape(-1, cols), cot.ball.radius, cot.ball.reason)
-    product = ct.matmul(stacked, factor.ball)
+    product: ct.Ball = dense_form(ct.matmul(stacked, factor.ball))
     flat = product.centre.reshape(cot.count, rows * product.shape[1])
     return Cotangent(ct.Ball(flat, product.radius, product.reason), cot.scale * factor.scale)
 
@@ -69,19 +70,20 @@ def times_left(factor: Matrix, cot: Cotangent, shape: Shape) -> Cotangent:
     """Return A C for each cotangent C of a given shape."""
     rows, cols = shape
     beside = cot.ball.centre.reshape(cot.count, rows, cols).transpose(0, 1).reshape(rows, -1)
-    product = ct.matmul(factor.ball, ct.Ball(beside, cot.ball.radius, cot.ball.reason))
+    product: ct.Ball = dense_form(ct.matmul(factor.ball, ct.Ball(beside, cot.ball.radius, cot.ball.reason)))
     blocks = product.centre.reshape(product.shape[0], cot.count, cols).transpose(0, 1)
     flat = blocks.reshape(cot.count, product.shape[0] * cols)
     return Cotangent(ct.Ball(flat, product.radius, product.reason), cot.scale * factor.scale)
 
 
 def _flat(matrix: Matrix, rows: int) -> ct.Ball:
-    return ct.Ball(matrix.ball.centre.reshape(rows, -1), matrix.ball.radius, matrix.ball.reason)
+    ball: ct.Ball = dense_form(matrix.ball)
+    return ct.Ball(ball.centre.reshape(rows, -1), ball.radius, ball.reason)
 
 
 def inner(cot: Cotangent, matrix: Matrix) -> Cotangent:
     """Return the sum of the entries of C .* P for each cotangent C: one number each."""
-    column = _flat(matrix, matrix.ball.centre.numel())
+    column = _flat(matrix, matrix.ball.shape[0] * matrix.ball.shape[1])
     return Cotangent(ct.matmul(cot.ball, column), cot.scale * matrix.scale)
 
 

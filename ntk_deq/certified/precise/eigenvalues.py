@@ -1,0 +1,176 @@
+"""Extreme eigenvalues and spectral radius of precise matrices that need not be symmetric.
+
+With approximate eigenvectors X and a proved inverse, X^-1 A X is similar to A and nearly diagonal: its eigenvalues lie in
+Gershgorin's discs, and a component of k discs holds k of them. Where that says little (A is defective or nearly so), the
+symmetric part bounds real parts, and norms and traces of high powers bound the spectral radius.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import flint
+from flint import acb_mat, arb
+
+from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
+from ntk_deq.certified.norms import dyadic
+from ntk_deq.certified.precise.components import connected
+from ntk_deq.certified.precise.elementwise import matmul, negate, subtract
+from ntk_deq.certified.precise.matrix import PreciseMatrix, require_square
+from ntk_deq.certified.precise.precision import guarded
+from ntk_deq.certified.precise.spectra import (
+    eigenvalues_symmetric,
+    is_triangular,
+    middle,
+    mirrored,
+    spread,
+    symmetric_part,
+)
+from ntk_deq.certified.precise.sums import frobenius, size_up, trace
+from ntk_deq.certified.precise.symmetric import symmetric_values
+from ntk_deq.certified.scalar import from_bounds, nan
+
+_TRUSTED = 2.0**-20  # wider bounds than this, relative to the matrix's size, are worth a second look
+_SQUARINGS = 40  # norm(A^k)^(1/k) for k = 2^40 is within 1e-11 of the spectral radius, and costs 40 products
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Intervals that hold a real function of the eigenvalues (real part or modulus), disc by disc.
+
+    Attributes:
+        lows, highs: Exact ends of each disc's interval.
+        components: Groups of discs; each holds as many eigenvalues as it has discs.
+    """
+
+    lows: list[arb]
+    highs: list[arb]
+    components: list[list[int]]
+
+    def largest(self) -> arb:
+        """Return the largest value: at most the highest end, and each component holds one that is no lower than it."""
+        high = maximum(*self.highs)
+        low = maximum(*(minimum(*(self.lows[i] for i in group)) for group in self.components))
+        return from_bounds(low, high)
+
+
+def _parts(a: PreciseMatrix, *, modulus: bool) -> Parts | None:
+    """Return where real parts or moduli of the eigenvalues lie; None where eigenvectors cannot be inverted."""
+    half = PreciseMatrix(mirrored(middle(symmetric_part(a))))
+    apart = size_up(subtract(a, half))
+    if apart <= size_up(a) * dyadic(1, -flint.ctx.prec // 2):
+        values, error = symmetric_values(half.entries)
+        if not error.is_finite():
+            return None
+        discs = [(value, value, error + apart) for value in values]
+        distances = [[absolute_value(x - y) for y in values] for x in values]
+    else:
+        found = _similar(a)
+        if found is None:
+            return None
+        order = a.shape[0]
+        rows = found.tolist()
+        discs = [
+            (rows[i][i].real, abs(rows[i][i]), sum((abs(rows[i][j]) for j in range(order) if j != i), arb(0)))
+            for i in range(order)
+        ]
+        distances = [[abs(rows[i][i] - rows[j][j]) for j in range(order)] for i in range(order)]
+    reach = [radius.upper() for _, _, radius in discs]
+    middles = [absolute_value(size) if modulus else real for real, size, _ in discs]
+    ends = [(value - radius, value + radius) for value, radius in zip(middles, reach, strict=True)]
+    groups = connected(len(discs), lambda i, j: not distances[i][j] > reach[i] + reach[j])
+    lows = [maximum(low.lower(), arb(0)) if modulus else low.lower() for low, _ in ends]
+    return Parts(lows, [high.upper() for _, high in ends], groups)
+
+
+def _similar(a: PreciseMatrix) -> acb_mat | None:
+    """Return X^-1 A X for approximate eigenvectors X, or None."""
+    matrix = acb_mat(a.entries)
+    vectors = acb_mat(middle(a).entries).eig(right=True, algorithm="approx")[1].mid()
+    try:
+        found = vectors.inv() * matrix * vectors
+    except ZeroDivisionError:
+        return None
+    return found if all(entry.is_finite() for entry in found.entries()) else None
+
+
+def _wide(value: arb | None, a: PreciseMatrix) -> bool:
+    return value is None or not value.is_finite() or bool(value.rad() > size_up(a) * _TRUSTED)
+
+
+def _both(first: arb | None, second: arb) -> arb:
+    """Return the intersection of two balls that both hold one number."""
+    if first is None or not first.is_finite():
+        return second
+    if not second.is_finite():
+        return first
+    return from_bounds(maximum(first.lower(), second.lower()), minimum(first.upper(), second.upper()))
+
+
+def lambda_max(a: PreciseMatrix, *, symmetric: bool = False) -> arb:
+    """Return the largest real part of an eigenvalue; `symmetric` says that the true matrix is.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+    """
+    order = require_square("lambda_max", a)
+    if not a.is_finite:
+        return nan()
+    if a.is_exact and is_triangular(a):
+        return maximum(*a.flat[:: order + 1])
+    if symmetric or (a.is_exact and a.rows() == a.entries.transpose().tolist()):
+        return eigenvalues_symmetric(a)[-1]
+    with guarded(2, 64):
+        parts = _parts(a, modulus=False)
+        value = parts.largest() if parts is not None else None
+        if _wide(value, a):  # real parts lie between the extreme eigenvalues of the symmetric part
+            values = eigenvalues_symmetric(symmetric_part(a))
+            value = _both(value, from_bounds(values[0].lower(), values[-1].upper()))
+    return value if value is not None else nan()
+
+
+def lambda_min(a: PreciseMatrix, *, symmetric: bool = False) -> arb:
+    """Return the smallest real part of an eigenvalue; `symmetric` says that the true matrix is.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+    """
+    require_square("lambda_min", a)
+    return -lambda_max(negate(a), symmetric=symmetric)
+
+
+def _from_powers(a: PreciseMatrix) -> arb:
+    """Return a ball of the spectral radius: (|trace A^k|/n)^(1/k) <= rho <= fro(A^k)^(1/k) for k = 1, 2, 4, ..."""
+    low, high = arb(0), frobenius(a).upper()
+    power = a
+    for doubling in range(1, _SQUARINGS + 1):
+        power = matmul(power, power)
+        if not power.is_finite:
+            break
+        ends = [(absolute_value(trace(power)) / a.shape[0]).lower(), frobenius(power).upper()]
+        for _ in range(doubling):
+            ends = [square_root(end) for end in ends]
+        low, high = maximum(low, ends[0].lower()).lower(), minimum(high, ends[1].upper()).upper()
+    return from_bounds(low, high)
+
+
+def rho(a: PreciseMatrix) -> arb:
+    """Return the spectral radius, the largest modulus of an eigenvalue, with lower end >= 0.
+
+    Raises:
+        ArgumentError: The matrix is not square.
+
+    Example:
+        >>> from flint import arb_mat
+        >>> bool(rho(PreciseMatrix(arb_mat([[1, 1], [-1, -1]]))) == 0)  # nilpotent
+        True
+    """
+    order = require_square("rho", a)
+    if not a.is_finite:
+        return nan()
+    if a.is_exact and is_triangular(a):
+        return maximum(*map(absolute_value, a.flat[:: order + 1]))
+    with guarded(2, 64):
+        parts = _parts(a, modulus=True)
+        value = parts.largest() if parts is not None else None
+        return _both(value, _from_powers(a)) if value is None or _wide(value, a) else value

@@ -1,0 +1,227 @@
+"""The precise matrix ball: every entry is an arb with a radius of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import flint
+import torch
+from flint import arb, arb_mat, fmpz_mat
+from torch import Tensor
+
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.certified.scalar import exact, nan, upper
+from ntk_deq.errors import ArgumentError, LimitError
+
+MAX_ENTRIES = 64 * 64
+"""Entries of one matrix: the spectrum of order 64 takes about a second at 128 bits."""
+
+MAX_BITS_TOTAL = 2**22
+"""Entries times bits: order 64 up to 1024 bits, order 32 up to 4096."""
+
+_EXACT_SPAN = 2**14  # bits that the whole numbers behind an exact matrix may have
+
+
+@dataclass(frozen=True, eq=False)
+class PreciseMatrix:
+    """All real matrices whose entries lie in the balls of `entries`.
+
+    Operations run at the precision of `flint.ctx` (`working_precision` sets it).
+
+    Attributes:
+        entries: rows x cols; never changed in place.
+        reason: Why there is no information, where there is none.
+
+    Example:
+        >>> PreciseMatrix(arb_mat([[1, 2], [3, 4]]))
+        PreciseMatrix(2 x 2, radius=0)
+    """
+
+    entries: arb_mat
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the size."""
+        require_size(self.entries.nrows(), self.entries.ncols())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.entries.nrows(), self.entries.ncols()
+
+    @cached_property
+    def flat(self) -> list[arb]:
+        """The entries, row after row."""
+        found: list[arb] = self.entries.entries()
+        return found
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether the midpoints are the true matrix."""
+        return all(entry.is_exact() and entry.is_finite() for entry in self.flat)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether every entry is known to some extent."""
+        return all(entry.is_finite() for entry in self.flat)
+
+    @cached_property
+    def radius(self) -> float:
+        """Upper bound of the Frobenius norm of the entries' radii; infinite where an entry is not known."""
+        if not self.is_finite:
+            return math.inf
+        squares = arb(0)
+        for entry in self.flat:
+            radius = entry.rad()
+            squares += radius * radius
+        return upper(squares.sqrt()) if squares != 0 else 0.0
+
+    @property
+    def approximate(self) -> Tensor:
+        """The midpoints rounded to float64 on the CPU: where an iteration may start, never a bound."""
+        rows, cols = self.shape
+        values = [float(entry.mid()) for entry in self.flat]
+        return torch.tensor(values, dtype=torch.float64).reshape(rows, cols)
+
+    def rows(self) -> list[list[arb]]:
+        """Return the entries as a list of rows."""
+        found: list[list[arb]] = self.entries.tolist()
+        return found
+
+    def __repr__(self) -> str:
+        rows, cols = self.shape
+        because = f", {self.reason}" if self.reason else ""
+        return f"PreciseMatrix({rows} x {cols}, radius={self.radius:.3g}{because})"
+
+
+def require_size(rows: int, cols: int) -> None:
+    """Refuse a matrix that is too large for the present precision.
+
+    Raises:
+        LimitError: It has too many entries.
+
+    Example:
+        >>> require_size(64, 64)
+    """
+    bits = flint.ctx.prec
+    if rows * cols > MAX_ENTRIES or rows * cols * bits > MAX_BITS_TOTAL:
+        most = min(MAX_ENTRIES, MAX_BITS_TOTAL // bits)
+        raise LimitError(
+            f"A matrix of {rows} x {cols} entries at {bits} bits is a precision beyond memory and time; at most "
+            f"{most:,} entries are allowed."
+        )
+
+
+def precise(tensor: Tensor, radius: float = 0.0) -> PreciseMatrix:
+    """Return the ball around a tensor, of which every entry is taken exactly; a vector becomes one column.
+
+    Args:
+        tensor: At most two axes, float64 or float32.
+        radius: How far each entry of the true matrix may lie from the tensor's; 0 says that the tensor is the truth.
+
+    Raises:
+        ArgumentError: More than two axes.
+        LimitError: Too many entries.
+
+    Example:
+        >>> precise(torch.zeros(3)).shape
+        (3, 1)
+    """
+    if tensor.dim() > 2:
+        raise ArgumentError(f"`tensor` of precise must have at most two axes. Got shape {tuple(tensor.shape)}.")
+    matrix = tensor.detach().reshape(-1, 1) if tensor.dim() < 2 else tensor.detach()
+    rows, cols = matrix.shape
+    require_size(rows, cols)
+    values = [exact(value) for value in matrix.double().cpu().reshape(-1).tolist()]
+    if radius:
+        spread = arb(0, radius) if math.isfinite(radius) else nan()
+        values = [value + spread for value in values]
+    return PreciseMatrix(arb_mat(rows, cols, values))
+
+
+def adopt(argument: Any) -> Any:
+    """Return a matrix ball of any representation as a precise one, and anything else as it is.
+
+    Raises:
+        LimitError: It has too many entries.
+
+    Example:
+        >>> adopt(Ball(torch.eye(2))), adopt("<=")
+        (PreciseMatrix(2 x 2, radius=0), '<=')
+    """
+    argument = argument if isinstance(argument, PreciseMatrix) else dense_form(argument)
+    if not isinstance(argument, Ball):
+        return argument
+    adopted = precise(argument.centre, argument.radius)
+    return PreciseMatrix(adopted.entries, argument.reason) if argument.reason else adopted
+
+
+def from_rows(rows: int, cols: int, values: Iterable[arb], reason: str = "") -> PreciseMatrix:
+    """Return a matrix from its entries, row after row.
+
+    Example:
+        >>> from_rows(1, 2, [arb(1), arb(2)])
+        PreciseMatrix(1 x 2, radius=0)
+    """
+    require_size(rows, cols)
+    return PreciseMatrix(arb_mat(rows, cols, list(values)), reason)
+
+
+def no_information(rows: int, cols: int, reason: str) -> PreciseMatrix:
+    """Return a matrix of which nothing is known.
+
+    Example:
+        >>> no_information(1, 1, "the matrix is singular").radius
+        inf
+    """
+    return from_rows(rows, cols, [nan()] * (rows * cols), reason)
+
+
+def first_reason(*matrices: PreciseMatrix) -> str:
+    """Return why the first matrix without information has none, or ""."""
+    return next((m.reason for m in matrices if m.reason), "")
+
+
+def require_same_shape(function: str, a: PreciseMatrix, b: PreciseMatrix) -> None:
+    """Raise unless two matrices have one shape.
+
+    Raises:
+        ArgumentError: They differ.
+    """
+    if a.shape != b.shape:
+        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
+        raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
+
+
+def require_square(function: str, a: PreciseMatrix) -> int:
+    """Return the order of a square matrix.
+
+    Raises:
+        ArgumentError: It is not square.
+    """
+    rows, cols = a.shape
+    if rows != cols:
+        raise ArgumentError(f"`a` of {function} must be a square matrix. Got {rows} x {cols}.")
+    return rows
+
+
+def whole_matrix(a: PreciseMatrix) -> tuple[fmpz_mat, int] | None:
+    """Return an exact matrix as whole numbers times one power of two; None where those would be very long.
+
+    Example:
+        >>> whole_matrix(precise(torch.eye(2) / 2))[1]
+        -1
+    """
+    parts = [(int(m), int(e)) for m, e in (entry.man_exp() for entry in a.flat)]
+    filled = [(m, e) for m, e in parts if m]
+    if not filled:
+        return fmpz_mat(*a.shape, [0] * len(parts)), 0
+    low = min(e for _, e in filled)
+    if max(e + m.bit_length() for m, e in filled) - low > _EXACT_SPAN:
+        return None
+    return fmpz_mat(*a.shape, [m << (e - low) if m else 0 for m, e in parts]), low

@@ -1,0 +1,146 @@
+"""Block-diagonal matrices, up to the order in which rows and columns are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from flint import arb
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.bounds import fro_up
+from ntk_deq.certified.rounding import multiply_up, root_up
+from ntk_deq.certified.structured.base import Structured
+from ntk_deq.certified.structured.stack import Stack, scale_each, stretch, transpose_each
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blocks(Structured):
+    """The sum over n of B_n (x) e_n e_n' where `interleaved`, of e_n e_n' (x) B_n otherwise.
+
+    Interleaved, row (i, n) is i count + n: what vec makes of one block for each sample, as kron(A', I(N)) is.
+    Otherwise the blocks stand one after another, as in kron(I(m), Z).
+
+    Attributes:
+        stack: The blocks, p x q each; a single one serves all.
+        count: Number of blocks, at least 2.
+        interleaved: Which of the two orders.
+
+    Example:
+        >>> from ntk_deq.certified.structured.stack import exact_stack
+        >>> Blocks(exact_stack(torch.ones(1, 2, 3)), count=5, interleaved=True)
+        Blocks(10 x 15, float32, radius=0)
+    """
+
+    stack: Stack
+    count: int
+    interleaved: bool
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of one block."""
+        return self.stack.centre.shape[1], self.stack.centre.shape[2]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, cols = self.block_shape
+        return self.count * rows, self.count * cols
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type."""
+        return self.stack.centre.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device."""
+        return self.stack.centre.device
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a single block serves all."""
+        return self.stack.size == 1
+
+    @property
+    def layout(self) -> tuple[int, bool]:
+        """What must agree where blocks meet blocks."""
+        return self.count, self.interleaved
+
+    def _together(self, bounds: Tensor) -> float:
+        """Return the root of the sum of squares over the blocks."""
+        if self.is_shared:
+            return multiply_up(root_up(float(self.count)), float(bounds))
+        return fro_up(bounds)
+
+    @cached_property
+    def radius(self) -> float:
+        """Frobenius distance from the truth to the centre, at most."""
+        return self._together(self.stack.radii)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no information, where there is none."""
+        return self.stack.reason
+
+    @cached_property
+    def fro(self) -> float:
+        """Upper bound of the centre's Frobenius norm."""
+        return self._together(self.stack.fro)
+
+    @cached_property
+    def norm2(self) -> float:
+        """Upper bound of the spectral norm of the centre: the largest of the blocks'."""
+        return float(self.stack.norm2.amax())
+
+    @cached_property
+    def largest_radius(self) -> float:
+        """The largest radius of a block, which bounds how far a singular value moves."""
+        return float(self.stack.radii.amax())
+
+    @property
+    def stored(self) -> int:
+        """How many numbers describe the centre."""
+        return self.stack.centre.numel()
+
+    @property
+    def each(self) -> Stack:
+        """Every block; a single one is repeated without being copied."""
+        return stretch(self.stack, self.count)
+
+    def like(self, stack: Stack) -> Blocks:
+        """Return other blocks in the same order."""
+        return Blocks(stack, self.count, self.interleaved)
+
+    def form(self) -> Ball:
+        """Return the dense ball."""
+        blocks = self.each.centre
+        rows, cols = self.block_shape
+        if self.interleaved:
+            full = torch.diag_embed(blocks.permute(1, 2, 0)).permute(0, 2, 1, 3)
+        else:
+            full = torch.diag_embed(blocks.permute(1, 2, 0)).permute(2, 0, 3, 1)
+        return Ball(full.reshape(self.count * rows, self.count * cols), self.radius, self.reason)
+
+    def transposed(self) -> Blocks:
+        """Return the transpose."""
+        return self.like(transpose_each(self.stack))
+
+    def multiplied(self, factor: arb) -> Blocks:
+        """Return a multiple by a scalar ball."""
+        return self.like(scale_each(factor, self.stack))
+
+    def slices(self, matrix: Float[Tensor, "rows c"]) -> Float[Tensor, "count p c"]:
+        """Return the rows of a matrix that each block meets."""
+        width = matrix.shape[1]
+        if self.interleaved:
+            return matrix.reshape(-1, self.count, width).permute(1, 0, 2)
+        return matrix.reshape(self.count, -1, width)
+
+    def joined(self, parts: Float[Tensor, "count p c"]) -> Float[Tensor, "rows c"]:
+        """Return the matrix whose rows at the blocks are given; undoes `slices`."""
+        ordered = parts.permute(1, 0, 2) if self.interleaved else parts
+        return ordered.reshape(-1, parts.shape[2])

@@ -1,0 +1,161 @@
+"""Cotangents through an equilibrium Z = map(Z): the adjoint V = W + J'V, solved in floats and bounded in balls.
+
+J is the derivative of the map by the state. The map's contraction factor q bounds norm2(J), and that of J', so for any
+V~ the solution lies within fro(W + J'V~ - V~)/(1 - q) of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.ball import no_information
+from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.claims.tree import Kind
+from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.verify.differentiation.cotangent import Cotangent
+from ntk_deq.verify.differentiation.tape import Node
+from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.equilibria import contraction_factor, tensor_names
+from ntk_deq.verify.tensors import SOLVER, tensor_value
+
+DENSE = 256
+"""Up to this many entries of the state J is written out: a product of such matrices takes a few milliseconds."""
+
+_AMPLE = 16.0
+# A bound 1/(1 - q) below this is good enough; above it, an inverse of I - J can give a far better one.
+
+_ROWWISE = (str(Kind.NEGATE), str(Kind.ADD), str(Kind.SUBTRACT), "relu", "abs", "hadamard")
+
+Pull = Callable[[Node, Cotangent, Node], Cotangent]
+
+
+class Adjoint:
+    """The adjoint problems of one equilibrium.
+
+    Args:
+        image: The map's value at the state.
+        state: The state in the map.
+        env: The environment of both.
+        pull: Reverse mode in balls: from a node and its cotangents to those of a leaf.
+    """
+
+    def __init__(self, image: Node, state: Node, env: Environment, pull: Pull) -> None:
+        self._image, self._state, self._env, self._pull = image, state, env, pull
+        value = state.dense()
+        self._shape, self._like = value.shape, value.centre
+        self._entries = self._like.numel()
+        self._depends = state.number in image.depends
+        q = contraction_factor(env).ball
+        self._q = sc.upper(q) if q.is_finite() else math.inf
+        self._known = value.is_finite and self._q < 1
+        self._jacobian: ct.Ball | None = None
+        self._inverse: Tensor | None = None
+        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known else math.inf
+        if self._known and self._depends and self._entries <= DENSE:
+            self._write_out()
+
+    def solve(self, cot: Cotangent) -> Cotangent:
+        """Return V = W + J'V for each cotangent W of the equilibrium."""
+        if not self._depends:
+            return cot
+        if not (self._known and cot.ball.is_finite):
+            reason = cot.ball.reason or "the equilibrium is not known"
+            return Cotangent(no_information(cot.ball, *cot.ball.shape, reason), math.inf)
+        found = self._solve_float(cot.ball.work).to(cot.ball.centre.dtype)
+        candidate = ct.Ball(found)
+        step = ct.add(cot.ball, self._apply(candidate))
+        residual = ct.subtract(step, candidate)
+        radius = multiply_up(add_up(residual.fro, residual.radius), self._gain)
+        return Cotangent(ct.Ball(found, radius, residual.reason), max(cot.scale, candidate.fro))
+
+    def _apply(self, candidate: ct.Ball) -> ct.Ball:
+        """Return J'V in balls."""
+        if self._jacobian is not None:
+            return ct.matmul(candidate, self._jacobian)
+        return self._pull(self._image, Cotangent(candidate, candidate.fro), self._state).ball
+
+    def _write_out(self) -> None:
+        """Write J down, row k the cotangent of the k-th entry of the map, and invert I - J in floats."""
+        unit = torch.eye(self._entries, dtype=self._like.dtype, device=self._like.device)
+        jacobian = self._pull(self._image, Cotangent(ct.Ball(unit), 1.0), self._state).ball
+        self._jacobian = jacobian
+        system = ct.subtract(ct.Ball(unit), jacobian)
+        self._inverse = approximate_inverse(system.work)
+        if self._inverse is None or self._gain <= _AMPLE:
+            return
+        inverse = ct.Ball(self._inverse)
+        system = ct.Ball(system.work, system.radius, system.reason)
+        gap = subtract_down(1.0, size_up(identity_defect(inverse, system)))
+        self._gain = min(self._gain, divide_up(inverse.norm2, gap)) if gap > 0 else self._gain
+
+    def _solve_float(self, forcing: Tensor) -> Tensor:
+        """Return an approximate solution, R x entries, in float64."""
+        if self._inverse is not None and self._jacobian is not None:
+            jacobian = self._jacobian.work
+            found = forcing @ self._inverse
+            return found + (forcing + found @ jacobian - found) @ self._inverse
+        rows = forcing.reshape(-1, *self._shape)
+        filled = (rows != 0).any(dim=2)
+        if rows.shape[0] > 1 and rowwise(self._image, self._state) and bool((filled.sum(dim=0) <= 1).all()):
+            # Rows of the state do not mix, and no two cotangents meet in one: all are solved for together.
+            joint = self._iterate(rows.sum(dim=0, keepdim=True))
+            return (joint * filled.unsqueeze(2)).reshape(forcing.shape)
+        return self._iterate(rows).reshape(forcing.shape)
+
+    def _iterate(self, forcing: Tensor) -> Tensor:
+        assert self._env.formulas is not None
+        formulas, names = self._env.formulas, tensor_names(self._env)
+        like = names.like.to(forcing.dtype)
+        variables = {key: value.to(forcing.dtype) for key, value in names.variables.items()}
+        names = dataclasses.replace(names, variables=variables, like=like)
+
+        def image(state: Tensor) -> Tensor:
+            return tensor_value(formulas.map, dataclasses.replace(names, state=state))
+
+        transposed = _transposed_derivative(image, self._like.to(forcing.dtype), count=forcing.shape[0])
+        return solve_fixed_point(
+            lambda v: forcing + transposed(v),
+            torch.zeros_like(forcing),
+            solver=SOLVER,
+            contraction=self._q,
+            max_steps=self._env.max_steps,
+            raise_on_failure=False,
+        ).value
+
+
+def _transposed_derivative(
+    function: Callable[[Tensor], Tensor], origin: Tensor, *, count: int
+) -> Callable[[Tensor], Tensor]:
+    """Return V -> J'V for `count` cotangents, with J the derivative of a function at a point, in floats."""
+    if count > 1:
+        pull = torch.func.vjp(function, origin)[1]
+        return torch.func.vmap(lambda v: pull(v)[0])
+    # The same by autograd: the first use of torch.func imports a compiler, which takes a second.
+    point = origin.detach().requires_grad_()
+    with torch.enable_grad():
+        value = function(point)
+    return lambda v: torch.autograd.grad(value, point, v[0], retain_graph=True)[0][None]
+
+
+def rowwise(node: Node, state: Node) -> bool:
+    """Return whether row i of a quantity certainly depends on row i of the state only."""
+    if node is state:
+        return True
+    moving = [arg for arg in node.args if state.number in arg.depends]
+    if node.operation == str(Kind.MULTIPLY):
+        # A scalar or a matrix on the other side: from the right any, from the left a scalar.
+        left, right = node.args
+        kept = moving == [left] or (moving == [right] and left.is_scalar)
+    elif node.operation == str(Kind.DIVIDE):
+        kept = moving == [node.args[0]]
+    else:
+        kept = node.operation in _ROWWISE
+    return kept and all(rowwise(arg, state) for arg in moving)

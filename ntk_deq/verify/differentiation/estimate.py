@@ -1,0 +1,113 @@
+"""Derivatives by automatic differentiation through the equilibrium, with an estimated radius.
+
+The radius is an estimate, so evidence that uses it is `numeric`: the derivative is evaluated again with every variable
+moved by a random relative perturbation of size 2^-36, and the change, scaled down to rounding level and up by a safety
+factor, bounds what rounding and the solves can have done: a forward error is a condition number times a backward error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.errors import EquilibriumError
+from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.equilibria import tensor_names
+from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.verify.operations import guard_entries
+from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.verify.tensors import TensorNames, tensor_value, vec
+
+_PERTURBATION = 2.0**-36  # between the float64 round-off 2^-53 and the size at which curvature shows
+_SAFETY = 64.0  # the backward error of a chain of products is a modest multiple of the round-off; see docs/design.md
+_NO_SPAN = Span(0, 0)
+_FLOOR = 1e-13  # relative; about 450 round-offs, for derivatives that the perturbations happen not to move
+
+
+def estimated_derivative(kind: str, inner: Expr, name: str, env: Environment) -> Scalar | Matrix:
+    """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x) in floating point.
+
+    Args:
+        kind: `grad` or `jac`.
+        inner: f.
+        name: x.
+        env: What the names mean.
+    """
+    names = _around_equilibrium(env)
+    try:
+        value = differentiate(kind, inner, name, names)
+        spread = _spread(kind, inner, name, names, value)
+    except EquilibriumError as error:
+        env.notes.doubt(str(error))
+        shape = _shape(kind, inner, name, env)
+        return Matrix(ct.Ball(names.like.new_zeros(shape), math.inf), math.inf)
+    size = float(torch.linalg.vector_norm(value))
+    radius = _SAFETY * torch.finfo(value.dtype).eps * (spread / _PERTURBATION) + _FLOOR * size
+    scale = max(size, spread / _PERTURBATION)
+    if value.ndim == 0:
+        return Scalar(ct.with_radius(float(value), radius), scale)
+    return Matrix(ct.Ball(value, radius), scale)
+
+
+def _around_equilibrium(env: Environment) -> TensorNames:
+    """The centres, with the equilibrium already found as the starting point of the differentiable solve."""
+    guess = None
+    if env.formulas is not None:
+        state = evaluate(Expr(Kind.NAME, _NO_SPAN, name=env.formulas.state), env)
+        if isinstance(state, Matrix) and state.ball.radius < math.inf:
+            guess = state.ball.centre
+    return tensor_names(env, guess=guess)
+
+
+def differentiate(kind: str, inner: Expr, name: str, names: TensorNames) -> Tensor:
+    """Return the derivative by automatic differentiation, with no error bound."""
+    origin = names.variables[name]
+
+    def function(x: Tensor) -> Tensor:
+        return tensor_value(inner, dataclasses.replace(names, variables={**names.variables, name: x}))
+
+    if kind == "grad":
+        return torch.func.grad(lambda x: function(x).reshape(()))(origin)
+    rows = _vec_or_scalar(function(origin)).numel()
+    guard_entries(rows, origin.numel(), "A Jacobian")
+    columns = torch.func.jacrev(lambda v: _vec_or_scalar(function(_unvec(v, origin))).reshape(-1))(
+        _vec_or_scalar(origin).reshape(-1)
+    )
+    return columns
+
+
+def _vec_or_scalar(value: Tensor) -> Tensor:
+    """Return vec of a matrix, and a scalar as one entry."""
+    return value.reshape(1, 1) if value.ndim == 0 else vec(value)
+
+
+def _unvec(flat: Tensor, like: Tensor) -> Tensor:
+    if like.ndim == 0:
+        return flat.reshape(())
+    return flat.reshape(like.shape[1], like.shape[0]).mT
+
+
+def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor) -> float:
+    """The change of the derivative under a random relative perturbation of every variable."""
+    generator = torch.Generator().manual_seed(20221127)  # any fixed number: the estimate must be reproducible
+    moved = {
+        key: v * (1 + _PERTURBATION * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v))
+        for key, v in names.variables.items()
+    }
+    changed = differentiate(kind, inner, name, dataclasses.replace(names, variables=moved))
+    return float(torch.linalg.vector_norm(changed - value))
+
+
+def _shape(kind: str, inner: Expr, name: str, env: Environment) -> tuple[int, int]:
+    variable = env.variables[name]
+    shape = tuple(variable.ball.shape) if isinstance(variable, Matrix) else (1, 1)
+    if kind == "grad":
+        return shape[0], shape[1]
+    value = evaluate(inner, env)
+    rows = value.ball.centre.numel() if isinstance(value, Matrix) else 1
+    return rows, shape[0] * shape[1]

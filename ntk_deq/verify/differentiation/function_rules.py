@@ -1,0 +1,249 @@
+"""How cotangents pass the functions of the language; rules as in `operator_rules`."""
+
+from __future__ import annotations
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.verify import arithmetic as ar
+from ntk_deq.verify.differentiation.cotangent import (
+    Cotangent,
+    inner,
+    minus,
+    outer,
+    rearranged,
+    scaled,
+    times_entries,
+    times_left,
+    times_right,
+    times_signs,
+)
+from ntk_deq.verify.differentiation.operator_rules import OPERATOR_RULES, Rule, transposed_value
+from ntk_deq.verify.differentiation.singular import singular_direction
+from ntk_deq.verify.differentiation.tape import ONE, Node
+from ntk_deq.verify.environment import Notes
+from ntk_deq.verify.operations import note_kinks
+from ntk_deq.verify.quantity import Matrix, Scalar
+
+_ZERO = Scalar(arb(0), 0.0)
+
+
+class NoRuleError(NtkDeqError):
+    """A derivative that no rule certifies.
+
+    Attributes:
+        operation: The function.
+        reason: Why.
+    """
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(f"{operation}: {reason}")
+        self.operation = operation
+        self.reason = reason
+
+
+def certain_signs(node: Node, notes: Notes) -> Tensor:
+    """Return the signs of a node's entries; stop where one is or may be zero."""
+    ball = node.dense()
+    note_kinks(ball, notes)
+    return ball.centre.sign()
+
+
+def _relu(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return times_signs(cot, certain_signs(node.args[0], notes).clamp(min=0).to(cot.ball.centre))
+
+
+def _absolute(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return times_signs(cot, certain_signs(node.args[0], notes).to(cot.ball.centre))
+
+
+def _vec(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    rows, cols = node.args[0].shape
+    return rearranged(cot, cot.ball.centre.reshape(-1, cols, rows).mT.reshape(cot.count, -1))
+
+
+def _diag(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    rows, cols = node.args[0].shape
+    if cols == 1:
+        return rearranged(cot, cot.ball.centre.reshape(-1, rows, rows).diagonal(dim1=1, dim2=2).contiguous())
+    return rearranged(cot, torch.diag_embed(cot.ball.centre).reshape(cot.count, -1))
+
+
+def _kron(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass Y = A (x) B: block (i, j) of C gives <block, B> to A[i, j] and A[i, j] block to B."""
+    (p, q), (r, s) = (arg.shape for arg in node.args)
+    blocks = cot.ball.centre.reshape(cot.count, p, r, q, s)
+    moved = blocks.permute(0, 1, 3, 2, 4) if place == 0 else blocks.permute(0, 2, 4, 1, 3)
+    other = node.args[1 - place].matrix()
+    rows = rearranged(cot, moved.reshape(-1, other.ball.centre.numel()))
+    share = inner(rows, other)
+    return rearranged(share, share.ball.centre.reshape(cot.count, -1))
+
+
+def _hadamard(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return times_entries(cot, node.args[1 - place].matrix())
+
+
+def _dot(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return outer(cot, node.args[1 - place].matrix())
+
+
+def _inverse(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass Y = inv(A): -Y' C Y'."""
+    transposed = transposed_value(node)
+    return minus(times_right(times_left(transposed, cot, node.shape), node.shape, transposed))
+
+
+def _trace(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    like = cot.ball.centre
+    return outer(cot, _exact(torch.eye(node.args[0].shape[0], dtype=like.dtype, device=like.device)))
+
+
+def _exact(tensor: Tensor) -> Matrix:
+    return Matrix(ct.Ball(tensor), 1.0)
+
+
+def _sum(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    argument = node.args[0]
+    return cot if argument.is_scalar else outer(cot, _exact(cot.ball.centre.new_ones(argument.shape)))
+
+
+def _determinant(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = det(A): c y inv(A)'."""
+    inverse = ct.transpose(ct.inverse(node.args[0].dense()))
+    if not inverse.is_finite:
+        raise NoRuleError("det", "the derivative of a determinant is certified for invertible matrices only")
+    return outer(scaled(ar.to_scalar(node.value), cot), Matrix(inverse, inverse.fro))
+
+
+def _frobenius(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = fro(A): c A/fro(A)."""
+    matrix = node.args[0].matrix()
+    size = ct.frobenius(matrix.ball)
+    if not size > 0:
+        zero = bool(size == 0)
+        notes.kink(f"the argument of a norm {'is' if zero else 'may be'} zero", certain=zero)
+    direction = ar.divide(matrix, Scalar(size, matrix.scale), notes)
+    return outer(cot, ar.to_matrix(direction))
+
+
+def _norm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    argument = node.args[0]
+    if argument.is_scalar:
+        return _absolute(node, cot, place, notes)
+    if 1 in argument.shape:
+        return _frobenius(node, cot, place, notes)
+    return _singular(0)(node, cot, place, notes)
+
+
+def _singular(index: int) -> Rule:
+    def rule(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        direction = singular_direction(node.args[0].dense(), index)
+        if direction is None:
+            raise NoRuleError(node.operation, "its singular value is not certain to be simple")
+        return outer(cot, Matrix(direction, 1.0))
+
+    return rule
+
+
+def _largest_column(node: Node, cot: Cotangent, place: int, notes: Notes, *, rows: bool = False) -> Cotangent:
+    """Pass y = the largest absolute column (row) sum: c times the signs of that column (row)."""
+    ball = node.args[0].dense()
+    columns = ct.transpose(ball) if rows else ball
+    count = columns.shape[1]
+    sums = [ct.norm1(ct.Ball(columns.centre[:, k : k + 1], columns.radius, columns.reason)) for k in range(count)]
+    best = _certain_largest(sums, "a largest sum", notes)
+    note_kinks(ct.Ball(columns.centre[:, best : best + 1], columns.radius), notes)
+    signs = torch.zeros_like(columns.centre)
+    signs[:, best] = columns.centre[:, best].sign()
+    return outer(cot, _exact((signs.mT if rows else signs).contiguous()))
+
+
+def _row_sum(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return _largest_column(node, cot, place, notes, rows=True)
+
+
+def _certain_largest(values: list[arb], what: str, notes: Notes) -> int:
+    """Return the place of the value that is certainly above all others; stop where there is none."""
+    best = max(range(len(values)), key=lambda k: float(values[k].mid()))
+    if not all(values[best] > value for k, value in enumerate(values) if k != best):
+        notes.kink(f"{what} that is, or may be, reached twice", certain=False)
+    return best
+
+
+def _extreme(sign: int) -> Rule:
+    """Pass a maximum (sign 1) or minimum (sign -1): the cotangent goes to the only place that reaches it."""
+
+    def rule(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        what = "a maximum" if sign > 0 else "a minimum"
+        if len(node.args) > 1 or node.args[0].is_scalar:
+            values = [sign * ar.to_scalar(arg.value).ball for arg in node.args]
+            return cot if _certain_largest(values, what, notes) == place else scaled(_ZERO, cot)
+        ball = node.args[0].dense()
+        flat = (sign * ball.centre).flatten()
+        top = flat.topk(min(2, flat.numel()))
+        values = [ct.with_radius(value, ball.radius) for value in top.values.tolist()]
+        _certain_largest(values, what, notes)
+        pick = torch.zeros_like(flat)
+        pick[top.indices[0]] = 1.0
+        return outer(cot, _exact(pick.reshape(ball.shape)))
+
+    return rule
+
+
+def _square_root(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = sqrt(x): c/(2 y)."""
+    root = ar.to_scalar(node.value)
+    if not root.ball > 0:
+        notes.kink(f"a square root {'at' if root.ball == 0 else 'that may be at'} zero", certain=bool(root.ball == 0))
+    return scaled(ar.to_scalar(ar.divide(Scalar(arb(0.5), 0.5), root, notes)), cot)
+
+
+def _exponential(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return scaled(ar.to_scalar(node.value), cot)
+
+
+def _logarithm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return scaled(ar.to_scalar(ar.divide(ONE, node.args[0].value, notes)), cot)
+
+
+RULES: dict[str, Rule] = {
+    **OPERATOR_RULES,
+    "abs": _absolute,
+    "det": _determinant,
+    "diag": _diag,
+    "dot": _dot,
+    "exp": _exponential,
+    "fro": _frobenius,
+    "hadamard": _hadamard,
+    "inv": _inverse,
+    "kron": _kron,
+    "log": _logarithm,
+    "max": _extreme(1),
+    "min": _extreme(-1),
+    "norm": _norm,
+    "norm1": _largest_column,
+    "norminf": _row_sum,
+    "relu": _relu,
+    "sigma_max": _singular(0),
+    "sigma_min": _singular(-1),
+    "sqrt": _square_root,
+    "sum": _sum,
+    "trace": _trace,
+    "vec": _vec,
+}
+"""Every operator and function with a certified rule; constants (I, zeros, ones, commutation, step) need none."""
+
+
+def rule_of(operation: str) -> Rule:
+    """Return the rule of an operation.
+
+    Raises:
+        NoRuleError: It has none.
+    """
+    if operation not in RULES:
+        raise NoRuleError(operation, "its derivative has no certified rule")
+    return RULES[operation]

@@ -1,0 +1,246 @@
+"""What the documentation shows is true: claim files load, snippets run, outputs, verdicts, links and commands agree."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from doc_blocks import PAGES, ROOT, Block, all_blocks, anchors, blocks, prose, rows, write_claim_files
+
+from ntk_deq.claims.claim import Claim, IllFormed, Verdict
+from ntk_deq.claims.load import load_suite
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.tree import Expr
+from ntk_deq.cli import exit_codes
+from ntk_deq.cli.arguments import build_parser
+from ntk_deq.cli.main import main
+from ntk_deq.verify.results import Evidence
+from ntk_deq.verify.runner import Options, judge, judge_claims
+
+CLAIM_FILES = [block for block in all_blocks() if block.claim_file is not None]
+SNIPPETS = [block for block in all_blocks() if block.info == "python"]
+LANGUAGE, CLAIMS, README = ROOT / "docs" / "claim-language.md", ROOT / "docs" / "claims.md", ROOT / "README.md"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def name_of(block: Block) -> str:
+    return f"{block.page.name}:{block.claim_file or block.body.splitlines()[0]}"
+
+
+def ill_formed(path: Path) -> list[str]:
+    claims = load_suite(path).claims
+    return [str(problem) for claim in claims if isinstance(claim, IllFormed) for problem in claim.problems]
+
+
+def agrees(printed: str, shown: str) -> bool:
+    """Whether two texts agree, numbers to three digits: the last digits belong to the machine."""
+    pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=False)
+    close = all(float(a) == pytest.approx(float(b), rel=1e-3, abs=1e-9) for a, b in pairs)
+    return close and NUMBER.sub("#", printed) == NUMBER.sub("#", shown)
+
+
+def test_there_is_something_to_test():
+    assert len(CLAIM_FILES) >= 4
+    assert {block.page for block in SNIPPETS} == {README, CLAIMS}
+
+
+@pytest.mark.parametrize("block", CLAIM_FILES, ids=name_of)
+def test_claim_files_are_well_formed(block, tmp_path):
+    (path,) = [p for p in write_claim_files(block.page, tmp_path) if p.name == block.claim_file]
+    assert ill_formed(path) == []
+
+
+@pytest.mark.parametrize("name", ["first.yaml", "mutant.yaml"])
+def test_claim_files_of_the_reference_come_out_as_expected(name, tmp_path):
+    write_claim_files(LANGUAGE, tmp_path)
+    results = list(judge_claims(load_suite(tmp_path / name).claims, Options(instances=20)))
+    assert [(r.id, r.verdict) for r in results if not r.as_expected] == []
+
+
+@pytest.mark.parametrize("block", SNIPPETS, ids=name_of)
+def test_python_snippets_run_and_print_what_is_shown(block, tmp_path, monkeypatch, capsys):
+    write_claim_files(block.page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "snippet.py").write_text(block.body, encoding="utf-8")
+    runpy.run_path("snippet.py")
+    own = blocks(block.page)
+    shown = own[own.index(block) + 1]
+    assert shown.info == "text"
+    printed = capsys.readouterr().out
+    assert agrees(printed, shown.body), printed
+
+
+def test_a_wrong_number_would_be_noticed():
+    assert agrees("x = 1.0001, 3 of 4", "x = 1.0, 3 of 4")
+    assert not agrees("x = 1.01, 3 of 4", "x = 1.0, 3 of 4")
+    assert not agrees("x = 1.0, 3 of 4", "x = 1.0, 3 out of 4")
+    assert not agrees("x = 1.0, 3", "x = 1.0")
+
+
+def console(page: Path, start: str) -> str:
+    """Return what a page shows below a command."""
+    (body,) = [b.body for b in blocks(page) if b.info == "console" and b.body.startswith(f"$ {start}\n")]
+    return body.partition("\n")[2]
+
+
+def test_the_check_that_the_readme_shows(tmp_path, monkeypatch, capsys):
+    write_claim_files(README, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["check", "my_claims.yaml"]) == 0
+    assert capsys.readouterr().out.strip() == console(README, "verify-claims check my_claims.yaml").strip()
+
+
+def test_the_run_that_the_readme_shows(tmp_path, monkeypatch, capsys):
+    write_claim_files(README, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", "my_claims.yaml", "--instances", "40", "--out", "results"]) == exit_codes.EXIT_UNEXPECTED
+    printed = capsys.readouterr().out
+    shown = console(README, "verify-claims my_claims.yaml --instances 40").strip().splitlines()
+    timeless = [re.sub(r"\s+\S+ m?s\b", " TIME", line) for line in printed.splitlines()]
+    for line in (line for line in shown if "certified" not in line):
+        assert line in printed.splitlines()
+    for line in (line for line in shown if "refuted" in line):
+        assert re.sub(r"\s+\S+ m?s\b", " TIME", line) in timeless
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        "junit.xml",
+        "report.html",
+        "results.jsonl",
+        "run.json",
+    }
+
+
+def test_the_readme_excerpt_of_the_suite_shows_expected_verdicts():
+    suite = {claim.id: claim.expect for claim in load_suite(ROOT / "paper_claims.yaml").claims}
+    shown = console(README, ".venv/bin/verify-claims paper_claims.yaml")
+    lines = re.findall(r"^✓ (R\S+) +(\S+)", shown, re.MULTILINE)
+    assert lines
+    for name, verdict in lines:
+        assert suite[name] == verdict
+    (count,) = re.findall(r"^judging (\d+) claims$", shown, re.MULTILINE)
+    assert int(count) == len(suite)
+    counts = [sum(expect is verdict for expect in suite.values()) for verdict in (Verdict.HOLDS, Verdict.REFUTED)]
+    assert f"✓ {counts[0]} holds   ✗ {counts[1]} refuted" in shown
+
+
+def test_the_readme_lists_every_exit_code():
+    table = [row for row in rows(prose(README)) if re.fullmatch(r"\d", row[0])]
+    codes = sorted(value for name, value in vars(exit_codes).items() if name.startswith("EXIT_"))
+    assert [int(row[0]) for row in table] == codes
+
+
+def test_options_that_the_readme_names_exist():
+    help_texts = [build_parser().format_help()]
+    for action in build_parser()._subparsers._group_actions:
+        help_texts += [parser.format_help() for parser in action.choices.values()]
+    known = set(re.findall(r"--[a-z-]+", "\n".join(help_texts)))
+    used = set(re.findall(r"`(--[a-z-]+)", prose(README) + prose(LANGUAGE)))
+    assert used
+    assert used <= known
+
+
+def bare(tree: Expr) -> tuple:
+    return tree.kind, tree.name, tree.names, tree.operators, tree.value, tuple(bare(child) for child in tree.args)
+
+
+def test_precedence_examples():
+    text = prose(LANGUAGE).partition("| written | read as |")[2].partition("\n\n")[0]
+    pairs = [[cell.strip("`") for cell in row] for row in rows(text) if row[0].startswith("`")]
+    assert len(pairs) >= 10
+    for written, read_as in pairs:
+        assert bare(parse(written)) == bare(parse(read_as)), written
+
+
+YAML_FILE = """\
+suite: quoting
+settings:
+  s:
+    sizes: {{n: 1..3, m: 1..3}}
+    domain:{domain}
+claims:
+  - id: a
+    setting: s
+    conclude: {conclude}
+"""
+
+
+@pytest.mark.parametrize(
+    ("domain", "fine"),
+    [
+        ("\n      v: (0, 1)", True),
+        ("\n      v: (0, 1/2]", True),
+        ("\n      v: [0, 1]", True),
+        ("\n      v: real[n, m]", True),
+        ('\n      v: "[0, 1)"', True),
+        ("\n      v: [0, 1)", False),
+        (" {v: (0, 1), w: positive}", True),
+        (" {v: [0, 1], w: positive}", True),
+        (' {v: "real[n, m]", w: "(0, 1]"}', True),
+        (" {v: real[n, m]}", False),
+        (" {v: (0, 1], w: real}", False),
+    ],
+)
+def test_what_the_page_says_about_quotes(domain, fine, tmp_path, capsys):
+    path = tmp_path / "quoting.yaml"
+    path.write_text(YAML_FILE.format(domain=domain, conclude="{q: max(n, m) >= 1}"), encoding="utf-8")
+    assert (main(["check", str(path)]) == 0) is fine
+
+
+def verdict_rows() -> dict[str, str]:
+    table = rows(prose(CLAIMS))
+    cells = [(row[0], row[2] if len(row) == 4 else row[1]) for row in table if re.match(r"[A-Z]\w*\.", row[0])]
+    assert len(cells) == len(dict(cells))
+    return dict(cells)
+
+
+def test_the_table_of_claims_is_the_suite():
+    suite = load_suite(ROOT / "paper_claims.yaml")
+    assert verdict_rows() == {claim.id: claim.expect.value for claim in suite.claims}
+
+
+def test_every_claim_that_holds_has_a_mutant():
+    mutated = set()
+    for path in (ROOT / "checks" / "mutants").glob("*.yaml"):
+        mutated |= {claim.mutates for claim in load_suite(path).claims if isinstance(claim, Claim)}
+    assert mutated == {name for name, verdict in verdict_rows().items() if verdict == "holds"}
+
+
+def test_counterexamples_worked_out_by_hand(tmp_path):
+    write_claim_files(CLAIMS, tmp_path)
+    results = {c.id: judge(c, Options(instances=8)) for c in load_suite(tmp_path / "by_hand.yaml").claims}
+    assert {(r.verdict, r.evidence) for r in results.values()} == {(Verdict.REFUTED, Evidence.CERTIFIED)}
+    sides = {name: (r.counterexample.lhs, r.counterexample.rhs) for name, r in results.items() if r.counterexample}
+    numbers = {name: tuple(float(side.split(" ")[0]) for side in pair) for name, pair in sides.items()}
+    assert numbers["strict.decrease"] == (0.5, 0.5)
+    assert numbers["strict.eigenvalue"] == (0.5, 0.5)
+    assert numbers["factor.M"] == pytest.approx((2 / 9, 2 / 3))
+    assert numbers["factor.P"] == pytest.approx((2 / 3, 2))
+    assert numbers["tall.M"][0] == pytest.approx(0, abs=1e-12)
+    assert numbers["tall.P"] == pytest.approx((0, 2), abs=1e-12)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_commands_that_are_named_exist(page):
+    text = page.read_text("utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in re.findall(r"(?:`|^\$ )make ([a-z]+)", text, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+    for module in re.findall(r"python -m benchmarks\.(\w+)", text):
+        assert (ROOT / "benchmarks" / f"{module}.py").exists(), module
+    folders = r"(?:ntk_deq|tests|docs|checks|benchmarks|notebooks)"
+    for name in re.findall(rf"`({folders}/[\w./]+)`", text):
+        assert name.endswith("NAME.py") or (ROOT / name).exists(), name
