@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-dev
 
-.PHONY: verify test lint mutants bench notebook clean
+.PHONY: verify setup test lint mutants docs bench clean
 
 # Set up, then judge every claim of the papers; results in results/.
 verify: $(STAMP)
@@ -19,6 +19,9 @@ test: $(TEST_STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
+setup: $(TEST_STAMP)
+
+# Format, mend what can be mended, and check.
 lint: $(TEST_STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -27,10 +30,19 @@ lint: $(TEST_STAMP)
 
 # Every planted mistake must come out refuted.
 mutants: $(STAMP)
-	$(BIN)/verify-claims checks/mutants/implicit_relu.yaml --out results/mutants
+	for file in checks/mutants/*.yaml; do \
+	  $(BIN)/verify-claims $$file --out results/mutants/$$(basename $$file .yaml) || exit 1; \
+	done
 
+# Bring the generated tables and the JSON Schema in docs/ up to date.
+docs: $(TEST_STAMP)
+	$(BIN)/python docs/generate.py
+
+# Timings and ratios; a few minutes.
 bench: $(TEST_STAMP)
-	$(BIN)/python -m benchmarks
+	for name in start_up kernel_accuracy kernel_speed kernel_memory; do \
+	  $(BIN)/python -m benchmarks.$$name || exit 1; \
+	done
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -26,6 +26,7 @@ from ntk_deq.certified.operations import (
     entry_sum,
     frobenius,
     hadamard,
+    identity,
     inverse,
     kron,
     lambda_max,
@@ -60,7 +61,7 @@ from ntk_deq.certified.scalar import (
     upper,
     with_radius,
 )
-from ntk_deq.certified.structure import commutation, identity
+from ntk_deq.certified.structure import commutation
 
 ESTIMATED: frozenset[str] = frozenset()
 """Names of functions whose error bound is an estimate only; none at present."""

@@ -27,14 +27,14 @@ from ntk_deq.certified.scalar import exact, from_bounds, nan, with_radius
 from ntk_deq.certified.spectra import eigenvalues_symmetric, scaled, symmetric_discs, symmetric_part, upper_scaled
 from ntk_deq.certified.structure import transpose
 
-_NEARLY_SYMMETRIC = 2.0**-30
-# A matrix this close to its symmetric part, relative to its largest entry, loses less by symmetrising than
-# eigenvectors would cost.
+NEARLY_SYMMETRIC = 2.0**-30
+"""A matrix this close to its symmetric part, relative to its largest entry, loses less by symmetrising than
+eigenvectors would cost."""
 
 _ROOT_TWO = math.nextafter(math.sqrt(2.0), 2.0)
 
-_TRUSTED = 2.0**-20
-# Wider discs than this, relative to the largest entry, are worth a second bound.
+TRUSTED = 2.0**-20
+"""Wider discs than this, relative to the largest entry, are worth a second bound."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,15 @@ def _as_real(matrix: Tensor) -> Tensor:
     return torch.cat([torch.cat([real, -imaginary], dim=1), torch.cat([imaginary, real], dim=1)])
 
 
-def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return complex eigenvalues and eigenvectors, or None where the iteration fails; computed on the host by NumPy.
 
     `torch.linalg.eig` is no choice: the dgeev of its MKL (2024.2) gives up on sparse skew matrices as small as 3 x 3,
     and then writes past its buffers.
+
+    Example:
+        >>> eigenvectors(2 * torch.eye(2, dtype=torch.float64))[0].real.tolist()
+        [2.0, 2.0]
     """
     try:
         values, vectors = np.linalg.eig(matrix.cpu().numpy())
@@ -91,7 +95,7 @@ def _general_discs(a: Ball) -> Discs:
     """Return discs from float eigenvectors V, W about V^-1: radius norm(W (A V - V L))/(1 - norm(I - W V))."""
     work, lost, exponent = scaled(a)
     unknown = Discs(torch.zeros(a.shape[0], dtype=torch.complex128), math.inf, exponent)
-    found = _eigenvectors(work)
+    found = eigenvectors(work)
     if found is None:
         return unknown
     values, vectors = found
@@ -121,7 +125,7 @@ def eigenvalue_discs(a: Ball) -> Discs:
         (True, 2, 1)
     """
     middle, apart, exponent = symmetric_part(a)
-    if apart <= _NEARLY_SYMMETRIC:
+    if apart <= NEARLY_SYMMETRIC:
         values, error = symmetric_discs(middle)
         return Discs(torch.tensor(values, dtype=torch.complex128), add_up(error, apart), exponent)
     return _general_discs(a)
@@ -134,8 +138,14 @@ def _bounded(low: arb | None, high: arb) -> arb:
     return from_bounds(low, high) if low.lower() <= high.upper() else nan()
 
 
-def _largest_real(a: Ball) -> arb:
-    discs = eigenvalue_discs(a)
+def largest_real(a: Ball, discs: Discs) -> arb:
+    """Return the largest real part of an eigenvalue, from discs around all of them.
+
+    Example:
+        >>> turn = Ball(torch.tensor([[1.0, 1.0], [-1.0, 1.0]]))
+        >>> largest_real(turn, eigenvalue_discs(turn)).overlaps(arb(1))
+        True
+    """
     unit = dyadic(1, discs.exponent)
     low: arb | None = None
     high = nan()
@@ -144,7 +154,7 @@ def _largest_real(a: Ball) -> arb:
         spread = exact(discs.radius)
         high = (exact(float(real.amax())) + spread) * unit
         low = (exact(float(discs.component(int(real.argmax())).real.amin())) - spread) * unit
-    if not discs.radius <= _TRUSTED:  # real parts lie between the extreme eigenvalues of the symmetric part
+    if not discs.radius <= TRUSTED:  # real parts lie between the extreme eigenvalues of the symmetric part
         values = eigenvalues_symmetric(scale(exact(0.5), add(a, transpose(a))))
         high = minimum(high, values[-1]) if high.is_finite() else values[-1]
         low = maximum(low, values[0]) if low is not None else values[0]
@@ -173,7 +183,7 @@ def lambda_max(a: Ball, *, symmetric: bool = False) -> arb:
         return nan()
     if a.is_exact and is_triangular(a.centre):
         return exact(float(a.centre.diagonal().amax()))
-    return eigenvalues_symmetric(a)[-1] if symmetric or _is_symmetric(a) else _largest_real(a)
+    return eigenvalues_symmetric(a)[-1] if symmetric or _is_symmetric(a) else largest_real(a, eigenvalue_discs(a))
 
 
 def lambda_min(a: Ball, *, symmetric: bool = False) -> arb:
@@ -241,7 +251,17 @@ def rho(a: Ball) -> arb:
         return nan()
     if a.is_exact and is_triangular(a.centre):
         return exact(float(a.centre.diagonal().abs().amax()))
-    discs = eigenvalue_discs(a)
+    return largest_modulus(a, eigenvalue_discs(a))
+
+
+def largest_modulus(a: Ball, discs: Discs) -> arb:
+    """Return the largest modulus of an eigenvalue, from discs around all of them.
+
+    Example:
+        >>> turn = Ball(torch.tensor([[0.0, 2.0], [-2.0, 0.0]]))
+        >>> largest_modulus(turn, eigenvalue_discs(turn)).overlaps(arb(2))
+        True
+    """
     low, high = exact(0), nan()
     if math.isfinite(discs.radius):
         moduli = discs.centres.abs()
@@ -251,7 +271,7 @@ def rho(a: Ball) -> arb:
         high = (exact(float(moduli.amax())) * slack + spread) * unit
         nearest = discs.component(int(moduli.argmax())).abs().amin()
         low = maximum(low, (exact(float(nearest)) * slack - spread) * unit)
-    if not discs.radius <= _TRUSTED:
+    if not discs.radius <= TRUSTED:
         bound = _power_bound(a)
         high = minimum(high, bound) if high.is_finite() else bound
     return _bounded(low, high)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+LOWEST = -1074
+"""Exponent of the smallest subnormal double."""
+
 _BITS = 53  # significant bits of a double
-_LOWEST = -1074  # exponent of the smallest subnormal double
 _CHEAP = 1 << 13  # entries whose grain takes well below a millisecond
 _NONE = 1 << 20  # `low` of a zero: above every exponent, so that a minimum passes over it
 
@@ -86,7 +88,7 @@ def product_is_exact(left: Tensor, right: Tensor, a: Grain, b: Grain) -> bool:
         >>> product_is_exact(tenth, tenth, grain(tenth), grain(tenth))
         False
     """
-    if a.low + b.low < _LOWEST:
+    if a.low + b.low < LOWEST:
         return a.longest == 0 or b.longest == 0
     if a.top is not None and b.top is not None and left.shape[1] * a.top * b.top <= 1 << _BITS:
         return True
@@ -103,7 +105,7 @@ def entry_products_are_exact(a: Grain, b: Grain) -> bool:
     """
     if a.longest == 0 or b.longest == 0:
         return True
-    return a.low + b.low >= _LOWEST and (min(a.longest, b.longest) <= 1 or a.longest + b.longest <= _BITS)
+    return a.low + b.low >= LOWEST and (min(a.longest, b.longest) <= 1 or a.longest + b.longest <= _BITS)
 
 
 def may_be_exact(left: Tensor, right: Tensor) -> bool:
@@ -140,7 +142,7 @@ def inexact_products(left: Tensor, right: Tensor) -> Tensor:
     """
     (length_a, low_a), (length_b, low_b) = split(left), split(right)
     fits = (length_a + length_b <= _BITS) | (length_a <= 1) | (length_b <= 1)
-    fits &= low_a + low_b >= _LOWEST
+    fits &= low_a + low_b >= LOWEST
     return ~(fits | (length_a == 0) | (length_b == 0))
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, subtract
 from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike, require_square
+from ntk_deq.certified.high_precision import LARGEST_ORDER, high_precision_inverse, high_precision_solution
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.certified.structure import identity
 from ntk_deq.errors import ArgumentError
+
+_ILL = 2.0**-10
+# Where norm(I - R A) is larger than this, the float inverse has lost all but three digits, and elimination in more bits
+# pays.
+
+_NARROW = 2.0**-40
+# A radius below this part of the norm is no more than a few thousand units in the last place of the entries.
 
 _SINGULAR = "the matrix is singular to working precision"
 _UNPROVED = "invertibility is not certain"
@@ -52,17 +62,24 @@ def _double(a: Ball) -> Ball:
     return Ball(a.centre.double(), a.radius, a.reason)
 
 
+def _refinable(a: Ball) -> bool:
+    """Return whether more bits can help: the matrix is small, and not the radius spoils its inverse."""
+    return a.shape[0] <= LARGEST_ORDER and a.radius <= _NARROW * a.fro
+
+
 def inverse(a: Ball) -> Ball:
     """Return the inverse.
 
     With R about the inverse and M = I - R A: norm(A^-1 - R) <= norm(M) norm(R)/(1 - norm(M)), Frobenius in one factor.
+    Where norm(M) is not small, up to order 64 the centre is inverted in more bits, and the radius covered by
+    `perturbed_inverse`.
 
     Args:
         a: n x n.
 
     Returns:
-        The ball; exact where R A is the identity without rounding; no information, with the reason, where norm(M) < 1
-        is not certain.
+        The ball; exact where R A is the identity without rounding; no information, with the reason, where
+        invertibility is not certain.
 
     Raises:
         ArgumentError: The matrix is not square.
@@ -78,16 +95,39 @@ def inverse(a: Ball) -> Ball:
         return no_information(a, order, order, a.reason)
     work = _double(a)
     found = approximate_inverse(work.centre)
-    if found is None:
-        return no_information(a, order, order, _SINGULAR)
-    approximate = Ball(found)
-    defect = identity_defect(approximate, work)
-    gap = subtract_down(1.0, size_up(defect))
-    if not gap > 0:
-        return no_information(a, order, order, _UNPROVED)
-    defect_fro, defect_norm = add_up(defect.fro, defect.radius), size_up(defect)
-    product = min(multiply_up(defect_fro, approximate.norm2), multiply_up(defect_norm, approximate.fro))
-    return enclose(found, divide_up(product, gap), a)
+    plain = _UNPROVED if found is not None else _SINGULAR
+    if found is not None:
+        approximate = Ball(found)
+        defect = identity_defect(approximate, work)
+        defect_fro, defect_norm = add_up(defect.fro, defect.radius), size_up(defect)
+        gap = subtract_down(1.0, defect_norm)
+        product = min(multiply_up(defect_fro, approximate.norm2), multiply_up(defect_norm, approximate.fro))
+        bound = divide_up(product, gap)
+        if defect_norm <= _ILL or (math.isfinite(bound) and not _refinable(a)):
+            return enclose(found, bound, a)
+    refined = high_precision_inverse(work.centre) if _refinable(a) else None
+    error = math.inf if refined is None else add_up(refined.radius, perturbed_inverse(refined, a.radius))
+    if refined is None or not math.isfinite(error):
+        return no_information(a, order, order, plain)
+    return enclose(refined.centre, error, a)
+
+
+def perturbed_inverse(inverted: Ball, radius: float) -> float:
+    """Bound fro((A + E)^-1 - A^-1) for every E of Frobenius norm at most `radius`, infinite where one is singular.
+
+    With N >= norm(A^-1): N^2 radius/(1 - N radius).
+
+    Args:
+        inverted: A ball that contains A^-1.
+        radius: Number >= 0.
+
+    Example:
+        >>> perturbed_inverse(Ball(torch.eye(2)), 0.0), perturbed_inverse(Ball(torch.eye(2)), 1.0)
+        (0.0, inf)
+    """
+    size = size_up(inverted)
+    moved = multiply_up(size, radius)
+    return divide_up(multiply_up(size, moved), subtract_down(1.0, moved))
 
 
 def solve(a: Ball, b: Ball) -> Ball:
@@ -118,13 +158,39 @@ def solve(a: Ball, b: Ball) -> Ball:
         return no_information(a, order, b.shape[1], first_reason(a, b))
     matrix, right = _double(a), _double(b)
     found = approximate_inverse(matrix.centre)
-    if found is None:
-        return no_information(a, order, b.shape[1], _SINGULAR)
-    approximate = Ball(found)
-    gap = subtract_down(1.0, size_up(identity_defect(approximate, matrix)))
-    solution = torch.linalg.solve_ex(matrix.centre, right.centre)[0]
-    if not gap > 0 or not bool(torch.isfinite(solution).all()):
-        return no_information(a, order, b.shape[1], _UNPROVED)
+    plain = _UNPROVED if found is not None else _SINGULAR
+    if found is not None:
+        approximate = Ball(found)
+        defect = size_up(identity_defect(approximate, matrix))
+        solution = torch.linalg.solve_ex(matrix.centre, right.centre)[0]
+        bound = math.inf
+        if bool(torch.isfinite(solution).all()):
+            bound = _solution_error(matrix, right, solution, approximate.norm2, subtract_down(1.0, defect))
+        if defect <= _ILL or (math.isfinite(bound) and not _refinable(a)):
+            return enclose(solution, bound, a)
+    refined = _refined_solution(matrix, right, a) if _refinable(a) else None
+    return refined or no_information(a, order, b.shape[1], plain)
+
+
+def _solution_error(matrix: Ball, right: Ball, solution: Tensor, inverse_size: float, gap: float) -> float:
+    """Return inverse_size fro(right - matrix solution)/gap, upwards, for every matrix and right side of the balls."""
     residual = subtract(right, matmul(matrix, Ball(solution)))
-    size = add_up(residual.fro, residual.radius)
-    return enclose(solution, divide_up(multiply_up(approximate.norm2, size), gap), a)
+    return divide_up(multiply_up(inverse_size, add_up(residual.fro, residual.radius)), gap)
+
+
+def _refined_solution(matrix: Ball, right: Ball, like: Ball) -> Ball | None:
+    """Solve in more bits for the centres, then cover the radii by those of the inverse and the residual."""
+    found = high_precision_solution(matrix.centre, right.centre)
+    if found is None or not found.is_finite:
+        return None
+    if matrix.is_exact and right.is_exact:
+        return enclose(found.centre, found.radius, like)
+    inverted = high_precision_inverse(matrix.centre)
+    if inverted is None:
+        return None
+    # A X = B and (A + E) Y = B + F give Y - X = (A + E)^-1 (F - E X), where X is known up to its radius.
+    size = size_up(inverted)
+    gap = subtract_down(1.0, multiply_up(size, matrix.radius))
+    moved = add_up(right.radius, multiply_up(matrix.radius, size_up(found)))
+    error = add_up(found.radius, divide_up(multiply_up(size, moved), gap))
+    return enclose(found.centre, error, like) if math.isfinite(error) else None

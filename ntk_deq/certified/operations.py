@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
+import torch
+
 from ntk_deq.certified.arithmetic import add as _add
 from ntk_deq.certified.arithmetic import hadamard as _hadamard
 from ntk_deq.certified.arithmetic import negate as _negate
 from ntk_deq.certified.arithmetic import scale as _scale
 from ntk_deq.certified.arithmetic import subtract as _subtract
+from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.ball import as_scalar as _as_scalar
 from ntk_deq.certified.comparison import compare_entries as _compare_entries
 from ntk_deq.certified.dispatch import generic
 from ntk_deq.certified.eigenvalues import lambda_max as _lambda_max
 from ntk_deq.certified.eigenvalues import lambda_min as _lambda_min
 from ntk_deq.certified.eigenvalues import rho as _rho
+from ntk_deq.certified.extremes import sigma_max as _sigma_max
+from ntk_deq.certified.extremes import sigma_min as _sigma_min
+from ntk_deq.certified.extremes import spectral_norm as _spectral_norm
 from ntk_deq.certified.inversion import inverse as _inverse
 from ntk_deq.certified.inversion import solve as _solve
 from ntk_deq.certified.norms import determinant as _determinant
@@ -23,19 +32,17 @@ from ntk_deq.certified.norms import frobenius as _frobenius
 from ntk_deq.certified.norms import norm1 as _norm1
 from ntk_deq.certified.norms import norminf as _norminf
 from ntk_deq.certified.norms import trace as _trace
-from ntk_deq.certified.products import kron as _kron
 from ntk_deq.certified.products import matmul as _matmul
 from ntk_deq.certified.spectra import eigenvalues_symmetric as _eigenvalues_symmetric
-from ntk_deq.certified.spectra import sigma_max as _sigma_max
-from ntk_deq.certified.spectra import sigma_min as _sigma_min
 from ntk_deq.certified.spectra import singular_values as _singular_values
-from ntk_deq.certified.spectra import spectral_norm as _spectral_norm
 from ntk_deq.certified.structure import absolute as _absolute
-from ntk_deq.certified.structure import diag as _diag
 from ntk_deq.certified.structure import relu as _relu
 from ntk_deq.certified.structure import step as _step
 from ntk_deq.certified.structure import transpose as _transpose
 from ntk_deq.certified.structure import vec as _vec
+from ntk_deq.certified.structured import diag as _diag
+from ntk_deq.certified.structured import identity as _identity
+from ntk_deq.certified.structured import kron as _kron
 
 add = generic(_add)
 hadamard = generic(_hadamard)
@@ -57,7 +64,7 @@ frobenius = generic(_frobenius)
 norm1 = generic(_norm1)
 norminf = generic(_norminf)
 trace = generic(_trace)
-kron = generic(_kron)
+kron = generic(cast(Callable[[Ball, Ball], Ball], _kron))
 matmul = generic(_matmul)
 eigenvalues_symmetric = generic(_eigenvalues_symmetric)
 sigma_max = generic(_sigma_max)
@@ -65,8 +72,22 @@ sigma_min = generic(_sigma_min)
 singular_values = generic(_singular_values)
 spectral_norm = generic(_spectral_norm)
 absolute = generic(_absolute)
-diag = generic(_diag)
+diag = generic(cast(Callable[[Ball], Ball], _diag))
 relu = generic(_relu)
 step = generic(_step)
 transpose = generic(_transpose)
 vec = generic(_vec)
+
+
+def identity(n: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None) -> Ball:
+    """Return the identity of order n; a large one is never formed.
+
+    Raises:
+        ArgumentError: n < 1.
+        LimitError: Its diagonal does not fit.
+
+    Example:
+        >>> identity(2)
+        Ball(2 x 2, float64, radius=0)
+    """
+    return cast(Ball, _identity(n, dtype=dtype, device=device))

@@ -1,7 +1,7 @@
 """Scalar balls: python-flint `arb` at 128 bits, with the few helpers that keep a comparison honest.
 
 Importing this module sets `flint.ctx.prec` to 128 bits. The precision is global to the process: a lower one set
-elsewhere makes balls wider, never wrong. `nan` is the ball of no information: it compares as undecided with everything.
+elsewhere makes balls wider, never wrong, and a higher one (`certified.precise.working_precision`) narrower. `nan` is the ball of no information: it compares as undecided with everything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def nan() -> arb:
 
 
 def exact(value: float | int | Fraction) -> arb:
-    """Return a ball for a number: floats and integers exactly, fractions to 128 bits with their error.
+    """Return a ball for a number: floats and integers exactly, fractions to the present bits with their error.
 
     Args:
         value: Any number; a non-finite float gives the ball of no information.
@@ -78,9 +78,15 @@ def _radius(wanted: arb) -> arb:
 def _working_bits(*values: arb) -> int:
     """Return a precision at which sums of the given exact numbers are exact."""
     parts = [(int(m).bit_length() + int(e), int(e)) for m, e in (value.man_exp() for value in values) if m]
+    least = _present_bits()
     if not parts:
-        return PRECISION
-    return max(PRECISION, max(top for top, _ in parts) - min(low for _, low in parts) + 8)
+        return least
+    return max(least, max(top for top, _ in parts) - min(low for _, low in parts) + 8)
+
+
+def _present_bits() -> int:
+    """Return the bits that scalar bookkeeping keeps: what is set now, but never fewer than `PRECISION`."""
+    return max(PRECISION, flint.ctx.prec)
 
 
 def from_bounds(lo: float | arb, hi: float | arb) -> arb:
@@ -110,9 +116,10 @@ def from_bounds(lo: float | arb, hi: float | arb) -> arb:
     if low == high:
         return low
     bits = _working_bits(low, high)
-    if bits > 4 * PRECISION:  # ends of very different magnitude: an exact midpoint would be long for nothing
-        unit = max(int(m).bit_length() + int(e) for m, e in (low.man_exp(), high.man_exp())) - 2 * PRECISION
-        low, high, bits = _floor(low, unit), -_floor(-high, unit), 4 * PRECISION
+    present = _present_bits()
+    if bits > 4 * present:  # ends of very different magnitude: an exact midpoint would be long for nothing
+        unit = max(int(m).bit_length() + int(e) for m, e in (low.man_exp(), high.man_exp())) - 2 * present
+        low, high, bits = _floor(low, unit), -_floor(-high, unit), 4 * present
     with flint.ctx.workprec(bits + 2 * _RADIUS_BITS):
         zero = _radius((high - low) / 2)
         return (low + zero.rad()) + zero

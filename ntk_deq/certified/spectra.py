@@ -11,13 +11,16 @@ from torch import Tensor
 from ntk_deq.certified.arithmetic import hadamard, subtract
 from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
-from ntk_deq.certified.exactness import is_monomial, is_triangular, sum_error
+from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.inversion import identity_defect, size_up
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up
 from ntk_deq.certified.scalar import exact, from_bounds, nan, upper, with_radius
+
+_MODEST_LOW, _MODEST_HIGH = math.ldexp(1.0, -200), math.ldexp(1.0, 200)
+# Squares of entries between these are in range with 600 binary digits to spare.
 
 
 def scaled(a: Ball) -> tuple[Tensor, float, int]:
@@ -41,16 +44,35 @@ def scaled(a: Ball) -> tuple[Tensor, float, int]:
     return moved, lost, exponent
 
 
-def _exact_singular_values(centre: Tensor) -> list[arb] | None:
-    """Return the singular values of monomial matrices, vectors, and small-integer matrices with orthogonal columns."""
+def within_range(a: Ball) -> tuple[Tensor, float, int]:
+    """Return what `scaled` does, or the centre itself with exponent 0 where no square of an entry leaves the range.
+
+    Example:
+        >>> within_range(Ball(torch.full((1, 1), 8.0)))[2], within_range(Ball(torch.full((1, 1), 2.0**100)))[2] > 0
+        (0, False)
+    """
+    if _MODEST_LOW < largest_entry(a.work) < _MODEST_HIGH:
+        return a.work, 0.0, 0
+    return scaled(a)
+
+
+def exact_singular_values(centre: Tensor) -> list[arb] | None:
+    """Return the singular values of monomial matrices, vectors, and small-integer matrices with orthogonal columns.
+
+    Example:
+        >>> exact_singular_values(torch.tensor([[0.0, 3.0], [2.0, 0.0]])) == [3, 2]
+        True
+    """
     rows, cols = centre.shape
-    if min(rows, cols) == 1:
-        return [frobenius(Ball(centre))]
     count = min(rows, cols)
-    if is_monomial(centre):
+    if count == 1:
+        return [frobenius(Ball(centre))]
+    if int(torch.count_nonzero(centre)) <= count and is_monomial(centre):
         found = centre.double().abs().flatten()
         return [exact(value) for value in found.sort(descending=True).values[:count].tolist()]
     tall = Ball(centre.double() if rows >= cols else centre.double().mT)
+    if not may_be_exact(tall.centre, tall.centre):
+        return None
     gram = matmul(Ball(tall.centre.mT), tall)
     if gram.is_exact:
         squares = gram.centre.diagonal()
@@ -59,8 +81,14 @@ def _exact_singular_values(centre: Tensor) -> list[arb] | None:
     return None
 
 
-def _factored_singular_values(a: Ball) -> list[arb]:
-    """Return singular values of the centre from an SVD and its defects, sorted downwards."""
+def factored_singular_values(a: Ball) -> list[arb]:
+    """Return singular values of the centre from an SVD and its defects, sorted downwards.
+
+    Example:
+        >>> values = factored_singular_values(Ball(torch.tensor([[1.0, 2.0], [3.0, 4.0]])))
+        >>> (values[0] * values[1] - 2).contains(0)
+        True
+    """
     work, lost, exponent = scaled(a)
     count = min(a.shape)
     try:
@@ -84,8 +112,13 @@ def _factored_singular_values(a: Ball) -> list[arb]:
     return result
 
 
-def _with_exact_rank(values: list[arb], centre: Tensor) -> list[arb]:
-    """Replace trailing values that touch zero by exact zeros where elimination in whole numbers finds a lower rank."""
+def with_exact_rank(values: list[arb], centre: Tensor) -> list[arb]:
+    """Replace trailing values that touch zero by exact zeros where elimination in whole numbers finds a lower rank.
+
+    Example:
+        >>> with_exact_rank([exact(2), from_bounds(0.0, 1e-15)], torch.ones(2, 2))[1] == 0
+        True
+    """
     if values[-1] > 0 or min(centre.shape) > EXACT_ORDER or centre.numel() > EXACT_ORDER**2:
         return values
     rank = whole_matrix(centre)[0].rank()
@@ -115,40 +148,10 @@ def singular_values(a: Ball) -> tuple[arb, ...]:
     """
     if not a.is_finite:
         return (nan(),) * min(a.shape)
-    values = _exact_singular_values(a.centre)
+    values = exact_singular_values(a.centre)
     if values is None:
-        values = _with_exact_rank(_factored_singular_values(a), a.centre)
+        values = with_exact_rank(factored_singular_values(a), a.centre)
     return tuple(nonnegative(value, a.radius) for value in values)
-
-
-def sigma_max(a: Ball) -> arb:
-    """Return the largest singular value.
-
-    Example:
-        >>> sigma_max(Ball(torch.tensor([[3.0], [4.0]]))) == 5
-        True
-    """
-    return singular_values(a)[0]
-
-
-def sigma_min(a: Ball) -> arb:
-    """Return the smallest of the min(rows, cols) singular values.
-
-    Example:
-        >>> sigma_min(Ball(torch.ones(2, 2))) == 0
-        True
-    """
-    return singular_values(a)[-1]
-
-
-def spectral_norm(a: Ball) -> arb:
-    """Return the spectral norm; for a vector the Euclidean norm.
-
-    Example:
-        >>> spectral_norm(Ball(torch.ones(1, 1))) == 1
-        True
-    """
-    return sigma_max(a)
 
 
 def symmetric_discs(matrix: Tensor) -> tuple[list[float], float]:
@@ -202,14 +205,17 @@ def symmetric_part(a: Ball) -> tuple[Tensor, float, int]:
 def projection(a: Ball) -> tuple[Tensor, float, int]:
     """Return a symmetric S near 2^-e a, a Frobenius bound on the distance of 2^-e (truth) to S, and e.
 
-    For a truth that is symmetric: the symmetric part (C + C')/2 of the centre is then at most as far from it as C.
+    e is 0 where no product of a factorisation can leave the range without it. For a truth that is symmetric: the
+    symmetric part (C + C')/2 of the centre is then at most as far from it as C.
 
     Example:
         >>> projection(Ball(torch.tensor([[1.0, 0.5], [0.25, 1.0]]), 0.25))[1:]
-        (0.125, 1)
+        (0.25, 0)
     """
-    work, lost, exponent = scaled(a)
+    work, lost, exponent = within_range(a)
     other = work.mT
+    if torch.equal(work, other):
+        return work, add_up(lost, upper_scaled(a.radius, exponent)), exponent
     twice = work + other
     middle = twice * 0.5
     rounded = fro_up(sum_error(work, other, twice))

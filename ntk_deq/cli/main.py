@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ntk_deq.cli.arguments import parse_arguments
-from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
+from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 
 def run() -> None:
     """Run the command line of this process and exit with its code."""
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("verify-claims: interrupted", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has gone, as `| head` does: nothing more can be said, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_USAGE
+    sys.exit(code)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import platform
+import re
 import shlex
 import signal
 import sys
@@ -26,6 +27,7 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
+from ntk_deq.errors import ArgumentError
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, write_run_info
 from ntk_deq.report.junit import write_junit
@@ -62,6 +64,9 @@ def run_session(
             append_result(stream, result)
     except KeyboardInterrupt:
         interrupted = True
+    except OSError as error:
+        report.stop()
+        return _cannot_write(console, error)
     finally:
         report.stop()
     info = RunInfo(
@@ -78,9 +83,12 @@ def run_session(
     )
     paths = {"results": stream, "junit": out / "junit.xml", "report": out / "report.html"}
     code = EXIT_INTERRUPTED if interrupted else exit_code(results, arguments.allow)
-    write_run_info(out / "run.json", info, results, exit_code=code)
-    write_junit(paths["junit"], results, info)
-    write_html(paths["report"], results, info)
+    try:
+        write_run_info(out / "run.json", info, results, exit_code=code)
+        write_junit(paths["junit"], results, info)
+        write_html(paths["report"], results, info)
+    except OSError as error:
+        return _cannot_write(console, error)
     report.summary(results, info, paths, code)
     return code
 
@@ -97,16 +105,30 @@ def _results(
 
 def _options(arguments: argparse.Namespace) -> Options:
     torch.set_num_threads(arguments.threads)
-    device = torch.device(arguments.device)
-    torch.zeros(1, device=device)  # a device that is not there says so now, not in the middle of a claim
     return Options(
         seed=arguments.seed,
         instances=arguments.instances,
-        device=str(device),
+        device=_usable_device(arguments.device),
         dtype=getattr(torch, arguments.dtype),
         time_limit=arguments.time_limit,
         stop_early=arguments.stop_early,
     )
+
+
+def _usable_device(name: str) -> str:
+    """Return the name of a device that is there; one that is not is reported now, not in the middle of a claim."""
+    match = re.fullmatch(r"cpu|cuda(?::([0-9]{1,3}))?", name)
+    if match is None:
+        raise ArgumentError(f"`--device` must be cpu, cuda or cuda:N. Got {name!r}.")
+    found = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
+    if name != "cpu" and int(match[1] or 0) >= found:
+        raise ArgumentError(f"`--device` {name} is not there: PyTorch {torch.__version__} sees {found} CUDA devices.")
+    return name
+
+
+def _cannot_write(console: Console, error: OSError) -> int:
+    console.print(f"verify-claims: the results cannot be written: {error}", markup=False, highlight=False)
+    return EXIT_USAGE
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -182,9 +182,9 @@ class ImplicitReLU(EquilibriumModel):
             tensor([[2.]])
         """
         p = self.parameters() if parameters is None else parameters
-        scaled = self.gamma * p["A"]
+        b, scaled = p["b"], self.gamma * p["A"]
         D = (Z @ scaled + torch.relu(X @ p["W"]) > 0).to(Z.dtype)
-        return lambda V: (V * D) @ scaled.T + p["b"]
+        return lambda V: (V * D) @ scaled.T + b
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

@@ -160,7 +160,8 @@ class LinearImplicit(EquilibriumModel):
             tensor([[2.]])
         """
         p = self.parameters() if parameters is None else parameters
-        return lambda V: V @ p["W"] + p["b"]
+        W, b = p["W"], p["b"]
+        return lambda V: V @ W + b
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS
+from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.models.base import EquilibriumModel
@@ -43,7 +43,8 @@ def ntk_gram(
     `jacobian` solves the implicit-function system of each sample densely; `autodiff` differentiates through the
     equilibrium with `torch.func.jacrev`. The last two are references for small sizes.
 
-    The result carries no derivatives.
+    The result carries no derivatives. With the solver `picard` a start is sought first by cheaper steps (see
+    `warm_start`), so that the fixed points are often better than `rtol` asks; every sample is judged all the same.
 
     Args:
         model: An equilibrium model.
@@ -78,6 +79,7 @@ def ntk_gram(
     if X2 is not None:
         check_inputs(model, X2)
     names, route = _names(model, parameters), _method(method)
+    Criteria.resolve(X1.dtype, rtol, atol, max_steps)  # refuses bad values before anything is worked out
     fixed_points = KernelSolver(model=model, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
     with torch.no_grad():
         if route is KernelMethod.STRUCTURED:

@@ -40,9 +40,7 @@ class KernelSolver:
         """Return the features of X; an EquilibriumError where a sample has none."""
         start, made, step = self.model.initial_state(X), 0, self.model.step_at(X)
         if self._casts(start):
-            single = self.model.step_at(X.float(), self._single())
-            low, made = near_fixed_point(single, start.float(), max_steps=self.max_steps)
-            start = low.to(X.dtype)
+            start, made = self._single_equilibrium(X, start)
         if self._starts:
             start, more = near_fixed_point(step, start, max_steps=self.max_steps - made)
             made += more
@@ -50,10 +48,11 @@ class KernelSolver:
 
     def adjoint(self, X: Tensor, Z: Tensor, what: str) -> Tensor:
         """Return the adjoint at the features Z; an EquilibriumError where a sample has none."""
-        start, made, step = torch.zeros_like(Z), 0, self.model.adjoint_step_at(Z, X)
+        start, made, step = Z.new_zeros(()).expand_as(Z), 0, self.model.adjoint_step_at(Z, X)
         if self._casts(start):
             single = self.model.adjoint_step_at(Z.float(), X.float(), self._single())
             start, made = near_affine_fixed_point(step, single, start, max_steps=self.max_steps)
+            del single  # a map may hold as much memory as the solve itself
         elif self._starts:
             start, made = near_fixed_point(step, start, max_steps=self.max_steps)
         return self._solve(f"adjoint of {what}", step, start, made)
@@ -80,6 +79,11 @@ class KernelSolver:
         numbers = not any(signature.variable(name).shape for name in signature.names(Role.HYPERPARAMETER))
         worth = start.numel() * start.shape[-1] >= _WORTH_CASTING
         return self._starts and numbers and worth and start.dtype == torch.float64
+
+    def _single_equilibrium(self, X: Tensor, initial: Tensor) -> tuple[Tensor, int]:
+        step = self.model.step_at(X.float(), self._single())
+        start, made = near_fixed_point(step, initial.float(), max_steps=self.max_steps)
+        return start.to(X.dtype), made
 
     def _single(self) -> dict[str, Tensor]:
         return {name: value.float() for name, value in self.model.parameters().items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from ntk_deq.models.display import html_table, one_line
 _ASYMMETRY_UNITS = 1e4
 
 
+@runtime_checkable
 class HasMatrix(Protocol):
     """A result that is a matrix with facts around it, such as a tangent kernel."""
 

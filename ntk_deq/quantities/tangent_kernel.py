@@ -29,7 +29,7 @@ class SolveRecord:
     Attributes:
         what: `equilibrium of X1`, `adjoint of X1`, and likewise for X2.
         converged: Whether every sample met its tolerance.
-        steps: Iterations of the slowest sample.
+        steps: Evaluations of the map for the start, and from there the iterations of the slowest sample.
         residual: The largest residual of a sample.
     """
 

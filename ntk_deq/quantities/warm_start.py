@@ -87,20 +87,25 @@ def near_affine_fixed_point(step: Map, single: Map, initial: Tensor, *, max_step
     """
     point, made = initial, 0
     constant = single(torch.zeros_like(initial, dtype=torch.float32))
-    size = torch.linalg.vector_norm(constant).to(initial.dtype)
     for _ in range(_PASSES):
         if made >= max_steps:
             break
-        residual = step(point) - point
-        scale = torch.linalg.vector_norm(residual) / size
-        forcing = (residual / scale).float() - constant
+        scale, forcing = _scaled_residual(step, point, constant)
         corrected = partial(_corrected, single, forcing)
         correction, steps = near_fixed_point(corrected, forcing + constant, max_steps=max_steps - made)
+        made += 1 + steps
         refined = point + scale * correction
         if not torch.isfinite(refined).all():
             break
-        point, made = refined, made + 1 + steps
+        point = refined
     return point, made
+
+
+def _scaled_residual(step: Map, point: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the residual's size against the constant's, and the residual over that size less the constant."""
+    residual = step(point) - point
+    scale = torch.linalg.vector_norm(residual) / torch.linalg.vector_norm(constant).to(point.dtype)
+    return scale, (residual / scale).float() - constant
 
 
 def _corrected(single: Map, forcing: Tensor, delta: Tensor) -> Tensor:

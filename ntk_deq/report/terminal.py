@@ -168,7 +168,7 @@ class TerminalReport:
             mark = ("unexpected", "bold red")
         else:
             mark = ("expected" if result.verdict is not Verdict.HOLDS else "", "dim")
-        margin = short_margin(result.worst_margin).rjust(_MARGIN_WIDTH)
+        margin = f" {short_margin(result.worst_margin)}".rjust(_MARGIN_WIDTH)
         met = f"{result.met}/{result.instances}".rjust(_MET_WIDTH)
         # Minutes would not fit the column.
         took = short_seconds(result.seconds) if result.seconds < 60 else f"{result.seconds:.0f} s"

@@ -122,13 +122,16 @@ def divide(left: Value, right: Value, notes: Notes) -> Value:
 def power(left: Value, right: Value, notes: Notes) -> Value:
     """Return left ^ right: scalars, or a square matrix to an integer power."""
     exponent = to_scalar(right)
-    if isinstance(left, Matrix) and tuple(left.ball.shape) != (1, 1):
+    whole = exponent.ball.unique_fmpz() if exponent.ball.is_exact() else None
+    if isinstance(left, Matrix) and (whole is not None or tuple(left.ball.shape) != (1, 1)):
         return _matrix_power(left, int(float(exponent.ball.mid())), notes)
     base = to_scalar(left)
     value = ct.power(base.ball, exponent.ball)
     if not value.is_finite():
-        certain = base.ball.is_finite() and base.ball == 0
-        notes.undefined(f"a power of {base.ball} that is not defined", certain=certain)
+        fractional = exponent.ball.is_finite() and not exponent.ball.contains_integer()
+        certain = base.ball.is_finite() and bool(base.ball == 0 or (base.ball < 0 and fractional))
+        shown = f"{base.ball.str(6)}^({exponent.ball.str(6, radius=False)})"
+        notes.undefined(f"a power that is not defined, {shown}", certain=certain)
         return Scalar(value, float("inf"))
     top = magnitude(base.ball)
     ratio = base.scale / top if top > 0 else 1.0
@@ -140,10 +143,8 @@ def power(left: Value, right: Value, notes: Notes) -> Value:
 def _matrix_power(base: Matrix, degree: int, notes: Notes) -> Matrix:
     if degree < 0:
         return _matrix_power(inverse(base, notes), -degree, notes)
-    centre = base.ball.centre
-    result = Matrix(
-        ct.identity(centre.shape[0], dtype=centre.dtype, device=centre.device), float(centre.shape[0]) ** 0.5
-    )
+    order = base.ball.shape[0]
+    result = Matrix(ct.identity(order, dtype=base.ball.dtype, device=base.ball.device), float(order) ** 0.5)
     for _ in range(degree):
         result = Matrix(ct.matmul(result.ball, base.ball), result.scale * base.scale)
     return result
@@ -153,7 +154,8 @@ def inverse(value: Matrix, notes: Notes) -> Matrix:
     """Return the inverse; a matrix that is not provably invertible is noted."""
     result = ct.inverse(value.ball)
     if not result.radius < float("inf"):
-        singular = value.ball.radius == 0 and bool((value.ball.centre == 0).all())
-        notes.undefined("an inverse that does not exist or cannot be bounded", certain=singular)
+        singular = value.ball.radius == 0 and bool(ct.sigma_min(value.ball) == 0)
+        what = "an inverse of a singular matrix" if singular else "an inverse that cannot be bounded"
+        notes.undefined(what, certain=singular)
         return Matrix(result, float("inf"))
     return Matrix(result, sc.upper(ct.frobenius(result)))

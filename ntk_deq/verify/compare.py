@@ -60,12 +60,12 @@ def _compare_scalars(left: Scalar, relation: str, right: Scalar, steps: Steps) -
 def _judge(sign: str, margin: arb, scale: float, comparison: Comparison) -> Outcome:
     """Turn the ball of a margin into a truth value; `sign` is one of <= < == !=, and a positive margin is good."""
     identity = sign == "=="
-    if not margin.is_finite() or not scale < float("inf"):
+    if not margin.is_finite():
         return Outcome(Truth.UNSURE, comparison, "a side is undefined or unbounded", identity)
     decided = sc.is_true({"<=": ">=", "<": ">", "==": ">=", "!=": ">"}[sign], margin, arb(0))
     if decided is not None:
         return Outcome(Truth.TRUE if decided else Truth.FALSE, comparison, "", identity)
-    if sc.upper(margin.rad()) <= TIGHT * scale:
+    if scale < float("inf") and sc.upper(margin.rad()) <= TIGHT * scale:
         return Outcome(Truth.STRICT_TIGHT if sign in ("<", "!=") else Truth.TIGHT, comparison, "", identity)
     return Outcome(Truth.UNSURE, comparison, "the margin's ball is wide and contains zero", identity)
 
@@ -86,7 +86,7 @@ def _compare_entries(
 ) -> Outcome:
     shaped = left if isinstance(left, Matrix) else right
     assert isinstance(shaped, Matrix)
-    ones = ct.ball(torch.ones_like(shaped.ball.centre))
+    ones = ct.ball(torch.ones(shaped.ball.shape, dtype=shaped.ball.dtype, device=shaped.ball.device))
     balls = [v.ball if isinstance(v, Matrix) else ct.scale(to_scalar(v).ball, ones) for v in (left, right)]
     a, b = (balls[1], balls[0]) if relation in _FLIP else (balls[0], balls[1])
     sign = _FLIP.get(relation, relation)
@@ -106,7 +106,8 @@ def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
         return Outcome(Truth.UNSURE, None, "a quantifier ranges over no step")
     worst = min(outcomes, key=lambda o: (o.truth, _relative(o)))
     # A conjunction is an identity only if each part that is merely tight is one.
-    return Outcome(worst.truth, worst.comparison, worst.reason, all(o.identity for o in outcomes))
+    identity = all(o.identity for o in outcomes if o.truth is Truth.TIGHT)
+    return Outcome(worst.truth, worst.comparison, worst.reason, identity)
 
 
 def disjunction(outcomes: Sequence[Outcome]) -> Outcome:

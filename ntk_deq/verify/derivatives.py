@@ -17,8 +17,9 @@ from ntk_deq.claims.tree import Expr
 from ntk_deq.verify.differentiation.cotangent import Cotangent
 from ntk_deq.verify.differentiation.estimate import estimated_derivative
 from ntk_deq.verify.differentiation.function_rules import NoRuleError
+from ntk_deq.verify.differentiation.node import KINKED, Node, reachable
 from ntk_deq.verify.differentiation.reverse import Reverse
-from ntk_deq.verify.differentiation.tape import KINKED, Node, Tape, reachable
+from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.operations import guard_entries, note_kinks
 from ntk_deq.verify.quantity import Matrix, Scalar
@@ -48,7 +49,7 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, int] | None =
         return env.derivatives.of(expr.name, inner, name, indices or {})
     except NoRuleError as missing:
         env.notes.estimated.setdefault(missing.operation, missing.reason)
-        return estimated_derivative(expr.name, inner, name, env)
+        return estimated_derivative(expr.name, inner, name, env, indices or {})
 
 
 class Derivatives:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ntk_deq.certified import ball
+from ntk_deq.certified import Ball, ball
+from ntk_deq.certified.bounds import fro_up
+from ntk_deq.certified.precise import adopt, as_ball, precise
 from ntk_deq.certified.scalar import exact
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.registry import model_signature
 from ntk_deq.models.signature import ModelSignature
@@ -119,6 +122,7 @@ class Environment:
         notes: Where troubles are recorded; shared by derived environments.
         max_steps: Budget of a fixed-point solve.
         last_step: The last step of the claim's run.
+        precision: Bits of every matrix, where its entries are arb; None: floats.
         cache: Values of names that are not variables.
         iterates: The states at steps 0, 1, ... computed so far.
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
@@ -131,6 +135,7 @@ class Environment:
     notes: Notes
     max_steps: int = 20_000
     last_step: int = 0
+    precision: int | None = None
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
     derivatives: Derivatives | None = field(default=None, init=False)
@@ -140,8 +145,12 @@ class Environment:
         """A tensor with the dtype and device of this instance's matrices."""
         for value in self.variables.values():
             if isinstance(value, Matrix):
-                return value.ball.centre
+                return torch.zeros((), dtype=value.ball.dtype, device=value.ball.device)
         return torch.zeros((), dtype=torch.float64)
+
+    def constant(self, value: Ball) -> Ball:
+        """Return a constant matrix as a ball of this environment's kind."""
+        return value if self.precision is None else as_ball(adopt(value))
 
     @property
     def formulas(self) -> ModelFormulas | None:
@@ -170,9 +179,21 @@ class Environment:
 
 
 def instance_environment(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, notes: Notes
+    claim: Claim,
+    instance: Instance,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    notes: Notes,
+    precision: int | None = None,
 ) -> Environment:
-    """Return the environment of an instance: every drawn float is taken as exact, unless the ladder says otherwise."""
+    """Return the environment of an instance: every drawn float is taken as exact, unless the ladder says otherwise.
+
+    With a `precision` the matrices have arb entries; the caller evaluates inside `working_precision`.
+
+    Raises:
+        LimitError: A matrix is too large for that precision.
+    """
     setting = next(s for s in claim.settings if s.name == instance.setting)
     variables: dict[str, Scalar | Matrix] = {}
     for name, tensor in instance.values.items():
@@ -184,6 +205,11 @@ def instance_environment(
             size = float(torch.linalg.vector_norm(moved))
             # A member of a domain known only up to rounding (a random orthogonal matrix) is a ball around the floats.
             radius = ROUNDED * torch.finfo(dtype).eps * size if name in instance.rounded else 0.0
-            variables[name] = Matrix(ball(moved, radius), size)
+            free = claim.given.get(name) or setting.free.get(name)
+            if radius == 0 and free is not None and dtype != tensor.dtype and not contains(free.domain, moved.double()):
+                # Rounded to single precision it has left its domain: it stays what it was, known to that precision.
+                radius = fro_up(tensor - moved.to(tensor))
+            known = ball(moved, radius) if precision is None else as_ball(precise(moved, radius))
+            variables[name] = Matrix(known, size)
     last_step = 0 if claim.run is None else claim.run.steps
-    return Environment(setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step)
+    return Environment(setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step, precision=precision)

@@ -7,15 +7,22 @@ constant bounds the contraction factor q, and for q < 1 the equilibrium lies wit
 from __future__ import annotations
 
 import torch
+from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.inversion import approximate_inverse
+from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
 from ntk_deq.certified.rounding import divide_up, subtract_down
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.evaluate import evaluate, evaluate_scalar
+from ntk_deq.verify.precise_equilibrium import refined_equilibrium
 from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.verify.tensor_functions import vec
 from ntk_deq.verify.tensors import SOLVER, TensorNames, tensor_value
+
+_CONTRACTION = "contraction factor"  # no name of the language has a blank in it
 
 
 def state_shape(env: Environment) -> tuple[int, int]:
@@ -31,7 +38,7 @@ def tensor_names(
     """Return the environment's centres for the floating-point backend."""
     like = env.like
     variables = {
-        name: v.ball.centre if isinstance(v, Matrix) else like.new_tensor(float(v.ball.mid()))
+        name: float_centre(v.ball) if isinstance(v, Matrix) else like.new_tensor(float(v.ball.mid()))
         for name, v in env.variables.items()
     }
     return TensorNames(
@@ -45,6 +52,11 @@ def tensor_names(
         guess=guess,
         max_steps=env.max_steps,
     )
+
+
+def float_centre(ball: ct.Ball) -> torch.Tensor:
+    """Return the centre of a ball, rounded to floats where it has more digits."""
+    return ball.approximate if isinstance(ball, PreciseMatrix) else ball.centre
 
 
 def map_once(env: Environment, state: Matrix) -> Matrix:
@@ -62,7 +74,11 @@ def map_once(env: Environment, state: Matrix) -> Matrix:
 def contraction_factor(env: Environment) -> Scalar:
     """Return the model's Lipschitz constant on this instance."""
     assert env.formulas is not None
-    return evaluate_scalar(env.formulas.contraction, env)
+    known = env.cache.get(_CONTRACTION)
+    if not isinstance(known, Scalar):
+        known = evaluate_scalar(env.formulas.contraction, env)
+        env.cache[_CONTRACTION] = known
+    return known
 
 
 def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix:
@@ -83,7 +99,7 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
         )
         return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
     names = tensor_names(env)
-    initial = like.new_zeros(shape) if start is None else start.ball.centre
+    initial = like.new_zeros(shape) if start is None else float_centre(start.ball)
 
     def step(z: torch.Tensor) -> torch.Tensor:
         env.notes.check_time()
@@ -98,6 +114,8 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
         max_steps=env.max_steps,
         raise_on_failure=False,
     )
+    if env.precision is not None:
+        return _precise_equilibrium(env, names, solved.value, 1 - q.ball, start)
     candidate = Matrix(ct.ball(solved.value), float(torch.linalg.vector_norm(solved.value)))
     image = map_once(env, candidate)
     residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
@@ -107,6 +125,30 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
     if not radius < float("inf"):
         env.notes.doubt(f"the equilibrium solve stopped: {solved.describe()}")
     return Matrix(ct.Ball(solved.value, radius), scale)
+
+
+def _precise_equilibrium(
+    env: Environment, names: TensorNames, found: torch.Tensor, gap: arb, start: Matrix | None
+) -> Matrix:
+    """Return the equilibrium in arb entries, from a float one."""
+    formulas = env.formulas
+    assert formulas is not None
+    rows, cols = found.shape
+
+    def flat_map(column: torch.Tensor) -> torch.Tensor:
+        state = column.reshape(cols, rows).mT
+        return vec(tensor_value(formulas.map, _with_state(names, state))).reshape(-1)
+
+    jacobian = torch.func.jacrev(flat_map)(found.mT.reshape(-1))
+    inverse = approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+    size = float(torch.linalg.vector_norm(found))
+
+    def apply(state: PreciseMatrix) -> PreciseMatrix:
+        return adopt(map_once(env, Matrix(as_ball(state), size)).ball)
+
+    refined = refined_equilibrium(apply, found, inverse, gap)
+    image = map_once(env, Matrix(as_ball(refined), size))
+    return Matrix(as_ball(refined), max(size, image.scale, 0.0 if start is None else start.scale))
 
 
 def _with_state(names: TensorNames, state: torch.Tensor) -> TensorNames:
@@ -119,7 +161,7 @@ def iterate_ball(env: Environment, step: int) -> Matrix:
     """Return the state at a step of the fixed-point run: Z[0] = 0, Z[l] = map(Z[l-1])."""
     if not env.iterates:
         rows, cols = state_shape(env)
-        env.iterates.append(Matrix(ct.ball(env.like.new_zeros((rows, cols))), 0.0))
+        env.iterates.append(Matrix(env.constant(ct.ball(env.like.new_zeros((rows, cols)))), 0.0))
     while len(env.iterates) <= step:
         env.iterates.append(map_once(env, env.iterates[-1]))
     return env.iterates[step]

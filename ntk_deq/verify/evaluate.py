@@ -50,7 +50,8 @@ def evaluate_truth(expr: Expr, env: Environment, indices: Indices | None = None)
 
 def _number(expr: Expr, env: Environment, indices: Indices) -> Scalar:
     assert expr.value is not None
-    return Scalar(sc.exact(expr.value), abs(float(expr.value)))
+    ball = sc.exact(expr.value)
+    return Scalar(ball, ar.magnitude(ball))
 
 
 def _name(expr: Expr, env: Environment, indices: Indices) -> Value:
@@ -85,7 +86,10 @@ def _model_quantity(name: str, env: Environment) -> Value:
 def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     from ntk_deq.verify.equilibria import iterate_ball
 
-    return iterate_ball(env, step_of(expr.args[0], indices))
+    step = step_of(expr.args[0], indices)
+    if not 0 <= step <= env.last_step:
+        raise LimitError(f"{expr.name}[{step}] does not exist: the run has steps 0 to {env.last_step}.")
+    return iterate_ball(env, step)
 
 
 def step_of(expr: Expr, indices: Indices) -> int:
@@ -102,6 +106,8 @@ def step_of(expr: Expr, indices: Indices) -> int:
 
 def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if expr.name in ("grad", "jac"):
+        if env.precision is not None:
+            raise LimitError(f"`{expr.name}` is not evaluated at more than float64's precision")
         from ntk_deq.verify.derivatives import derivative
 
         return derivative(expr, env, indices)
@@ -162,7 +168,7 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
     for values in product(range(last + 1), repeat=len(expr.names)):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
-        if any(not 0 <= step_of(node, scope) <= last for node in used):
+        if any(_names(node) <= scope.keys() and not 0 <= step_of(node, scope) <= last for node in used):
             continue
         if len(expr.args) > 1 and evaluate_truth(expr.args[1], env, scope).truth is not Truth.TRUE:
             continue
@@ -170,6 +176,11 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         if outcomes[-1].truth is Truth.FALSE:
             break
     return conjunction(outcomes)
+
+
+def _names(expr: Expr) -> set[str]:
+    """Return the step indices of an index expression; those of a quantifier further in have no value yet."""
+    return {node.name for node in expr.walk() if node.kind is Kind.NAME}
 
 
 _HANDLERS: dict[Kind, Callable[[Expr, Environment, Indices], Value]] = {

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import torch
 
+from ntk_deq.certified.precise import working_precision
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
@@ -57,14 +58,34 @@ def judge_instance(
     device: torch.device,
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
+    precision: int | None = None,
 ) -> Judgement:
     """Evaluate every hypothesis and, unless one fails, every conclusion of `claim` on `instance`.
 
+    Args:
+        claim: The claim.
+        instance: The instance.
+        device: Where float matrices live.
+        dtype: Type to which the instance's values are rounded.
+        deadline: When to stop, on the clock of `time.perf_counter`.
+        precision: Bits of every matrix entry, as arb; None: floats of type `dtype` with a common radius.
+
     Raises:
-        DeadlineError: `deadline`, on the clock of `time.perf_counter`, passed before the end.
+        DeadlineError: The deadline passed before the end.
+        LimitError: With a `precision`: a variable is too large for it.
     """
     notes = Notes(deadline=deadline)
-    env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
+    if precision is None:
+        return _judge(claim, instance, instance_environment(claim, instance, device=device, dtype=dtype, notes=notes))
+    with working_precision(precision):
+        env = instance_environment(
+            claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=precision
+        )
+        return _judge(claim, instance, env)
+
+
+def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
+    notes = env.notes
     hypotheses: dict[str, Outcome] = {}
     try:
         for name, formula in claim.assume.items():

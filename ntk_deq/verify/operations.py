@@ -86,14 +86,16 @@ def _diag(args: Sequence[Value], env: Environment) -> Value:
 def _eye(args: Sequence[Value], env: Environment) -> Value:
     n = _integer(args[0])
     guard_entries(n, n, f"I({n})")
-    return Matrix(ct.identity(n, dtype=env.like.dtype, device=env.like.device), float(n) ** 0.5)
+    one = ct.identity(n, dtype=env.like.dtype, device=env.like.device)
+    return Matrix(env.constant(one), float(n) ** 0.5)
 
 
 def _constant(value: float) -> Handler:
     def handler(args: Sequence[Value], env: Environment) -> Value:
         rows, cols = _integer(args[0]), _integer(args[1]) if len(args) > 1 else 1
         guard_entries(rows, cols, "A constant matrix")
-        return Matrix(ct.ball(env.like.new_full((rows, cols), value)), abs(value) * float(rows * cols) ** 0.5)
+        filled = ct.ball(env.like.new_full((rows, cols), value))
+        return Matrix(env.constant(filled), abs(value) * float(rows * cols) ** 0.5)
 
     return handler
 
@@ -101,7 +103,8 @@ def _constant(value: float) -> Handler:
 def _commutation(args: Sequence[Value], env: Environment) -> Value:
     n, m = _integer(args[0]), _integer(args[-1])
     guard_entries(n * m, n * m, "A commutation matrix")
-    return Matrix(ct.commutation(n, m, dtype=env.like.dtype, device=env.like.device), float(n * m) ** 0.5)
+    permutation = ct.commutation(n, m, dtype=env.like.dtype, device=env.like.device)
+    return Matrix(env.constant(permutation), float(n * m) ** 0.5)
 
 
 def _step(args: Sequence[Value], env: Environment) -> Value:
@@ -116,7 +119,7 @@ def _step(args: Sequence[Value], env: Environment) -> Value:
     result = ct.step(matrix.ball)
     if isinstance(value, Scalar):
         return Scalar(ct.as_scalar(result), 1.0)
-    return Matrix(result, float(result.centre.numel()) ** 0.5)
+    return Matrix(result, float(result.shape[0] * result.shape[1]) ** 0.5)
 
 
 def note_kinks(ball: ct.Ball, notes: Notes) -> None:
@@ -124,10 +127,10 @@ def note_kinks(ball: ct.Ball, notes: Notes) -> None:
     if not ball.radius < float("inf"):
         notes.kink("an argument of relu that is not known", certain=False)
         return
-    if ball.radius == 0:
-        if bool((ball.centre == 0).any()):
-            notes.kink("an argument of relu is exactly zero", certain=True)
-    elif bool((ball.centre.abs() <= ball.radius).any()):
+    nearest = ct.entry_min(ct.absolute(ball))
+    if nearest == 0:
+        notes.kink("an argument of relu is exactly zero", certain=True)
+    elif not nearest > 0:
         notes.kink("an argument of relu that may be zero", certain=False)
 
 
@@ -163,7 +166,7 @@ def _analytic(function: Callable[[arb], arb], what: str) -> Handler:
         ball = function(value.ball)
         if not ball.is_finite() and value.ball.is_finite():
             env.notes.undefined(
-                f"{what} of {value.ball.str(6)}", certain=not bool(value.ball > 0) and bool(value.ball < 0)
+                f"{what} of {value.ball.str(6)}", certain=bool(value.ball <= 0 if what == "log" else value.ball < 0)
             )
         return Scalar(ball, max(ar.magnitude(ball), value.scale**0.5 if what == "sqrt" else 0.0))
 
@@ -194,7 +197,9 @@ def _condition(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
     smallest = ct.sigma_min(matrix.ball)
     if not smallest.is_finite() or smallest.contains(0):
-        env.notes.undefined("a condition number of a matrix that may be singular", certain=False)
+        singular = smallest.is_finite() and bool(smallest == 0)
+        what = "a condition number of a singular matrix" if singular else "a condition number that cannot be bounded"
+        env.notes.undefined(what, certain=singular)
         return Scalar(arb("nan"), float("inf"))
     ball = ct.divide(ct.sigma_max(matrix.ball), smallest)
     return Scalar(ball, ar.magnitude(ball))

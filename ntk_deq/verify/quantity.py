@@ -73,7 +73,7 @@ def margin_of(ball: arb) -> Margin:
     """Return the bounds of a ball as floats rounded outward; no information gives [-inf, inf]."""
     if not ball.is_finite():
         return Margin(float("-inf"), float("inf"))
-    return Margin(lower(ball), upper(ball))
+    return Margin(lower(ball) + 0.0, upper(ball) + 0.0)  # + 0.0 turns the bound -0.0 into 0.0
 
 
 def show_ball(ball: arb) -> str:

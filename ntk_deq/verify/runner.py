@@ -17,7 +17,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.repair import shrink_variants
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, hypotheses_fail, judge_instance
-from ntk_deq.verify.results import ClaimResult, Evidence
+from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness
@@ -94,17 +94,15 @@ def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None 
     if listener is not None:
         listener.claim_started(claim.id, sum(count for _, count in plan))
     tally = Tally(claim)
+    statement: tuple[StatementLine, ...] = ()
     try:
+        statement = statement_lines(claim)
         stopped = _try_instances(claim, plan, tally, options, started, listener)
-    except DataError as error:
-        return _bare(claim, options, Verdict.UNDECIDED, f"its data cannot be had: {error}", started=started)
-    except NtkDeqError as error:
-        return _bare(claim, options, Verdict.UNDECIDED, str(error), started=started)
+        return _result(claim, tally, options, stopped, statement, time.perf_counter() - started)
     except Exception:  # the boundary: whatever the product did wrong here, the other claims are still judged
         trace = traceback.format_exc()
         reason = trace.strip().splitlines()[-1]
-        return _bare(claim, options, Verdict.ERROR, reason, started=started, trace=trace)
-    return _result(claim, tally, options, stopped, time.perf_counter() - started)
+        return _bare(claim, options, Verdict.ERROR, reason, started=started, trace=trace, statement=statement)
 
 
 def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
@@ -138,6 +136,12 @@ def _try_instances(
     except DeadlineError:
         total = sum(n for _, n in plan)
         return f"the time limit of {options.time_limit:g} s ran out after {tally.instances} of {total} instances"
+    except DataError as error:
+        return f"its data cannot be had: {error}"
+    except NtkDeqError as error:
+        return str(error)
+    except RecursionError:
+        return "its definitions rest on each other too deeply to be evaluated; write some of them out"
     return ""
 
 
@@ -160,7 +164,9 @@ def _feasible(claim: Claim, setting: Setting, instance: Instance, options: Optio
     return next((v for v in shrink_variants(instance, setting, claim.given) if not fails(v)), instance)
 
 
-def _result(claim: Claim, tally: Tally, options: Options, stopped: str, seconds: float) -> ClaimResult:
+def _result(
+    claim: Claim, tally: Tally, options: Options, stopped: str, statement: tuple[StatementLine, ...], seconds: float
+) -> ClaimResult:
     verdict, reason = tally.verdict(stopped=stopped)
     smallest = min(tally.counterexamples, key=plainness, default=None)
     conclusions = tally.conclusion_records()
@@ -189,7 +195,7 @@ def _result(claim: Claim, tally: Tally, options: Options, stopped: str, seconds:
         counterexample=counterexample_witness(smallest) if smallest is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and smallest is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
-        statement=statement_lines(claim),
+        statement=statement,
         source=dict(claim.source),
         position=str(claim.position),
         dtype=str(options.dtype).removeprefix("torch."),
@@ -217,6 +223,7 @@ def _bare(
     *,
     started: float | None = None,
     trace: str | None = None,
+    statement: tuple[StatementLine, ...] = (),
 ) -> ClaimResult:
     """The result of a claim that no instance could be judged for."""
     return ClaimResult(
@@ -236,7 +243,7 @@ def _bare(
         reason=reason,
         tags=claim.tags,
         mutates=claim.mutates if isinstance(claim, Claim) else None,
-        statement=statement_lines(claim) if isinstance(claim, Claim) else (),
+        statement=statement,
         source=dict(claim.source),
         position=str(claim.position),
         dtype=str(options.dtype).removeprefix("torch."),

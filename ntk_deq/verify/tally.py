@@ -74,6 +74,7 @@ class Tally:
         self.doubts: list[Judgement] = []
         self.tightest: Judgement | None = None
         self.nearest: Judgement | None = None
+        self.unsure_example: Judgement | None = None
         self.estimated: dict[str, str] = {}
 
     def add(self, judgement: Judgement) -> None:
@@ -90,6 +91,7 @@ class Tally:
                 self.nearest = judgement
         elif judgement.standing is Standing.UNSURE:
             self.unsure += 1
+            self.unsure_example = self.unsure_example or judgement
             if Truth.FALSE in truths:
                 self.doubts.append(judgement)
         else:
@@ -141,8 +143,7 @@ class Tally:
     def _nothing_met(self) -> tuple[Verdict, str]:
         failing = {name: t for name, t in self.hypotheses.items() if t.failed}
         if not failing:
-            reasons = [j.reason for j in self.doubts] or ["no hypothesis could be decided"]
-            return Verdict.UNDECIDED, f"no instance meets the hypotheses for certain: {reasons[0]}"
+            return Verdict.UNDECIDED, f"no instance meets the hypotheses for certain: {self._unsure_reason()}"
         name = max(failing, key=lambda key: failing[key].failed)
         nearest = failing[name].nearest
         text = IMPLICIT.get(name, self.claim.assume[name].text if name in self.claim.assume else name)
@@ -150,6 +151,14 @@ class Tally:
         return Verdict.VACUOUS, (
             f"hypothesis {name!r} ({text}) failed on {failing[name].failed} of {self.instances} instances{lack}"
         )
+
+    def _unsure_reason(self) -> str:
+        example = self.unsure_example
+        if example is None:
+            return "none could be judged"
+        names = [n for n, o in example.hypotheses.items() if o.truth is not Truth.TRUE]
+        detail = f": {example.reason}" if example.reason else ""
+        return f"on {self.unsure} of {self.instances} {', '.join(map(repr, names))} cannot be decided{detail}"
 
     def _doubt(self) -> str:
         first = self.doubts[0]

@@ -1,12 +1,14 @@
-"""Evaluate a formula in plain floating point: differentiable, batched by nothing, with no error bound.
+"""Evaluate a formula in plain floating point: differentiable, with no error bound.
 
-This backend drives the fixed-point solves and the derivatives `grad` and `jac`; margins come from the balls.
+This backend drives the fixed-point solves, the estimated derivatives and the search's margins; verdicts come from the
+balls. Scalars may carry one batch dimension and matrices one in front of their two: many instances of the same sizes
+are then evaluated at once. The number of dimensions tells a matrix (two or more) from a scalar.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,10 +16,20 @@ from torch import Tensor
 from ntk_deq.claims.claim import Formula
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.equilibrium import Anderson, fixed_point
+from ntk_deq.errors import NtkDeqError
 from ntk_deq.verify.environment import ModelFormulas
+from ntk_deq.verify.evaluate import step_of
+from ntk_deq.verify.tensor_functions import FUNCTIONS, scalar
 
 SOLVER = Anderson(memory=8)
 """Near the edge of contraction plain iteration needs millions of steps; whatever the solver, the ball proves it."""
+
+
+class UndifferentiableError(NtkDeqError):
+    """A formula inside `grad` or `jac` that no route differentiates."""
+
+
+NO_INDICES: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -25,14 +37,21 @@ class TensorNames:
     """What names mean in floating point.
 
     Attributes:
-        variables: Values of the free variables: 0-d scalars and 2-D matrices.
+        variables: Values of the free variables: scalars and matrices, with or without a batch dimension.
         sizes: Values of the size letters.
         lets: The claim's definitions.
         formulas: The model's formulas, or None.
+        like: A tensor with the dtype and device of the results.
         state: The model's state where it is given (inside the map), or None: the equilibrium.
         state_shape: Its shape.
         guess: A known equilibrium to start the solve from, or None: zeros.
         max_steps: Budget of the solve.
+        solve: How to find the equilibrium from a start, or None: by a differentiable iteration.
+        batch: The shape that the batch dimension has: `()` or `(count,)`.
+        trouble: Where marks of undefined instances are gathered (true where one is), or None: nobody asks.
+        differentiating: Whether kinks of relu and abs count among the troubles.
+        cache: Values of names and of subformulas; a replaced environment starts anew.
+        iterates: The states at steps 0, 1, ... computed so far; likewise.
     """
 
     variables: Mapping[str, Tensor]
@@ -44,39 +63,72 @@ class TensorNames:
     state_shape: tuple[int, int] = (0, 0)
     guess: Tensor | None = None
     max_steps: int = 20_000
+    solve: Callable[[TensorNames, Tensor | None], Tensor] | None = None
+    batch: tuple[int, ...] = ()
+    trouble: list[Tensor] | None = None
+    differentiating: bool = False
+    cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
 
-def tensor_value(expr: Expr, names: TensorNames) -> Tensor:
-    """Return the value of a scalar or matrix expression as a tensor (0-d or 2-D)."""
+def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, int] = NO_INDICES) -> Tensor:
+    """Return the value of a scalar or matrix expression as a tensor.
+
+    Args:
+        expr: The expression.
+        names: What its names mean.
+        indices: Values of the step indices in scope.
+    """
+    if id(expr) in names.cache:
+        return names.cache[id(expr)]
     handler = _OPERATORS.get(expr.kind)
     if handler is not None:
-        return handler(*(tensor_value(arg, names) for arg in expr.args))
-    if expr.kind is Kind.NUMBER:
-        assert expr.value is not None
-        return names.like.new_tensor(float(expr.value))
-    if expr.kind is Kind.NAME:
-        return _named(expr.name, names)
-    if expr.kind is Kind.CALL and expr.name in FUNCTIONS:
-        return FUNCTIONS[expr.name](names.like, *(tensor_value(arg, names) for arg in expr.args))
-    raise TypeError(f"`{expr.name or expr.kind}` cannot stand inside grad, jac or a model's map")
+        return handler(*(tensor_value(arg, names, indices) for arg in expr.args))
+    special = _SPECIAL.get(expr.kind)
+    if special is None:
+        raise UndifferentiableError(f"`{expr.name or expr.kind}` cannot stand inside grad, jac or a model's map")
+    return special(expr, names, indices)
+
+
+def _number(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+    assert expr.value is not None
+    return _kept(expr, names, float(expr.value))
+
+
+def _kept(expr: Expr, names: TensorNames, number: float) -> Tensor:
+    """Return a constant; `expr` will not be evaluated again."""
+    value = names.cache[id(expr)] = names.like.new_tensor(number)
+    return value
+
+
+def _name(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+    name = expr.name
+    if name in indices:
+        return names.like.new_tensor(float(indices[name]))
+    if name in names.variables:
+        return names.variables[name]
+    if name in names.cache:
+        return names.cache[name]
+    if name in names.sizes:
+        return _kept(expr, names, float(names.sizes[name]))
+    value = names.cache[name] = _named(name, names)
+    return value
 
 
 def _named(name: str, names: TensorNames) -> Tensor:
-    if name in names.variables:
-        return names.variables[name]
-    if name in names.sizes:
-        return names.like.new_tensor(float(names.sizes[name]))
     if name in names.lets:
         return tensor_value(names.lets[name].expr, names)
     assert names.formulas is not None
     if name == names.formulas.state:
-        return names.state if names.state is not None else _equilibrium(names)
+        return names.state if names.state is not None else _equilibrium(names, names.guess)
     return tensor_value(names.formulas.definitions[name], names)
 
 
-def _equilibrium(names: TensorNames) -> Tensor:
+def _equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     """The equilibrium as a differentiable function of the variables."""
     assert names.formulas is not None
+    if names.solve is not None:
+        return names.solve(names, guess)
     formulas, keys = names.formulas, tuple(names.variables)
 
     def step(state: Tensor, *values: Tensor) -> Tensor:
@@ -85,33 +137,88 @@ def _equilibrium(names: TensorNames) -> Tensor:
         )
         return tensor_value(formulas.map, inside)
 
-    start = names.guess if names.guess is not None else names.like.new_zeros(names.state_shape)
+    start = guess if guess is not None else names.like.new_zeros(names.state_shape)
     # The whole state is one sample: the claim language knows nothing of rows.
     return fixed_point(step, start, *names.variables.values(), solver=SOLVER, batch_dims=0, max_steps=names.max_steps)
 
 
-def _scalar(value: Tensor) -> Tensor:
-    return value.reshape(()) if value.ndim else value
+def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
+    """Apply the model's map to a state."""
+    assert names.formulas is not None
+    return tensor_value(names.formulas.map, replace(names, state=state))
+
+
+def _index(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+    """The state at a step of the fixed-point run."""
+    step = step_of(expr.args[0], indices)
+    if not names.iterates:
+        names.iterates.append(names.like.new_zeros(names.state_shape))
+    while len(names.iterates) <= step:
+        names.iterates.append(tensor_map(names, names.iterates[-1]))
+    return names.iterates[step]
+
+
+def _at(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+    values = {name: tensor_value(arg, names, indices) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
+    values = {name: value if names.variables[name].ndim > 1 else scalar(value) for name, value in values.items()}
+    inside = replace(names, variables={**names.variables, **values}, state=None, guess=None)
+    return tensor_value(expr.args[0], inside, indices)
+
+
+def _call(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+    if expr.name in ("grad", "jac"):
+        from ntk_deq.verify.tensor_derivatives import tensor_derivative  # the two modules evaluate through each other
+
+        return tensor_derivative(expr, names, indices)
+    args = [tensor_value(arg, names, indices) for arg in expr.args]
+    if expr.name in ("next", "fixed_point"):
+        return tensor_map(names, args[0]) if expr.name == "next" else _equilibrium(names, args[0])
+    if names.trouble is not None and (expr.name == "step" or names.differentiating and expr.name in ("relu", "abs")):
+        zero = args[0] == 0
+        names.trouble.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
+    return FUNCTIONS[expr.name](names.like, *args)
+
+
+_SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, int]], Tensor]] = {
+    Kind.NUMBER: _number,
+    Kind.NAME: _name,
+    Kind.INDEX: _index,
+    Kind.AT: _at,
+    Kind.CALL: _call,
+}
+
+
+def _spread(value: Tensor) -> Tensor:
+    """Give a scalar the two dimensions of a matrix."""
+    return value if value.ndim == 0 else value[..., None, None]
 
 
 def _multiply(left: Tensor, right: Tensor) -> Tensor:
-    if left.ndim == 0 or right.ndim == 0:
-        return left * right
-    if left.shape[1] != right.shape[0]:
-        return _scalar(left) * right if left.numel() == 1 else left * _scalar(right)
+    if left.ndim < 2:
+        return left * right if right.ndim < 2 else _spread(left) * right
+    if right.ndim < 2:
+        return left * _spread(right)
+    if left.shape[-1] != right.shape[-2]:
+        single = left.shape[-1] == left.shape[-2] == 1
+        return _spread(scalar(left)) * right if single else left * _spread(scalar(right))
     return left @ right
 
 
 def _add(left: Tensor, right: Tensor) -> Tensor:
-    if left.ndim != right.ndim:
-        return _scalar(left) + _scalar(right)
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) + scalar(right)
     return left + right
 
 
+def _divide(left: Tensor, right: Tensor) -> Tensor:
+    divisor = scalar(right)
+    return left / (_spread(divisor) if left.ndim > 1 else divisor)
+
+
 def _power(base: Tensor, exponent: Tensor) -> Tensor:
-    if base.ndim and base.numel() > 1:
+    if base.ndim > 1 and base.shape[-1] > 1:
         return torch.linalg.matrix_power(base, int(exponent))
-    return _scalar(base) ** _scalar(exponent)
+    return scalar(base) ** scalar(exponent)
 
 
 _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
@@ -119,83 +226,7 @@ _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.ADD: _add,
     Kind.SUBTRACT: lambda a, b: _add(a, -b),
     Kind.MULTIPLY: _multiply,
-    Kind.DIVIDE: lambda a, b: a / _scalar(b),
+    Kind.DIVIDE: _divide,
     Kind.POWER: _power,
     Kind.TRANSPOSE: lambda a: a.mT,
-}
-
-
-def vec(value: Tensor) -> Tensor:
-    """Stack the columns of a matrix."""
-    return value.mT.reshape(-1, 1)
-
-
-def _norm2(like: Tensor, a: Tensor) -> Tensor:
-    if a.ndim == 0:
-        return a.abs()
-    return torch.linalg.vector_norm(a) if 1 in a.shape else torch.linalg.matrix_norm(a, 2)
-
-
-def _diag(like: Tensor, a: Tensor) -> Tensor:
-    return torch.diag_embed(a.squeeze(1)) if a.shape[1] == 1 else a.diagonal().unsqueeze(1)
-
-
-def _extreme(pair: Callable[[Tensor, Tensor], Tensor], entries: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    def function(like: Tensor, *args: Tensor) -> Tensor:
-        if len(args) == 1:
-            return entries(args[0])
-        result = _scalar(args[0])
-        for other in args[1:]:
-            result = pair(result, _scalar(other))
-        return result
-
-    return function
-
-
-def _eigenvalue(reduce: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    return lambda like, a: reduce(torch.linalg.eigvals(a))
-
-
-def _commutation(like: Tensor, n: Tensor, m: Tensor | None = None) -> Tensor:
-    rows, cols = int(n), int(n if m is None else m)
-    index = torch.arange(rows * cols, device=like.device).reshape(cols, rows).mT.reshape(-1)
-    return torch.eye(rows * cols, dtype=like.dtype, device=like.device)[index]
-
-
-def _filled(value: float) -> Callable[..., Tensor]:
-    return lambda like, n, m=None: like.new_full((int(n), 1 if m is None else int(m)), value)
-
-
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "I": lambda like, n: torch.eye(int(n), dtype=like.dtype, device=like.device),
-    "abs": lambda like, a: a.abs(),
-    "commutation": _commutation,
-    "cond": lambda like, a: torch.linalg.cond(a),
-    "det": lambda like, a: torch.linalg.det(a),
-    "diag": _diag,
-    "dot": lambda like, a, b: (a * b).sum(),
-    "exp": lambda like, a: _scalar(a).exp(),
-    "fro": lambda like, a: torch.linalg.vector_norm(a),
-    "hadamard": lambda like, a, b: a * b,
-    "inv": lambda like, a: torch.linalg.inv(a),
-    "kron": lambda like, a, b: torch.kron(a.contiguous(), b.contiguous()),
-    "lambda_max": _eigenvalue(lambda e: e.real.max()),
-    "lambda_min": _eigenvalue(lambda e: e.real.min()),
-    "log": lambda like, a: _scalar(a).log(),
-    "max": _extreme(torch.maximum, torch.amax),
-    "min": _extreme(torch.minimum, torch.amin),
-    "norm": _norm2,
-    "norm1": lambda like, a: torch.linalg.matrix_norm(a, 1),
-    "norminf": lambda like, a: torch.linalg.matrix_norm(a, float("inf")),
-    "ones": _filled(1.0),
-    "relu": lambda like, a: a.relu(),
-    "rho": _eigenvalue(lambda e: e.abs().max()),
-    "sigma_max": lambda like, a: torch.linalg.svdvals(a)[0],
-    "sigma_min": lambda like, a: torch.linalg.svdvals(a)[-1],
-    "sqrt": lambda like, a: _scalar(a).sqrt(),
-    "step": lambda like, a: (a > 0).to(a.dtype),
-    "sum": lambda like, a: a.sum(),
-    "trace": lambda like, a: a.diagonal().sum(),
-    "vec": lambda like, a: vec(a),
-    "zeros": _filled(0.0),
 }

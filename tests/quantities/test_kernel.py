@@ -264,6 +264,8 @@ X = inputs(4, 3)
         ((X.float(),), {}, r"`X` of implicit-relu must have the dtype of `W`, torch.float64"),
         ((X * float("nan"),), {}, r"`X` of implicit-relu must be finite"),
         ((X,), {"rtol": -1.0}, r"`rtol`"),
+        ((X,), {"max_steps": 2.5}, r"`max_steps`"),
+        ((X,), {"max_steps": -1}, r"`max_steps`"),
         ((X,), {"solver": "picrd"}, r"picrd"),
     ],
 )

@@ -128,9 +128,11 @@ def _each(function):
 
 
 def _filled(value: int):
-    return lambda rows, cols=None: arb_mat(_whole(rows), 1 if cols is None else _whole(cols), [value] * _whole(rows) * (
-        1 if cols is None else _whole(cols)
-    ))
+    return lambda rows, cols=None: arb_mat(
+        _whole(rows),
+        1 if cols is None else _whole(cols),
+        [value] * _whole(rows) * (1 if cols is None else _whole(cols)),
+    )
 
 
 def _whole(x: arb) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import flint
 import torch
@@ -21,8 +21,8 @@ from ntk_deq.errors import ArgumentError, LimitError
 MAX_ENTRIES = 64 * 64
 """Entries of one matrix: the spectrum of order 64 takes about a second at 128 bits."""
 
-MAX_BITS_TOTAL = 2**22
-"""Entries times bits: order 64 up to 1024 bits, order 32 up to 4096."""
+MAX_BITS_TOTAL = 2**23
+"""Entries times bits, for a spectrum twice the bits: order 64 up to 990 bits, order 31 up to 4096."""
 
 _EXACT_SPAN = 2**14  # bits that the whole numbers behind an exact matrix may have
 
@@ -53,6 +53,16 @@ class PreciseMatrix:
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.entries.nrows(), self.entries.ncols()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type of the constants that are made beside it."""
+        return torch.float64
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the constants that are made beside it."""
+        return torch.device("cpu")
 
     @cached_property
     def flat(self) -> list[arb]:
@@ -159,6 +169,11 @@ def adopt(argument: Any) -> Any:
         return argument
     adopted = precise(argument.centre, argument.radius)
     return PreciseMatrix(adopted.entries, argument.reason) if argument.reason else adopted
+
+
+def as_ball(matrix: PreciseMatrix) -> Ball:
+    """Return the matrix itself, for code that is written for dense balls and uses nothing but operations on them."""
+    return cast(Ball, matrix)
 
 
 def from_rows(rows: int, cols: int, values: Iterable[arb], reason: str = "") -> PreciseMatrix:

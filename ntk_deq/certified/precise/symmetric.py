@@ -8,6 +8,8 @@ T is brought near 1 and diagonalised in floats once more. Nothing of this is tru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import flint
 import torch
 from flint import arb, arb_mat
@@ -22,7 +24,8 @@ from ntk_deq.certified.scalar import nan
 
 _CLOSE = 2.0**-10  # a first-order rotation by less than this is squared away; a wider one may not be
 _GAIN = 40  # bits that a float diagonalisation of a cluster gains at least: 53 less what an order of 64 costs
-_PATIENCE = 3  # steps without a gain after which the precision is taken to be exhausted
+_SLACK = 8  # bits that the roundings of a few products cost
+_PATIENCE = 2  # steps without a gain after which the precision is taken to be exhausted
 _GUARD = 32  # bits beyond the working precision, so that the bound's own roundings do not show
 
 Rows = list[list[arb]]
@@ -40,10 +43,10 @@ def unit_matrix(order: int) -> arb_mat:
 
 def _float_basis(block: Rows) -> list[list[float]] | None:
     """Return float eigenvectors of a symmetric block brought near 1; None where it is zero or the routine fails."""
-    sizes = [int(e) + int(m).bit_length() for m, e in (x.man_exp() for row in block for x in row) if m]
-    if not sizes:
+    exponent = _exponent(x for row in block for x in row)
+    if exponent is None:
         return None
-    unit = dyadic(1, -max(sizes))
+    unit = dyadic(1, -exponent)
     floats = torch.tensor([[float((x * unit).mid()) for x in row] for row in block], dtype=torch.float64)
     try:
         vectors = torch.linalg.eigh((floats + floats.mT) * 0.5)[1]
@@ -54,9 +57,23 @@ def _float_basis(block: Rows) -> list[list[float]] | None:
 
 
 def _orthonormal(basis: arb_mat) -> arb_mat:
-    """Return X (3 I - X'X)/2, which squares the distance of X from an orthogonal matrix (Newton and Schulz)."""
-    gram = (basis.transpose() * basis).mid()
-    return (basis * (unit_matrix(basis.nrows()) * 3 - gram) * arb(0.5)).mid()
+    """Return a nearly orthogonal matrix made orthogonal to the present precision (Newton and Schulz).
+
+    X (3 I - X'X)/2 squares the distance of X'X from I.
+    """
+    unit = unit_matrix(basis.nrows())
+    while True:
+        defect = (basis.transpose() * basis - unit).mid()
+        exponent = _exponent(defect.entries())
+        if exponent is None or not -flint.ctx.prec + _SLACK < exponent < -1:
+            return basis
+        basis = (basis - basis * defect * arb(0.5)).mid()
+
+
+def _exponent(values: Iterable[arb]) -> int | None:
+    """Return the least e with all |values| < 2^e; None where all are zero."""
+    parts = [(int(m), int(e)) for m, e in (value.man_exp() for value in values)]
+    return max((e + m.bit_length() for m, e in parts if m), default=None)
 
 
 def _rotation(turned: Rows) -> arb_mat:
@@ -89,6 +106,7 @@ def _eigenbasis(matrix: arb_mat) -> arb_mat:
     """Return approximate eigenvectors of an exactly symmetric matrix, as good as the present precision allows."""
     order = matrix.nrows()
     basis = chosen = unit_matrix(order)
+    size = _exponent(matrix.entries()) or 0
     best, waited = arb("inf"), 0
     for _ in range(flint.ctx.prec // _GAIN + 16):
         turned = (basis.transpose() * matrix * basis).mid().tolist()
@@ -96,10 +114,9 @@ def _eigenbasis(matrix: arb_mat) -> arb_mat:
         waited = 0 if off * 4 < best else waited + 1
         if off < best:
             best, chosen = off, basis
-        if off == 0 or waited > _PATIENCE:
+        if off < dyadic(1, 2 * (size + _SLACK - flint.ctx.prec)) or waited > _PATIENCE:
             break
-        # A float basis is orthogonal to 2^-45 or so; two steps bring that to 2^-180, the next rounds further.
-        basis = _orthonormal(_orthonormal((basis * _rotation(turned)).mid()))
+        basis = _orthonormal((basis * _rotation(turned)).mid())
     return chosen
 
 

@@ -145,5 +145,3 @@ def _inherited(a: Blocks, b: Blocks) -> float:
 def _sample_ball(a: Structured) -> Ball:
     """Return a small ball of the element type of `a`."""
     return Ball(torch.zeros(1, 1, dtype=a.dtype, device=a.device))
-
-

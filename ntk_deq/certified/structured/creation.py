@@ -191,5 +191,3 @@ def identity(n: int, *, dtype: torch.dtype = torch.float64, device: torch.device
         return structure.identity(n, dtype=dtype, device=device)
     require_room(n, 1, "A diagonal")
     return identity_matrix(n, dtype, device)
-
-

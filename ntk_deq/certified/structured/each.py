@@ -65,6 +65,18 @@ def root_each(values: Tensor) -> Tensor:
     return _up(values.sqrt(), values == 0)
 
 
+def divide_each(numerators: Tensor, denominators: Tensor) -> Tensor:
+    """Return upper bounds of quotients of nonnegative floats; infinite where the denominator is not positive.
+
+    Example:
+        >>> divide_each(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 0.0])).tolist()
+        [0.0, inf]
+    """
+    known = torch.isfinite(numerators) & (denominators > 0)
+    quotients = _up(numerators / denominators, numerators == 0)
+    return torch.where(known, quotients, torch.full_like(quotients, math.inf))
+
+
 def product_radii(size_a: Tensor, radius_a: Tensor, size_b: Tensor, radius_b: Tensor) -> Tensor:
     """Return |A| rB + rA |B| + rA rB for each pair: what a bilinear product inherits from its factors' radii.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ntk_deq.certified import products
+from ntk_deq.certified import arithmetic, products
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.structured.application import apply, apply_right, single
 from ntk_deq.certified.structured.base import (
@@ -19,7 +19,7 @@ from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.chain import Chain
 from ntk_deq.certified.structured.creation import as_factors, diag, is_identity, kron_of
 from ntk_deq.certified.structured.diagonal import Diagonal
-from ntk_deq.certified.structured.stack import exact_stack, matmul_each, multiply_entries
+from ntk_deq.certified.structured.stack import Stack, matmul_each, multiply_entries
 from ntk_deq.errors import ArgumentError
 
 
@@ -96,9 +96,9 @@ def _merged(a: Structured, b: Structured) -> Structured | None:
 def _scaled_rows(a: Diagonal, b: Blocks) -> Blocks | None:
     if b.count * b.block_shape[0] * b.block_shape[1] > MAX_ENTRIES:
         return None
-    exact = exact_stack(a.by_blocks(b.count, interleaved=b.interleaved)[:, :, None])
-    column = type(exact)(exact.centre, exact.radii + a.radius, a.reason)
-    return b.like(multiply_entries(b.stack, column))
+    columns = a.by_blocks(b.count, interleaved=b.interleaved)[:, :, None]
+    radii = columns.new_full((b.count,), a.radius)
+    return b.like(multiply_entries(b.stack, Stack(columns, radii, a.reason)))
 
 
 def _mixed(a: Structured, b: Structured) -> Structured | None:
@@ -130,4 +130,4 @@ def hadamard(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         return Diagonal(multiply_entries(*columns).ball(0))
     if isinstance(a, Blocks) and isinstance(b, Blocks) and (a.layout, a.block_shape) == (b.layout, b.block_shape):
         return a.like(multiply_entries(a.stack, b.stack))
-    return Ball.__call__(a)
+    return arithmetic.hadamard(densified(a), densified(b))

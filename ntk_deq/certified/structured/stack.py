@@ -16,6 +16,7 @@ from ntk_deq.certified.arithmetic import near_and_spread
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.bounds import root_up
 from ntk_deq.certified.exactness import (
+    LOWEST,
     Grain,
     entry_products_are_exact,
     grain,
@@ -182,8 +183,7 @@ def scale_each(factor: arb, a: Stack) -> Stack:
     errors = multiply_each(torch.full_like(a.radii, abs(near)), a.radii)
     if spread:
         errors = add_each(errors, multiply_each(torch.full_like(a.radii, spread), add_each(a.fro, a.radii)))
-    one = product.new_tensor([near])
-    if not (_known(a) and may_be_exact(a.work, one) and entry_products_are_exact(a.grain, grain(one))):
+    if not (abs(near) == 1 or _entries_are_exact(a, exact_stack(product.new_full((1, 1, 1), near)))):
         errors = add_each(errors, once_rounded(product))
     return enclose_each(product, errors, a.centre.dtype, a.reason)
 
@@ -194,6 +194,19 @@ def once_rounded(product: Tensor) -> Bounds:
     underflow = multiply_up(float(product.shape[1] * product.shape[2]), TINY)
     unit = torch.full_like(norms, rounding.unit_roundoff())
     return add_each(multiply_each(unit, norms), torch.full_like(norms, underflow))
+
+
+def _entries_are_exact(a: Stack, b: Stack) -> bool:
+    """Return whether no product of an entry of one stack and an entry of the other is rounded."""
+    if not (_known(a, b) and may_be_exact(a.work, b.work)):
+        return False
+    few, many = (a, b) if a.centre.numel() <= b.centre.numel() else (b, a)
+    if few.grain.longest > 1:
+        return entry_products_are_exact(a.grain, b.grain)
+    # Powers of two only shift, so what matters is that the lowest bit, at most 52 below the first, stays in range.
+    sizes = many.work.abs()
+    smallest = float(torch.where(sizes > 0, sizes, math.inf).amin())
+    return not math.isfinite(smallest) or math.frexp(smallest)[1] - 53 + few.grain.low >= LOWEST
 
 
 def _weight(a: Stack, b: Stack) -> Bounds:
@@ -209,7 +222,7 @@ def multiply_entries(a: Stack, b: Stack) -> Stack:
     """Return the entrywise products, as `hadamard`; a factor with a single column or row serves all of the other's."""
     product = a.work * b.work
     errors = product_radii(_weight(a, b), a.radii, _weight(b, a), b.radii)
-    if not (_known(a, b) and may_be_exact(a.work, b.work) and entry_products_are_exact(a.grain, b.grain)):
+    if not _entries_are_exact(a, b):
         errors = add_each(errors, once_rounded(product))
     return enclose_each(product, errors, a.centre.dtype, _reason(a, b))
 

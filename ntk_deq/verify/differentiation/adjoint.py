@@ -21,7 +21,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_
 from ntk_deq.claims.tree import Kind
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.verify.differentiation.cotangent import Cotangent
-from ntk_deq.verify.differentiation.tape import Node
+from ntk_deq.verify.differentiation.node import Node
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.equilibria import contraction_factor, tensor_names
 from ntk_deq.verify.tensors import SOLVER, tensor_value
@@ -142,7 +142,13 @@ def _transposed_derivative(
     point = origin.detach().requires_grad_()
     with torch.enable_grad():
         value = function(point)
-    return lambda v: torch.autograd.grad(value, point, v[0], retain_graph=True)[0][None]
+
+    def transposed(v: Tensor) -> Tensor:
+        with torch.enable_grad():
+            total = (value * v[0]).sum()
+        return torch.autograd.grad(total, point, retain_graph=True)[0][None]
+
+    return transposed
 
 
 def rowwise(node: Node, state: Node) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -21,7 +22,8 @@ from ntk_deq.verify.equilibria import tensor_names
 from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.operations import guard_entries
 from ntk_deq.verify.quantity import Matrix, Scalar
-from ntk_deq.verify.tensors import TensorNames, tensor_value, vec
+from ntk_deq.verify.tensor_functions import vec
+from ntk_deq.verify.tensors import TensorNames, tensor_value
 
 _PERTURBATION = 2.0**-36  # between the float64 round-off 2^-53 and the size at which curvature shows
 _SAFETY = 64.0  # the backward error of a chain of products is a modest multiple of the round-off; see docs/design.md
@@ -29,7 +31,9 @@ _NO_SPAN = Span(0, 0)
 _FLOOR = 1e-13  # relative; about 450 round-offs, for derivatives that the perturbations happen not to move
 
 
-def estimated_derivative(kind: str, inner: Expr, name: str, env: Environment) -> Scalar | Matrix:
+def estimated_derivative(
+    kind: str, inner: Expr, name: str, env: Environment, indices: Mapping[str, int]
+) -> Scalar | Matrix:
     """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x) in floating point.
 
     Args:
@@ -37,14 +41,19 @@ def estimated_derivative(kind: str, inner: Expr, name: str, env: Environment) ->
         inner: f.
         name: x.
         env: What the names mean.
+        indices: Values of the step indices in scope.
+
+    Raises:
+        UndifferentiableError: f has a part that this route does not know.
     """
     names = _around_equilibrium(env)
+    names = dataclasses.replace(names, sizes={**names.sizes, **indices})
     try:
         value = differentiate(kind, inner, name, names)
         spread = _spread(kind, inner, name, names, value)
     except EquilibriumError as error:
         env.notes.doubt(str(error))
-        shape = _shape(kind, inner, name, env)
+        shape = _shape(kind, inner, name, env, indices)
         return Matrix(ct.Ball(names.like.new_zeros(shape), math.inf), math.inf)
     size = float(torch.linalg.vector_norm(value))
     radius = _SAFETY * torch.finfo(value.dtype).eps * (spread / _PERTURBATION) + _FLOOR * size
@@ -103,11 +112,11 @@ def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor
     return float(torch.linalg.vector_norm(changed - value))
 
 
-def _shape(kind: str, inner: Expr, name: str, env: Environment) -> tuple[int, int]:
+def _shape(kind: str, inner: Expr, name: str, env: Environment, indices: Mapping[str, int]) -> tuple[int, int]:
     variable = env.variables[name]
     shape = tuple(variable.ball.shape) if isinstance(variable, Matrix) else (1, 1)
     if kind == "grad":
         return shape[0], shape[1]
-    value = evaluate(inner, env)
-    rows = value.ball.centre.numel() if isinstance(value, Matrix) else 1
+    value = evaluate(inner, env, indices)
+    rows = math.prod(value.ball.shape) if isinstance(value, Matrix) else 1
     return rows, shape[0] * shape[1]

@@ -21,9 +21,9 @@ from ntk_deq.verify.differentiation.cotangent import (
     times_right,
     times_signs,
 )
+from ntk_deq.verify.differentiation.node import ONE, Node
 from ntk_deq.verify.differentiation.operator_rules import OPERATOR_RULES, Rule, transposed_value
 from ntk_deq.verify.differentiation.singular import singular_direction
-from ntk_deq.verify.differentiation.tape import ONE, Node
 from ntk_deq.verify.environment import Notes
 from ntk_deq.verify.operations import note_kinks
 from ntk_deq.verify.quantity import Matrix, Scalar

@@ -23,7 +23,7 @@ from ntk_deq.verify.differentiation.cotangent import (
     times_right,
     transposed,
 )
-from ntk_deq.verify.differentiation.tape import ONE, SQUARED_LENGTH, Node
+from ntk_deq.verify.differentiation.node import ONE, SQUARED_LENGTH, Node
 from ntk_deq.verify.environment import Notes
 from ntk_deq.verify.quantity import Matrix, Scalar
 

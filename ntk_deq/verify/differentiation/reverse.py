@@ -5,7 +5,8 @@ from __future__ import annotations
 from ntk_deq.verify.differentiation.adjoint import Adjoint
 from ntk_deq.verify.differentiation.cotangent import Cotangent, plus
 from ntk_deq.verify.differentiation.function_rules import rule_of
-from ntk_deq.verify.differentiation.tape import EQUILIBRIUM, Node, Tape, reachable
+from ntk_deq.verify.differentiation.node import EQUILIBRIUM, Node, reachable
+from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Notes
 
 Seed = tuple[int, int]
@@ -40,6 +41,7 @@ class Reverse:
         for node in reachable([root]):
             if target.number not in node.depends or node is target or node.number not in found:
                 continue
+            self._notes.check_time()
             arriving = found.pop(node.number)
             for place, arg in enumerate(node.args):
                 if target.number not in arg.depends:

@@ -1,33 +1,24 @@
-"""The graph of a formula: every name followed to its definition, equal subformulas one node, values found when needed."""
+"""The graph of a formula: every name followed to its definition, and equal subformulas one node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
-
-from flint import arb
+from functools import partial
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.claims.operators import integer_literal
 from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.errors import NtkDeqError
 from ntk_deq.verify import arithmetic as ar
-from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.differentiation.node import CONSTANT, EQUILIBRIUM, SQUARED_LENGTH, STATE, VARIABLE, Node, Value
+from ntk_deq.verify.environment import Environment, ModelFormulas
 from ntk_deq.verify.equilibria import iterate_ball
 from ntk_deq.verify.evaluate import evaluate, step_of
 from ntk_deq.verify.operations import call
 from ntk_deq.verify.quantity import Matrix, Scalar
-
-Value = Scalar | Matrix
-EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH = "equilibrium", "variable", "state", "constant", "squared length"
-"""What nodes do besides the operators and functions of the language."""
-
-KINKED = ("relu", "step", "abs")
-"""Functions without a derivative at zero."""
+from ntk_deq.verify.tensors import UndifferentiableError
 
 _BINARY = {
     Kind.ADD: ar.add,
@@ -36,56 +27,6 @@ _BINARY = {
     Kind.DIVIDE: ar.divide,
     Kind.POWER: ar.power,
 }
-
-
-class UndifferentiableError(NtkDeqError):
-    """A formula inside `grad` or `jac` that no route differentiates."""
-
-
-@dataclass(eq=False)
-class Node:
-    """A quantity and how it was computed.
-
-    Attributes:
-        number: Its place in the tape; arguments have smaller ones.
-        operation: An operator or function of the language, or one of the words above.
-        args: What it was computed from.
-        depends: Numbers of the variables and states that it changes with.
-        compute: Returns its value.
-    """
-
-    number: int
-    operation: str
-    args: tuple[Node, ...]
-    depends: frozenset[int]
-    compute: Callable[[], Value]
-
-    @cached_property
-    def value(self) -> Value:
-        """The value as a ball."""
-        return self.compute()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns; 1 x 1 for a number."""
-        return self.value.ball.shape if isinstance(self.value, Matrix) else (1, 1)
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is a number, not a matrix."""
-        return isinstance(self.value, Scalar)
-
-    def matrix(self) -> Matrix:
-        """Return its value, which must be a matrix."""
-        return ar.to_matrix(self.value)
-
-    def dense(self) -> ct.Ball:
-        """Return its value as a dense ball, a number as 1 x 1."""
-        value = self.value
-        if isinstance(value, Scalar):
-            return ct.from_scalar(value.ball)
-        ball: ct.Ball = dense_form(value.ball)
-        return ball
 
 
 @dataclass(eq=False)
@@ -129,7 +70,7 @@ class Tape:
         self._indices: Mapping[str, int] = {}
         self.base = Frame(env, {})
         for name, value in env.variables.items():
-            self.base.variables[name] = self._leaf(VARIABLE, (name,), lambda value=value: value)
+            self.base.variables[name] = self._leaf(VARIABLE, (name,), partial(_value, value))
         self.equilibria: dict[int, tuple[Node, Environment]] = {}
 
     def build(self, expr: Expr, indices: Mapping[str, int]) -> Node:
@@ -184,7 +125,7 @@ class Tape:
         if expr.kind is Kind.CALL and expr.name == "next":
             return self._build(self._formulas(frame).map, frame.with_state(args[0]))
         if expr.kind is Kind.POWER:
-            return self._power(expr, args, frame)
+            return self._power(args[0], args[1], integer_literal(expr.args[1]), frame.env)
         return self._apply(expr, args, frame.env)
 
     def _apply(self, expr: Expr, args: tuple[Node, ...], env: Environment) -> Node:
@@ -201,20 +142,18 @@ class Tape:
             return self._operator(str(kind), args, lambda: _value(operation(args[0].value, args[1].value, notes)))
         raise UndifferentiableError(f"`{expr.name or kind}` cannot stand inside a derivative")
 
-    def _power(self, expr: Expr, args: tuple[Node, Node], frame: Frame) -> Node:  # type: ignore[override]
+    def _power(self, base: Node, exponent: Node, degree: int | None, env: Environment) -> Node:
         """Return a power; a matrix's becomes products, and an even one of a length that of its square.
 
         The square of a length is differentiable at zero, where the length is not.
         """
-        base, exponent = args
-        degree = integer_literal(expr.args[1])
         if degree is not None and base.shape != (1, 1):
-            return self._matrix_power(base, degree, frame.env)
-        is_length = base.operation == "fro" or (base.operation == "norm" and base.args[0].shape[1] == 1)
+            return self._matrix_power(base, degree, env)
+        is_length = base.operation == "fro" or (base.operation == "norm" and 1 in base.args[0].shape)
         if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
             square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))
-            return square if degree == 2 else self._scalar_power(square, self._number(degree // 2), frame.env)
-        return self._scalar_power(base, exponent, frame.env)
+            return square if degree == 2 else self._scalar_power(square, self._number(degree // 2), env)
+        return self._scalar_power(base, exponent, env)
 
     def _scalar_power(self, base: Node, exponent: Node, env: Environment) -> Node:
         return self._operator(
@@ -275,7 +214,8 @@ class Tape:
         if node.operation not in (VARIABLE, EQUILIBRIUM):  # an equilibrium asks for its name itself
             node.compute = shared
 
-    def _formulas(self, frame: Frame):  # type: ignore[no-untyped-def]
+    @staticmethod
+    def _formulas(frame: Frame) -> ModelFormulas:
         assert frame.env.formulas is not None  # the type checker of the language knows every name
         return frame.env.formulas
 
@@ -320,18 +260,3 @@ def _value(value: object) -> Value:
 def _squared(length: Node) -> Scalar:
     value = ar.to_scalar(length.value)
     return Scalar(ct.power(value.ball, 2), value.scale * value.scale)
-
-
-def reachable(roots: Iterable[Node]) -> list[Node]:
-    """Return every node that a formula rests on, the latest first."""
-    seen: dict[int, Node] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.number not in seen:
-            seen[node.number] = node
-            stack.extend(node.args)
-    return [seen[number] for number in sorted(seen, reverse=True)]
-
-
-ONE = Scalar(arb(1), 1.0)

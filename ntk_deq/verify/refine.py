@@ -1,0 +1,110 @@
+"""Judge an instance again with more bits where float64 balls leave it undecided."""
+
+from __future__ import annotations
+
+import torch
+
+from ntk_deq.claims.claim import Claim
+from ntk_deq.errors import LimitError
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.quantity import Truth
+
+FLOAT_BITS = 53
+"""Precision of float64; asking for it means that nothing is judged again."""
+
+DEFAULT_BITS = 128
+
+MOST = 40
+"""Instances of one claim that are judged again at most: a few seconds where each has spectra of order 36."""
+
+HOPELESS = 10
+"""So many in a row that more bits did not settle, and no more are tried."""
+
+SMALL = 512
+"""Entries of all matrices of an instance together, at most, for it to count as small."""
+
+_OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT)
+
+
+class Refiner:
+    """Judges the undecided small instances of one claim again, with more bits.
+
+    Args:
+        claim: The claim.
+        bits: Precision of the second judgement.
+
+    Attributes:
+        tried: Instances judged again.
+        settled: Those of them that were decided by it.
+    """
+
+    def __init__(self, claim: Claim, bits: int) -> None:
+        self._claim, self._bits = claim, bits
+        self._in_vain = 0
+        self.tried = 0
+        self.settled = 0
+
+    def refine(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None = None) -> Judgement:
+        """Return the judgement, or that with more bits where it decides more.
+
+        Args:
+            first: A judgement in float64 or float32 balls.
+            dtype: Type to which the instance's values were rounded for it.
+            deadline: When to stop, on the clock of `time.perf_counter`.
+
+        Raises:
+            DeadlineError: The deadline passed.
+            RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
+        """
+        if not self._worthwhile(first):
+            return first
+        self.tried += 1
+        try:
+            again = judge_instance(
+                self._claim,
+                first.instance,
+                device=torch.device("cpu"),
+                dtype=dtype,
+                deadline=deadline,
+                precision=self._bits,
+            )
+        except LimitError:  # an instance that is small may still have a matrix that is not
+            again = first
+        _require_agreement(first, again)
+        better = openness(again) < openness(first)
+        decided = better and not undecided(again)
+        self.settled += decided
+        self._in_vain = 0 if better else self._in_vain + 1
+        return again if better else first
+
+    def _worthwhile(self, judgement: Judgement) -> bool:
+        if self._bits <= FLOAT_BITS or self.tried >= MOST or self._in_vain >= HOPELESS:
+            return False
+        return undecided(judgement) and sum(v.numel() for v in judgement.instance.values.values()) <= SMALL
+
+
+def undecided(judgement: Judgement) -> bool:
+    """Return whether it stays open if an instance meets the hypotheses, or if it bears out or breaks a conclusion."""
+    if judgement.standing is Standing.UNSURE:
+        return True
+    return judgement.standing is Standing.MET and any(o.truth in _OPEN for o in judgement.conclusions.values())
+
+
+def openness(judgement: Judgement) -> tuple[int, int, int, int]:
+    """Order judgements by how much they leave open: hypotheses first, then wide margins, then narrow ones."""
+    truths = [o.truth for o in judgement.conclusions.values()]
+    counts = [truths.count(truth) for truth in (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.TIGHT)]
+    return (int(judgement.standing is Standing.UNSURE), *counts)  # type: ignore[return-value]
+
+
+def _require_agreement(first: Judgement, again: Judgement) -> None:
+    """Raise where one judgement is certain of what the other is certain is not so."""
+    certain = {Truth.TRUE, Truth.FALSE}
+    for kind in ("hypotheses", "conclusions"):
+        before, after = getattr(first, kind), getattr(again, kind)
+        for name in before.keys() & after.keys():
+            if {before[name].truth, after[name].truth} == certain:
+                raise RuntimeError(
+                    f"{name!r} is {before[name].truth.name} in floats and {after[name].truth.name} with more bits on "
+                    f"instance {first.instance.index} of {first.instance.setting}: a bound is wrong"
+                )
