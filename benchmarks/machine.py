@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+
+# Enough that a call after another function's does not weigh in the median.
+LEAST_SECONDS = 0.2
 
 
 def print_machine() -> None:
@@ -41,8 +45,16 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def medians(functions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Return the median wall time of each function over rounds that alternate between them, after one warm-up call."""
+    """Return the median wall time of one call of each function, over rounds that alternate between the functions.
+
+    In a round a function is called until `LEAST_SECONDS` are full, so that a short one is not judged by its first call
+    after a long one has emptied the caches.
+    """
     for function in functions:
         function()
-    timings = [[seconds(function) for function in functions] for _ in range(rounds)]
-    return [median(column) for column in zip(*timings, strict=True)]
+    repeats = [max(1, math.ceil(LEAST_SECONDS / seconds(function))) for function in functions]
+    timings: list[list[float]] = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, count, column in zip(functions, repeats, timings, strict=True):
+            column += [seconds(function) for _ in range(count)]
+    return [median(column) for column in timings]

@@ -2,6 +2,7 @@
 
 from ntk_deq.certified.ball import Ball, ball, from_scalar
 from ntk_deq.certified.comparison import EntryComparison
+from ntk_deq.certified.devices import certification_fault
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,
@@ -31,6 +32,8 @@ from ntk_deq.certified.operations import (
     kron,
     lambda_max,
     lambda_min,
+    lambda_min_at_least,
+    lambda_min_below,
     matmul,
     negate,
     norm1,
@@ -59,6 +62,7 @@ from ntk_deq.certified.scalar import (
     radius,
     to_strings,
     upper,
+    value_and_radius,
     with_radius,
 )
 from ntk_deq.certified.structure import commutation
@@ -75,6 +79,7 @@ __all__ = [
     "add",
     "as_scalar",
     "ball",
+    "certification_fault",
     "commutation",
     "compare_entries",
     "determinant",
@@ -97,6 +102,8 @@ __all__ = [
     "kron",
     "lambda_max",
     "lambda_min",
+    "lambda_min_at_least",
+    "lambda_min_below",
     "logarithm",
     "lower",
     "matmul",
@@ -124,6 +131,7 @@ __all__ = [
     "trace",
     "transpose",
     "upper",
+    "value_and_radius",
     "vec",
     "with_radius",
 ]

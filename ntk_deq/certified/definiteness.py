@@ -15,10 +15,11 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.bounds import fro_up, largest_entry
+from ntk_deq.certified.bounds import largest_entry
 from ntk_deq.certified.exactness import sum_error
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, entries, frobenius, whole_numbers
 from ntk_deq.certified.products import matmul
+from ntk_deq.certified.residuals import residual_up
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward, subtract_down, summation_up
 from ntk_deq.certified.scalar import exact, upper, with_radius
 from ntk_deq.certified.spectra import projection
@@ -75,7 +76,6 @@ def eigenvalues_above(matrix: Tensor, shift: float) -> float:
         >>> 0.9 - 1e-14 < eigenvalues_above(even, 0.9) <= 1.0, eigenvalues_above(even, 1.1)
         (True, -inf)
     """
-    order = matrix.shape[0]
     diagonal = matrix.diagonal()
     moved = diagonal - shift
     lost = largest_entry(sum_error(diagonal, torch.full_like(diagonal, -shift), moved))
@@ -84,13 +84,7 @@ def eigenvalues_above(matrix: Tensor, shift: float) -> float:
     factor, info = torch.linalg.cholesky_ex(shifted)
     if int(info) != 0:
         return -math.inf
-    residual = torch.addmm(shifted, factor, factor.mT, alpha=-1.0)
-    # Each entry is a sum of n + 1 terms in some order: |error| <= g_{n+1} (|H| + |L||L'|) + n 2^-1074.
-    relative = outward((order + 1.0) * rounding.unit_roundoff() * (1.0 + 2.0**-20))
-    length = fro_up(factor)
-    rounded = multiply_up(relative, add_up(fro_up(shifted), multiply_up(length, length)))
-    underflow = multiply_up(2.0 * order, float(order), TINY)
-    off = add_up(fro_up(residual), rounded, underflow, lost)
+    off = add_up(residual_up(shifted, factor, factor.mT), lost)
     return subtract_down(shift, off) if math.isfinite(off) else -math.inf
 
 

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
+from torch import Tensor
+
+from ntk_deq.certified.ball import ball
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -40,28 +44,29 @@ def register_family(family: Family, *, first: bool = False) -> None:
     _FAMILIES.insert(0 if first else len(_FAMILIES), family)
 
 
-def dense_form(ball: Any) -> Any:
+def dense_form(a: Any) -> Any:
     """Return the dense form of a ball of a family that gives one, and anything else as it is.
 
     Raises:
         LimitError: The dense form would be too large.
     """
     for family in _FAMILIES:
-        if isinstance(ball, family.kind) and family.dense is not None:
-            return family.dense(ball)
-    return ball
+        if isinstance(a, family.kind) and family.dense is not None:
+            return family.dense(a)
+    return a
 
 
 def generic(dense: Callable[P, R]) -> Callable[P, R]:
-    """Return the operation `dense` extended to every family of balls."""
+    """Return the operation `dense` extended to every family of balls, and to tensors, which count as exact."""
     name = dense.__name__
 
     @functools.wraps(dense)
     def operation(*args: P.args, **kwargs: P.kwargs) -> R:
+        balls = tuple(ball(arg) if isinstance(arg, Tensor) else arg for arg in args)
         for family in _FAMILIES:
-            if any(isinstance(arg, family.kind) for arg in args):
-                return _run(family, name, dense, args, kwargs)
-        return dense(*args, **kwargs)
+            if any(isinstance(arg, family.kind) for arg in balls):
+                return _run(family, name, dense, balls, kwargs)
+        return dense(*balls, **kwargs)  # type: ignore[arg-type]
 
     return operation
 

@@ -13,13 +13,15 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.definiteness import cholesky_shift, eigenvalues_above
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.high_precision import high_precision_inverse
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
-from ntk_deq.certified.norms import dyadic, frobenius, nonnegative
-from ntk_deq.certified.products import matmul
-from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper
+from ntk_deq.certified.norms import dyadic, nonnegative
+from ntk_deq.certified.residuals import summing_error
+from ntk_deq.certified.rounding import add_up, multiply_up
+from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, with_radius
 from ntk_deq.certified.spectra import (
     exact_singular_values,
     factored_singular_values,
@@ -33,6 +35,9 @@ _SMALL = 32
 
 _SHARP, _NARROW = 2.0**-20, 2.0**-28
 """Relative radii of a smallest and a largest singular value; wider ones are worth the SVD."""
+
+_FAINT = 2.0**-500
+# More than what underflow changes in sums of products of entries between 2^-200 and 2^200, and of their squares' roots.
 
 _BESIDE = 2.0**-50
 # The shift of an inverse iteration stands this far outside the spectrum, relative to the eigenvalue.
@@ -54,15 +59,25 @@ def _extreme_vector(matrix: Tensor, place: int) -> tuple[float, Tensor]:
     return value, vector
 
 
+def _length(column: Tensor) -> arb:
+    """Return the Euclidean norm of a column of modest entries; squares that underflow move it by less than 2^-500."""
+    norm = float(torch.linalg.vector_norm(column))
+    return with_radius(norm, add_up(multiply_up(summing_error(2 * column.numel() + 4), norm), _FAINT))
+
+
 def _stretch(matrix: Tensor, vector: Tensor) -> arb:
-    """Return norm(matrix x)/norm(x)."""
-    length = frobenius(Ball(vector))
-    return frobenius(matmul(Ball(matrix), Ball(vector))) / length if length > 0 else nan()
+    """Return norm(M x)/norm(x)."""
+    rounded = multiply_up(summing_error(matrix.shape[1]), fro_up(matrix), fro_up(vector))
+    image = with_radius(_length(matrix @ vector), add_up(rounded, _FAINT))
+    length = _length(vector)
+    return image / length if length > 0 else nan()
 
 
 def _gram(wide: Tensor) -> tuple[Tensor, float, arb]:
     """Return the symmetric float Gram matrix of the rows, a bound on its error in that unit, and the unit."""
-    middle, spread, exponent = projection(matmul(Ball(wide), Ball(wide.mT)))
+    size = fro_up(wide)
+    error = add_up(multiply_up(summing_error(wide.shape[1]), size, size), _FAINT)
+    middle, spread, exponent = projection(Ball(wide @ wide.mT, error))
     return middle, spread, dyadic(1, exponent)
 
 

@@ -1,4 +1,7 @@
-"""The operations on matrix balls that everything above uses, each extended to every family of balls."""
+"""The operations on matrix balls that everything above uses, each extended to every family of balls.
+
+A tensor may stand in for a ball; it counts as exact, and a vector as one column.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from ntk_deq.certified.arithmetic import subtract as _subtract
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.ball import as_scalar as _as_scalar
 from ntk_deq.certified.comparison import compare_entries as _compare_entries
+from ntk_deq.certified.definiteness import lambda_min_at_least as _lambda_min_at_least
+from ntk_deq.certified.definiteness import lambda_min_below as _lambda_min_below
 from ntk_deq.certified.dispatch import generic
 from ntk_deq.certified.eigenvalues import lambda_max as _lambda_max
 from ntk_deq.certified.eigenvalues import lambda_min as _lambda_min
@@ -53,6 +58,8 @@ as_scalar = generic(_as_scalar)
 compare_entries = generic(_compare_entries)
 lambda_max = generic(_lambda_max)
 lambda_min = generic(_lambda_min)
+lambda_min_at_least = generic(_lambda_min_at_least)
+lambda_min_below = generic(_lambda_min_below)
 rho = generic(_rho)
 inverse = generic(_inverse)
 solve = generic(_solve)

@@ -1,7 +1,8 @@
 """Scalar balls: python-flint `arb` at 128 bits, with the few helpers that keep a comparison honest.
 
 Importing this module sets `flint.ctx.prec` to 128 bits. The precision is global to the process: a lower one set
-elsewhere makes balls wider, never wrong, and a higher one (`certified.precise.working_precision`) narrower. `nan` is the ball of no information: it compares as undecided with everything.
+elsewhere makes balls wider, never wrong, and a higher one (`certified.precise.working_precision`) narrower. `nan` is
+the ball of no information: it compares as undecided with everything.
 """
 
 from __future__ import annotations
@@ -172,6 +173,27 @@ def upper(a: arb) -> float:
 def radius(a: arb) -> float:
     """Return a float that bounds the ball's radius; inf where there is no information."""
     return upper(a.rad()) if a.is_finite() else math.inf
+
+
+def value_and_radius(a: arb) -> tuple[float, float]:
+    """Return a float near a scalar ball and a bound on its distance from every number of the ball.
+
+    An `arb` itself gives its midpoint and radius as `a.mid()` and `a.rad()`, in more digits than a float has.
+
+    Returns:
+        Value and radius; NaN and infinity where there is no information.
+
+    Example:
+        >>> value_and_radius(exact(0.5))
+        (0.5, 0.0)
+        >>> value, error = value_and_radius(exact(Fraction(1, 3)))
+        >>> 0 < error < 1e-16
+        True
+    """
+    if not a.is_finite():
+        return math.nan, math.inf
+    near = float(a.mid())
+    return (near, max(0.0, upper(abs(a - near)))) if math.isfinite(near) else (near, math.inf)
 
 
 def is_true(op: str, a: arb, b: arb) -> bool | None:

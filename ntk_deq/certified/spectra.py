@@ -8,14 +8,14 @@ import torch
 from flint import arb
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import hadamard, subtract
+from ntk_deq.certified.arithmetic import subtract
 from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
 from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import square_root
-from ntk_deq.certified.inversion import identity_defect, size_up
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
 from ntk_deq.certified.products import matmul
+from ntk_deq.certified.residuals import column_multiples, orthogonality_up, residual_up
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up
 from ntk_deq.certified.scalar import exact, from_bounds, nan, upper, with_radius
 
@@ -73,11 +73,13 @@ def exact_singular_values(centre: Tensor) -> list[arb] | None:
     tall = Ball(centre.double() if rows >= cols else centre.double().mT)
     if not may_be_exact(tall.centre, tall.centre):
         return None
+    rounded = tall.centre.mT @ tall.centre
+    if bool((rounded - torch.diag(rounded.diagonal())).any()):
+        return None
     gram = matmul(Ball(tall.centre.mT), tall)
     if gram.is_exact:
-        squares = gram.centre.diagonal()
-        if torch.equal(gram.centre, torch.diag(squares)):
-            return [square_root(exact(value)) for value in squares.sort(descending=True).values.tolist()]
+        squares = gram.centre.diagonal().sort(descending=True).values
+        return [square_root(exact(value)) for value in squares.tolist()]
     return None
 
 
@@ -95,11 +97,9 @@ def factored_singular_values(a: Ball) -> list[arb]:
         left, values, right = torch.linalg.svd(work, full_matrices=False)
     except torch.linalg.LinAlgError:
         return [from_bounds(0.0, frobenius(Ball(a.centre)))] * count
-    left_ball, right_ball = Ball(left), Ball(right)
-    rebuilt = matmul(hadamard(left_ball, Ball(values.expand_as(left).contiguous())), right_ball)
-    error = add_up(size_up(subtract(Ball(work), rebuilt)), lost)
-    defect_right = size_up(identity_defect(right_ball, Ball(right.mT)))
-    defect_left = size_up(identity_defect(Ball(left.mT), left_ball))
+    scaled_left, rounded = column_multiples(left, values)
+    error = add_up(residual_up(work, scaled_left, right), multiply_up(rounded, fro_up(right)), lost)
+    defect_right, defect_left = orthogonality_up(right.mT), orthogonality_up(left)
     if not all(map(math.isfinite, (error, defect_left, defect_right))):
         return [from_bounds(0.0, frobenius(Ball(a.centre)))] * count
     f, g, e = exact(defect_right), exact(defect_left), exact(error)
@@ -178,10 +178,9 @@ def symmetric_discs(matrix: Tensor) -> tuple[list[float], float]:
         values, vectors = torch.linalg.eigh(matrix)
     except torch.linalg.LinAlgError:
         return [0.0] * order, math.inf
-    basis = Ball(vectors)
-    defect = size_up(identity_defect(Ball(vectors.mT), basis))
-    scaled_basis = hadamard(basis, Ball(values.expand_as(vectors).contiguous()))
-    residual = size_up(subtract(matmul(Ball(matrix), basis), scaled_basis))
+    defect = orthogonality_up(vectors)
+    lengths, rounded = column_multiples(vectors, values)
+    residual = add_up(residual_up(lengths, matrix, vectors), rounded)
     ascending = values.sort().values.tolist()
     if not (math.isfinite(residual) and defect < 1):
         return ascending, math.inf

@@ -9,7 +9,7 @@ from functools import lru_cache
 from ntk_deq.claims.claim import Formula, Free, Setting
 from ntk_deq.claims.definitions import names_in
 from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.memory import too_large
+from ntk_deq.claims.memory import keeps_structure, too_large
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr
 from ntk_deq.claims.types import Type, shape_type
@@ -64,7 +64,7 @@ def check_formulas(
     types = environment(setting) | {name: free.type for name, free in given.items()}
     variables = frozenset(setting.variable_types()) | frozenset(given)
     indexed = frozenset({setting.model.state}) if steps and setting.model is not None else frozenset()
-    broken = set(skip)
+    broken, structured = set(skip), set[str]()
     checked = Checked()
     for key, formula in formulas.items():
         section, name = key
@@ -75,7 +75,7 @@ def check_formulas(
             typed = infer(
                 formula.expr, types, sizes=setting.sizes, model=setting.model, indexed=indexed, variables=variables
             )
-            check_memory(typed, setting)
+            check_memory(typed, setting, structured)
             if section != "let":
                 expect_boolean(typed)
         except ExpressionError as error:
@@ -86,17 +86,26 @@ def check_formulas(
         checked.typed[key] = typed
         if section == "let" and typed.type is not None:
             types[name] = typed.type
+            if keeps_structure(typed, structured):
+                structured.add(name)
     return checked
 
 
-def check_memory(typed: Expr, setting: Setting) -> None:
+def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset()) -> None:
     """Refuse an expression some part of which is too large even at the smallest sizes of its setting.
+
+    Args:
+        typed: The expression.
+        setting: The setting.
+        structured: Names of definitions whose values are never formed.
 
     Raises:
         ExpressionError: A part has more entries than `ntk_deq.claims.memory.MAX_ENTRIES`.
     """
     for node in typed.walk():
-        reason = too_large(node.type, setting.sizes) if node.type is not None else None
+        if node.type is None:
+            continue
+        reason = too_large(node.type, setting.sizes, structured=keeps_structure(node, structured))
         if reason:
             raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))
 

@@ -56,6 +56,36 @@ class Document:
         return node.items if isinstance(node, Sequence) else ()
 
 
+def embedded_document(root: Node, shown: str, directory: Path) -> Document:
+    """Check the head of a claim file that stands inside another file, at a node of it.
+
+    Args:
+        root: The node.
+        shown: Name of the file around it, for positions.
+        directory: Folder of that file, links resolved.
+
+    Raises:
+        ClaimFileError: The head is wrong, or it includes or mutates other files, which it must not.
+    """
+    document, problems = _document(shown, directory, root)
+    for key in ("include", "base"):
+        if isinstance(root, Mapping) and key in root.entries:
+            problems.append(Problem(root.keys[key], f"`{key}` is not allowed in a claim file inside another file."))
+    if document is None or problems:
+        raise ClaimFileError(problems)
+    return document
+
+
+def _document(shown: str, directory: Path, root: Node) -> tuple[Document | None, list[Problem]]:
+    """Check the head of a claim file; settings and claims stay nodes, whose problems come later."""
+    head, problems = validate(FileHead, root, "a claim file")
+    outside = [*root.problems, *(p for key in ("suite", "source", "include", "base") for p in _below(root, key))]
+    outside += [p for key in ("settings", "claims") for p in _own(root, key)]
+    if head is None or problems or outside or not isinstance(root, Mapping):
+        return None, [*outside, *problems]
+    return Document(shown, directory, head, root), []
+
+
 def read_documents(path: Path) -> list[Document]:
     """Read a claim file with everything that it includes or mutates.
 
@@ -128,13 +158,9 @@ class _Reader:
         if self.total > _MAX_TOTAL:
             self._add(Position(shown, 1, 1), f"The files of a suite may have at most {_MAX_TOTAL} bytes together.")
             return None
-        head, problems = validate(FileHead, root, "a claim file")
-        outside = [*root.problems, *(p for key in ("suite", "source", "include", "base") for p in _below(root, key))]
-        outside += [p for key in ("settings", "claims") for p in _own(root, key)]
-        self.problems += [*outside, *problems]
-        if head is None or problems or outside or not isinstance(root, Mapping):
-            return None
-        return Document(shown, path.parent, head, root)
+        document, problems = _document(shown, path.parent, root)
+        self.problems += problems
+        return document
 
     def _matches(self, document: Document, pattern: str, position: Position) -> list[Path]:
         if not _is_below(pattern) or "**" in pattern:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ntk_deq.claims.assemble import Draft, assemble
 from ntk_deq.claims.claim import Claim, IllFormed, Position, Problem, Suite
-from ntk_deq.claims.documents import Document, read_documents
+from ntk_deq.claims.documents import Document, embedded_document, read_documents
 from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.inherit import inherit, own_names
 from ntk_deq.claims.problems import did_you_mean
@@ -44,6 +44,22 @@ def load_suite(path: str | Path, *, allow_data: Paths[Path] = ()) -> Suite:
         claims=tuple(loader.claims()),
         files=tuple(document.shown for document in documents),
     )
+
+
+def load_embedded(root: Node, shown: str, directory: Path) -> Suite:
+    """Check a claim file that stands inside another file, as in a replay file; it can include and mutate no other.
+
+    Args:
+        root: The node at which it stands.
+        shown: Name of the file around it, for positions.
+        directory: Folder of that file.
+
+    Raises:
+        ClaimFileError: It cannot be used as a whole.
+    """
+    document = embedded_document(root, shown, directory.resolve())
+    claims = tuple(_Loader([document], ()).claims())
+    return Suite(document.shown, document.head.suite, document.source, claims, (document.shown,))
 
 
 @dataclass(eq=False)

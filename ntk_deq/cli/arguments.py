@@ -80,6 +80,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
     parser.add_argument(
+        "--precision",
+        type=_bits,
+        default=128,
+        metavar="BITS",
+        help="judge undecided small instances again with BITS bits, 53 to 4096; 53 means not (default 128)",
+    )
+    parser.add_argument(
         "--threads", type=_positive, default=1, help="threads of one matrix product (default 1: instances are small)"
     )
     parser.add_argument(
@@ -134,6 +141,13 @@ def _natural(text: str) -> int:
     number = _whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"must be a whole number >= 0. Got {text}.")
+    return number
+
+
+def _bits(text: str) -> int:
+    number = _whole(text)
+    if not 53 <= number <= 4096:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 53 to 4096. Got {text}.")
     return number
 
 

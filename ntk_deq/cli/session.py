@@ -112,6 +112,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         dtype=getattr(torch, arguments.dtype),
         time_limit=arguments.time_limit,
         stop_early=arguments.stop_early,
+        precision=arguments.precision,
     )
 
 

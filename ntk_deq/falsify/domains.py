@@ -69,8 +69,9 @@ def within(domain: Domain, number: float | Fraction) -> bool:
 def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
     """Say whether a value lies in a domain.
 
-    Entries and symmetry are compared exactly. Orthogonality and unit rows are decided up to `tolerance`. A positive
-    semidefinite matrix is decided by rational elimination, so that a singular one is no matter of rounding.
+    Entries and symmetry are compared exactly. Orthogonality and unit rows are decided up to `tolerance`, and in
+    rational arithmetic where that is 0. A positive semidefinite matrix is decided by rational elimination, so that a
+    singular one is no matter of rounding.
 
     Args:
         domain: The domain.
@@ -96,11 +97,20 @@ def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
         return torch.equal(value, value.T) and _psd(value)
     if kind is DomainKind.DIAGONAL:
         return torch.equal(value, torch.diag(torch.diagonal(value)))
+    if tolerance == 0 and kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS):
+        return _unit_rows(value if value.ndim == 2 else value[None], orthogonal=kind is DomainKind.ORTHOGONAL)
     if kind is DomainKind.ORTHOGONAL:
         return bool(((value @ value.T - torch.eye(len(value)).to(value)).abs() <= tolerance).all())
     if kind is DomainKind.UNIT_ROWS:
         return bool((((value * value).sum(dim=-1) - 1).abs() <= tolerance).all())
     return all(within(domain, float(entry)) for entry in value.flatten().tolist())
+
+
+def _unit_rows(value: Tensor, *, orthogonal: bool) -> bool:
+    """Decide over the rationals whether rows have norm 1 and, if asked, are orthogonal; 0.6, 0.8 as floats are not."""
+    rows = [[Fraction(entry) for entry in row] for row in value.tolist()]
+    pairs = ((i, j) for i in range(len(rows)) for j in range(0 if orthogonal else i, i + 1))
+    return all(sum(a * b for a, b in zip(rows[i], rows[j], strict=True)) == (i == j) for i, j in pairs)
 
 
 def _psd(value: Tensor) -> bool:

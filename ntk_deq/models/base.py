@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.layers import BallLayer
 from ntk_deq.models.signature import ModelSignature
 
 
@@ -80,6 +81,13 @@ class EquilibriumModel(ABC):
     @abstractmethod
     def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
         """Return a Lipschitz constant of `step` in Z in the Frobenius norm; below one, the equilibrium is unique."""
+
+    def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer | None:
+        """Return the map at the inputs X in ball arithmetic, for certified equilibria; None: the model has none.
+
+        The parameters and X count as exact; the balls are in float64 whatever their dtype.
+        """
+        return None
 
     @abstractmethod
     def tangent_factors(

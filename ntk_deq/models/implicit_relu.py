@@ -10,6 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.arithmetic import scale
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.layers import RELU, BallLayer
+from ntk_deq.certified.products import matmul
+from ntk_deq.certified.scalar import exact
+from ntk_deq.certified.structure import relu
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel, HadamardTerm
 from ntk_deq.models.checks import check_variables, owned_variables
@@ -185,6 +191,23 @@ class ImplicitReLU(EquilibriumModel):
         b, scaled = p["b"], self.gamma * p["A"]
         D = (Z @ scaled + torch.relu(X @ p["W"]) > 0).to(Z.dtype)
         return lambda V: (V * D) @ scaled.T + b
+
+    def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer:
+        """Return Z -> relu(Z gamma A + Phi) in balls.
+
+        Example:
+            >>> one = torch.ones(1, 1, dtype=torch.float64)
+            >>> ImplicitReLU(one, one, one[0], gamma=0.5).in_balls(one).step(Ball(2 * one)).centre.item()
+            2.0
+        """
+        W, A, b, inputs = (Ball(tensor.double()) for tensor in (self.W, self.A, self.b[None], X))
+        pre = matmul(inputs, W)
+        # Where a column of A is zero and relu cuts X W, the outer relu sees an exact zero.
+        idle = ~(self.A != 0).any(dim=0)
+        cut = pre.centre <= 0 if pre.is_exact else pre.centre < -pre.radius
+        return BallLayer(
+            scale(exact(float(self.gamma)), A), relu(pre), b, RELU, cut & idle if bool(idle.any()) else None
+        )
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

@@ -10,6 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.layers import IDENTITY, BallLayer
+from ntk_deq.certified.products import matmul
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel, HadamardTerm
 from ntk_deq.models.checks import check_variables, owned_variables
@@ -162,6 +165,17 @@ class LinearImplicit(EquilibriumModel):
         p = self.parameters() if parameters is None else parameters
         W, b = p["W"], p["b"]
         return lambda V: V @ W + b
+
+    def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer:
+        """Return Z -> Z W' + X U' in balls.
+
+        Example:
+            >>> one = torch.ones(1, 1, dtype=torch.float64)
+            >>> LinearImplicit(one / 2, one, one[0]).in_balls(one).step(Ball(2 * one)).centre.item()
+            2.0
+        """
+        W, U, b, inputs = (Ball(tensor.double()) for tensor in (self.W.mT, self.U.mT, self.b[None], X))
+        return BallLayer(W, matmul(inputs, U), b, IDENTITY)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

@@ -76,9 +76,10 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     """Return a result as a JSON-safe object, verdict first, details after.
 
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
-    reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, statement, hypotheses,
-    conclusions, counterexample, tightest, nearest, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its
-    margins `[lo, hi, scale]`, the worst among them, and their number in `margins_total`.
+    reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
+    settled, precision, statement, hypotheses, conclusions, counterexample, tightest, nearest, problems, trace`. A
+    conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them, and their number in
+    `margins_total`.
 
     Args:
         result: The verdict on one claim.
@@ -97,6 +98,8 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
         entry[name] = json_safe(getattr(result, name))
     for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
         entry[name] = json_safe(getattr(result, name))
+    for name in ("refined", "settled", "precision"):
+        entry[name] = getattr(result, name)
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}
         for line in result.statement

@@ -15,7 +15,7 @@ from ntk_deq.report.console import Piece, say, showable
 from ntk_deq.report.matrices import matrix_lines, side_by_side
 from ntk_deq.report.problems import render_problem, render_problems
 from ntk_deq.report.text import one_line, short_margin, short_seconds
-from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation
+from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation, second_look
 from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
 
 __all__ = ["TerminalReport", "render_check", "render_problems"]
@@ -196,6 +196,8 @@ class TerminalReport:
         witness = result.counterexample or result.nearest
         if witness is not None:
             self._witness(witness, result)
+        if result.refined:
+            say(console, (second_look(result), "dim"), indent=_INDENT)
         if result.trace:
             for line in result.trace.rstrip().splitlines()[-_TRACE_LINES:]:
                 say(console, (line, "dim"), indent=_INDENT)

@@ -16,7 +16,7 @@ from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
 from ntk_deq.report.text import matrix_rows, printable, short_margin, short_number, short_seconds
-from ntk_deq.report.words import LOOKS
+from ntk_deq.report.words import LOOKS, second_look
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Margin, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
@@ -121,6 +121,7 @@ class ClaimView:
     authors: str
     mutant_of: str | None
     carets: list[tuple[str, str, str, str]]
+    second_look: str
 
 
 def typeset_number(text: str) -> str:
@@ -326,4 +327,5 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         authors=", ".join(map(str, authors)) if isinstance(authors, list | tuple) else str(authors),
         mutant_of=anchors.get(result.mutates) if result.mutates else None,
         carets=_carets(result),
+        second_look=second_look(result),
     )

@@ -53,6 +53,18 @@ def expectation(result: ClaimResult) -> str:
     return "as expected" if result.as_expected else f"expected {result.expected}"
 
 
+def second_look(result: ClaimResult) -> str:
+    """Return in words how many instances were evaluated again with more bits, or "" where none was.
+
+    It counts evaluations: a verdict may rest on the first ones alone.
+    """
+    if not result.refined:
+        return ""
+    what = "1 instance was" if result.refined == 1 else f"{result.refined} instances were"
+    decided = "none of them" if not result.settled else f"{result.settled} of them"
+    return f"{what} evaluated again at {result.precision} bits, which decided {decided}"
+
+
 def suite_name(result: ClaimResult) -> str:
     """Return a short name for where a claim comes from: its source's title, else its claim file, else `claims`."""
     title = result.source.get("title")

@@ -8,6 +8,7 @@ from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.structured import require_room
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def multiply(left: Value, right: Value, notes: Notes) -> Value:
         if tuple(x.ball.shape) == (1, 1):
             return multiply(to_scalar(x), y, notes)
         return multiply(x, to_scalar(y), notes)
+    if isinstance(x.ball, ct.Ball) and isinstance(y.ball, ct.Ball):
+        require_room(x.ball.shape[0], y.ball.shape[1], "A product")
     return Matrix(ct.matmul(x.ball, y.ball), x.scale * y.scale)
 
 

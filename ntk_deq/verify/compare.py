@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.verify.arithmetic import to_scalar
+from ntk_deq.verify.arithmetic import to_matrix, to_scalar
 from ntk_deq.verify.quantity import (
     TIGHT,
     Comparison,
@@ -84,13 +83,14 @@ def _compare_identity(left: Matrix, right: Matrix, steps: Steps) -> Outcome:
 def _compare_entries(
     left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps
 ) -> Outcome:
-    shaped = left if isinstance(left, Matrix) else right
-    assert isinstance(shaped, Matrix)
-    ones = ct.ball(torch.ones(shaped.ball.shape, dtype=shaped.ball.dtype, device=shaped.ball.device))
-    balls = [v.ball if isinstance(v, Matrix) else ct.scale(to_scalar(v).ball, ones) for v in (left, right)]
-    a, b = (balls[1], balls[0]) if relation in _FLIP else (balls[0], balls[1])
+    a, b = (right, left) if relation in _FLIP else (left, right)
     sign = _FLIP.get(relation, relation)
-    margin = ct.entry_min(ct.subtract(b, a))
+    if isinstance(a, Matrix) and isinstance(b, Matrix):
+        margin = ct.entry_min(ct.subtract(b.ball, a.ball))
+    elif isinstance(b, Matrix):
+        margin = ct.entry_min(b.ball) - to_scalar(a).ball
+    else:
+        margin = to_scalar(b).ball - ct.entry_max(to_matrix(a).ball)
     scale = max(v.scale for v in (left, right) if not isinstance(v, Outcome))
     names = [
         "the entries" if isinstance(v, Matrix) else show_ball(v.ball)

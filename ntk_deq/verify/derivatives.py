@@ -14,6 +14,7 @@ import torch
 from ntk_deq import certified as ct
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.claims.tree import Expr
+from ntk_deq.errors import LimitError
 from ntk_deq.verify.differentiation.cotangent import Cotangent
 from ntk_deq.verify.differentiation.estimate import estimated_derivative
 from ntk_deq.verify.differentiation.function_rules import NoRuleError
@@ -71,9 +72,12 @@ class Derivatives:
 
         Raises:
             NoRuleError: A function on the way has no certified rule.
+            LimitError: The environment's matrices have more digits than floats; kinks are noted before.
         """
         root = self._tape.build(inner, indices)
         self._note_kinks(root)
+        if self._env.precision is not None:
+            raise LimitError(f"`{kind}` is not evaluated at more than float64's precision")
         key = (kind, root.number, name)
         if key not in self._results:
             target = self._tape.base.variables[name]
@@ -89,7 +93,7 @@ class Derivatives:
         if root.number in self._smooth:
             return
         balls = [node.args[0].dense() for node in reachable([root]) if node.operation in KINKED]
-        for ball in sorted(balls, key=lambda ball: not (ball.is_exact and bool((ball.centre == 0).any()))):
+        for ball in sorted(balls, key=lambda ball: not ct.entry_min(ct.absolute(ball)) == 0):
             note_kinks(ball, self._env.notes)
         self._smooth.add(root.number)
 
@@ -98,7 +102,7 @@ class Derivatives:
         if target.number not in root.depends:
             return _zeros(like, target.shape) if not target.is_scalar else Scalar(ct.exact(0), 0.0)
         seed = Cotangent(ct.Ball(like.new_ones(1, 1)), 1.0)
-        cot = self._reverse.pull(root, seed, target, (root.number, 0))
+        cot = self._reverse.pull(root, seed, target, (root.number, 0, 1))
         if target.is_scalar:
             return Scalar(ct.as_scalar(cot.ball), cot.scale)
         return Matrix(ct.Ball(cot.ball.centre.reshape(target.shape), cot.ball.radius, cot.ball.reason), cot.scale)
@@ -112,8 +116,8 @@ class Derivatives:
             return _zeros(like, (count, entries))
         # Row k of the Jacobian is the k-th entry of vec f: column after column, where a cotangent goes row after row.
         order = torch.arange(count, device=like.device).reshape(rows, cols).mT.flatten()
-        moving = [node for node in reachable([root]) if target.number in node.depends]
-        largest = max(node.shape[0] * node.shape[1] for node in moving)
+        # The same parts for every variable, so that adjoints are shared.
+        largest = max(node.shape[0] * node.shape[1] for node in reachable([root]))
         size = max(1, CHUNK_ENTRIES // largest)
         parts = [self._rows(root, target, order, start, size) for start in range(0, count, size)]
         centre = torch.cat([part.ball.centre for part in parts])
@@ -129,7 +133,7 @@ class Derivatives:
         unit = like.new_zeros(len(picked), len(order))
         unit[torch.arange(len(picked), device=like.device), picked] = 1.0
         seed = Cotangent(ct.Ball(unit), float(len(picked)) ** 0.5)
-        return self._reverse.pull(root, seed, target, (root.number, start))
+        return self._reverse.pull(root, seed, target, (root.number, start, len(picked)))
 
 
 def _zeros(like: torch.Tensor, shape: tuple[int, int]) -> Matrix:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
@@ -94,7 +94,7 @@ class Notes:
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise DeadlineError("the time limit ran out")
 
-    def kink(self, detail: str, *, certain: bool) -> None:
+    def kink(self, detail: str, *, certain: bool) -> NoReturn:
         """Stop: a derivative is asked for where there is, or may be, none."""
         raise OutsideClaimError("differentiable", detail, certain=certain)
 
@@ -212,4 +212,6 @@ def instance_environment(
             known = ball(moved, radius) if precision is None else as_ball(precise(moved, radius))
             variables[name] = Matrix(known, size)
     last_step = 0 if claim.run is None else claim.run.steps
-    return Environment(setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step, precision=precision)
+    return Environment(
+        setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step, precision=precision
+    )

@@ -72,7 +72,7 @@ def judge_instance(
 
     Raises:
         DeadlineError: The deadline passed before the end.
-        LimitError: With a `precision`: a variable is too large for it.
+        LimitError: With a `precision`: a matrix is too large for it, or a function has no form for it.
     """
     notes = Notes(deadline=deadline)
     if precision is None:
@@ -122,4 +122,6 @@ def _outcome(formula: Formula, env: Environment) -> Outcome:
     try:
         return evaluate_truth(formula.expr, env)
     except LimitError as error:
+        if env.precision is not None:  # there is a first judgement to keep
+            raise
         return Outcome(Truth.UNSURE, None, str(error))

@@ -94,6 +94,9 @@ class Magnitudes:
             return self.of(expr.args[0], indices) * float(count) ** 0.5
         if name == "sqrt":
             return self.of(expr.args[0], indices) ** 0.5
+        if name in ("inv", "cond"):  # an inverse errs by the condition number times its own size
+            size = self.size(expr, indices)
+            return size * (size * self.of(expr.args[0], indices) if name == "inv" else size).clamp_min(1.0)
         if name == "det":
             n = tensor_value(expr.args[0], self.names, indices).shape[-1]
             return (self.of(expr.args[0], indices) / float(n) ** 0.5) ** n  # Hadamard's bound

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from flint import arb
 
 from ntk_deq import certified as ct
-from ntk_deq.errors import LimitError
+from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.verify import arithmetic as ar
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
 
 if TYPE_CHECKING:
     from ntk_deq.verify.environment import Environment, Notes
-
-MAX_ENTRIES = 2**27  # one gibibyte of float64; the loader checks the smallest instance, this guards the rest
 
 Value = Scalar | Matrix | Outcome
 Handler = Callable[[Sequence[Value], "Environment"], Value]
@@ -24,18 +22,6 @@ Handler = Callable[[Sequence[Value], "Environment"], Value]
 def call(name: str, args: Sequence[Value], env: Environment) -> Value:
     """Apply the function called `name`; the type checker has seen to the arity and the shapes."""
     return OPERATIONS[name](args, env)
-
-
-def guard_entries(rows: int, cols: int, what: str) -> None:
-    """Refuse a matrix of more than `MAX_ENTRIES` entries.
-
-    Raises:
-        LimitError: It would be larger.
-    """
-    if rows * cols > MAX_ENTRIES:
-        raise LimitError(
-            f"{what} would have {rows} x {cols} = {rows * cols:,} entries; at most {MAX_ENTRIES:,} are allowed."
-        )
 
 
 def _integer(value: Value) -> int:
@@ -64,9 +50,6 @@ def _same_shape(operation: Callable[[ct.Ball], ct.Ball]) -> Handler:
 
 def _kron(args: Sequence[Value], env: Environment) -> Value:
     a, b = (ar.to_matrix(arg) for arg in args)
-    rows = a.ball.shape[0] * b.ball.shape[0]
-    cols = a.ball.shape[1] * b.ball.shape[1]
-    guard_entries(rows, cols, "A Kronecker product")
     return Matrix(ct.kron(a.ball, b.ball), a.scale * b.scale)
 
 
@@ -77,15 +60,11 @@ def _hadamard(args: Sequence[Value], env: Environment) -> Value:
 
 def _diag(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
-    if matrix.ball.shape[1] == 1:
-        rows = matrix.ball.shape[0]
-        guard_entries(rows, rows, "A diagonal matrix")
     return Matrix(ct.diag(matrix.ball), matrix.scale)
 
 
 def _eye(args: Sequence[Value], env: Environment) -> Value:
     n = _integer(args[0])
-    guard_entries(n, n, f"I({n})")
     one = ct.identity(n, dtype=env.like.dtype, device=env.like.device)
     return Matrix(env.constant(one), float(n) ** 0.5)
 

@@ -13,9 +13,11 @@ import torch
 from flint import arb
 from torch import Tensor
 
-from ntk_deq import certified as ct
 from ntk_deq.certified.precise import PreciseMatrix, precise
+from ntk_deq.certified.precise.elementwise import add, scale, subtract
 from ntk_deq.certified.precise.matrix import from_rows
+from ntk_deq.certified.precise.spectra import middle
+from ntk_deq.certified.precise.sums import frobenius
 
 _STEPS = 400
 """Steps at most; a Newton step gains some 30 bits, a plain one of a map that contracts by one half a single bit."""
@@ -33,12 +35,12 @@ def refined_equilibrium(apply: Apply, start: Tensor, inverse: Tensor | None, gap
         gap: A ball of 1 - q with q < 1 a Lipschitz constant of the map in the Frobenius norm.
 
     Returns:
-        The ball; entries that the map certainly leaves where they are come out exact.
+        The ball; entries that the map certainly leaves where they are come out exa
     """
-    state = _midpoints(apply(_iterated(apply, precise(start), inverse)))  # a plain step makes what relu cuts off zero
+    state = middle(apply(_iterated(apply, precise(start), inverse)))  # a plain step makes what relu cuts off zero
     image = apply(state)
-    residual = ct.subtract(image, state)
-    radius = (ct.frobenius(residual) / gap).upper()
+    residual = subtract(image, state)
+    radius = (frobenius(residual) / gap).upper()
     if not radius.is_finite():
         return image
     fixed = {i for i, entry in enumerate(residual.flat) if entry == 0}
@@ -59,13 +61,13 @@ def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None) -> Pre
     image = apply(state)
     size = _size(image, state)
     for _ in range(_STEPS):
-        if not size > target * ct.frobenius(image).upper():
+        if not size > target * frobenius(image).upper():
             break
-        moved = _midpoints(image) if inverse is None else _newton(state, image, inverse)
+        moved = middle(image) if inverse is None else _newton(state, image, inverse)
         next_image = apply(moved)
         next_size = _size(next_image, moved)
         if inverse is not None and not 2 * next_size < size:
-            moved = _midpoints(image)
+            moved = middle(image)
             next_image = apply(moved)
             next_size = _size(next_image, moved)
         if not next_size < size:
@@ -75,22 +77,18 @@ def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None) -> Pre
 
 
 def _newton(state: PreciseMatrix, image: PreciseMatrix, inverse: Tensor) -> PreciseMatrix:
-    residual = _midpoints(ct.subtract(image, state))
+    residual = middle(subtract(image, state))
     exponent = max((int(e) + int(m).bit_length() for m, e in (x.man_exp() for x in residual.flat) if m), default=0)
-    scaled = ct.scale(arb(2) ** -exponent, residual).approximate
+    scaled = scale(arb(2) ** -exponent, residual).approximate
     rows, cols = residual.shape
     correction = (inverse @ scaled.mT.reshape(-1)).reshape(cols, rows).mT
     if not bool(torch.isfinite(correction).all()):
-        return _midpoints(image)
-    return _midpoints(ct.add(state, ct.scale(arb(2) ** exponent, precise(correction))))
+        return middle(image)
+    return middle(add(state, scale(arb(2) ** exponent, precise(correction))))
 
 
 def _size(image: PreciseMatrix, state: PreciseMatrix) -> arb:
-    return ct.frobenius(_midpoints(ct.subtract(image, state))).mid()
-
-
-def _midpoints(a: PreciseMatrix) -> PreciseMatrix:
-    return PreciseMatrix(a.entries.mid())
+    return frobenius(middle(subtract(image, state))).mid()
 
 
 def _around(state: PreciseMatrix, radius: arb, fixed: set[int]) -> PreciseMatrix:

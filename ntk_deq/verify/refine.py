@@ -14,8 +14,8 @@ FLOAT_BITS = 53
 
 DEFAULT_BITS = 128
 
-MOST = 40
-"""Instances of one claim that are judged again at most: a few seconds where each has spectra of order 36."""
+MOST = 100
+"""Instances of one claim that are judged again at most: 4 to 25 ms each for the claims of the papers."""
 
 HOPELESS = 10
 """So many in a row that more bits did not settle, and no more are tried."""
@@ -68,7 +68,7 @@ class Refiner:
                 deadline=deadline,
                 precision=self._bits,
             )
-        except LimitError:  # an instance that is small may still have a matrix that is not
+        except LimitError:  # a matrix too large after all, or a function that only floats have: the first one stands
             again = first
         _require_agreement(first, again)
         better = openness(again) < openness(first)

@@ -142,6 +142,9 @@ class ClaimResult:
     position: str = ""
     dtype: str = "float64"
     device: str = "cpu"
+    refined: int = 0  # instances evaluated again, at `precision` bits, as float64 balls left them undecided
+    settled: int = 0  # those of them that were decided by it
+    precision: int = 53  # bits of that second evaluation; 53: there was none
     estimated: dict[str, str] = field(default_factory=dict)  # operation -> why its error bound is only an estimate
     trace: str | None = None  # the product's own traceback when verdict is `error`
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`

@@ -17,6 +17,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.repair import shrink_variants
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, hypotheses_fail, judge_instance
+from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
@@ -39,6 +40,7 @@ class Options:
         device, dtype: Where and in which precision instances are evaluated.
         time_limit: Seconds for each claim, or None; a claim that runs over it is undecided.
         stop_early: Stop at the first verdict against expectation.
+        precision: Bits with which undecided small instances are judged again; 53: none are.
     """
 
     seed: int = 0
@@ -47,6 +49,7 @@ class Options:
     dtype: torch.dtype = torch.float64
     time_limit: float | None = None
     stop_early: bool = False
+    precision: int = DEFAULT_BITS
 
 
 class Listener(Protocol):
@@ -94,11 +97,12 @@ def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None 
     if listener is not None:
         listener.claim_started(claim.id, sum(count for _, count in plan))
     tally = Tally(claim)
+    refiner = Refiner(claim, options.precision)
     statement: tuple[StatementLine, ...] = ()
     try:
         statement = statement_lines(claim)
-        stopped = _try_instances(claim, plan, tally, options, started, listener)
-        return _result(claim, tally, options, stopped, statement, time.perf_counter() - started)
+        stopped = _try_instances(claim, plan, tally, refiner, options, started, listener)
+        return _result(claim, tally, refiner, options, stopped, statement, time.perf_counter() - started)
     except Exception:  # the boundary: whatever the product did wrong here, the other claims are still judged
         trace = traceback.format_exc()
         reason = trace.strip().splitlines()[-1]
@@ -115,6 +119,7 @@ def _try_instances(
     claim: Claim,
     plan: list[tuple[Setting, int]],
     tally: Tally,
+    refiner: Refiner,
     options: Options,
     started: float,
     listener: Listener | None,
@@ -127,7 +132,8 @@ def _try_instances(
             for index in range(count):
                 instance = instance_at(setting, claim.given, index, options.seed)
                 instance = _feasible(claim, setting, instance, options, deadline)
-                tally.add(_judge_instance(claim, instance, options, deadline))
+                judgement = _judge_instance(claim, instance, options, deadline)
+                tally.add(refiner.refine(judgement, dtype=options.dtype, deadline=deadline))
                 if listener is not None:
                     listener.instance_done(tally.instances)
                 left -= bool(tally.counterexamples)
@@ -165,7 +171,13 @@ def _feasible(claim: Claim, setting: Setting, instance: Instance, options: Optio
 
 
 def _result(
-    claim: Claim, tally: Tally, options: Options, stopped: str, statement: tuple[StatementLine, ...], seconds: float
+    claim: Claim,
+    tally: Tally,
+    refiner: Refiner,
+    options: Options,
+    stopped: str,
+    statement: tuple[StatementLine, ...],
+    seconds: float,
 ) -> ClaimResult:
     verdict, reason = tally.verdict(stopped=stopped)
     smallest = min(tally.counterexamples, key=plainness, default=None)
@@ -183,6 +195,9 @@ def _result(
         tight=tally.tight,
         unsure=tally.unsure,
         worst_margin=tally.worst_margin(),
+        refined=refiner.tried,
+        settled=refiner.settled,
+        precision=options.precision,
         seed=options.seed,
         seconds=seconds,
         reason=reason,

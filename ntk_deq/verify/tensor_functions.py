@@ -83,7 +83,10 @@ def _eigenvalue(which: str) -> Callable[..., Tensor]:
 
 def _eigenvalues(a: Tensor, which: str) -> Tensor:
     """The values alone, of a batch of finite matrices."""
-    values = np.linalg.eigvals(a.detach().double().cpu().numpy())
+    try:
+        values = np.linalg.eigvals(a.detach().double().cpu().numpy())
+    except np.linalg.LinAlgError:  # of one of them; alone, the others have theirs
+        return torch.stack([extreme_eigenvalue(matrix, which) for matrix in a])
     picked = {REAL_PART_MAX: values.real.max, REAL_PART_MIN: values.real.min, MODULUS_MAX: abs(values).max}[which](-1)
     return torch.from_numpy(np.asarray(picked)).to(a)
 

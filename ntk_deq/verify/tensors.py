@@ -120,11 +120,11 @@ def _named(name: str, names: TensorNames) -> Tensor:
         return tensor_value(names.lets[name].expr, names)
     assert names.formulas is not None
     if name == names.formulas.state:
-        return names.state if names.state is not None else _equilibrium(names, names.guess)
+        return names.state if names.state is not None else equilibrium(names, names.guess)
     return tensor_value(names.formulas.definitions[name], names)
 
 
-def _equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
+def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     """The equilibrium as a differentiable function of the variables."""
     assert names.formulas is not None
     if names.solve is not None:
@@ -172,7 +172,7 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
         return tensor_derivative(expr, names, indices)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
-        return tensor_map(names, args[0]) if expr.name == "next" else _equilibrium(names, args[0])
+        return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
     if names.trouble is not None and (expr.name == "step" or names.differentiating and expr.name in ("relu", "abs")):
         zero = args[0] == 0
         names.trouble.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
@@ -218,7 +218,8 @@ def _divide(left: Tensor, right: Tensor) -> Tensor:
 def _power(base: Tensor, exponent: Tensor) -> Tensor:
     if base.ndim > 1 and base.shape[-1] > 1:
         return torch.linalg.matrix_power(base, int(exponent))
-    return scalar(base) ** scalar(exponent)
+    # A 1 x 1 matrix stays one: what takes a matrix may stand around it.
+    return base ** (_spread(scalar(exponent)) if base.ndim > 1 else scalar(exponent))
 
 
 _OPERATORS: dict[Kind, Callable[..., Tensor]] = {

@@ -1,7 +1,5 @@
 """Derivatives at 2000 bits: an evaluator of the language of its own, differentiated by central differences."""
 
-from fractions import Fraction
-
 import flint
 import torch
 from flint import arb, arb_mat
@@ -207,6 +205,19 @@ OPERATORS = {
 }
 
 
+def _pattern(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """Return where the solution of z = relu(z b + c) is positive: solve for a pattern, and take the one that it has."""
+    size, pattern = b.shape[0], (c > 0).double()
+    for _ in range(100):
+        systems = torch.eye(size, dtype=b.dtype) - b * pattern[:, None, :]
+        z = torch.linalg.solve(systems, (c * pattern)[:, None, :], left=False)[:, 0, :]
+        fresh = (z @ b + c > 0).double()
+        if torch.equal(fresh, pattern):
+            return pattern
+        pattern = fresh
+    raise AssertionError("no pattern of the equilibrium repeats itself")
+
+
 class Truth:
     """The language at `BITS` bits on one instance; equilibria by elimination, with the pattern of the float one."""
 
@@ -254,7 +265,7 @@ class Truth:
         return state
 
     def _equilibrium(self) -> arb_mat:
-        """Solve Z = S .* (Z B + C), row by row, for the 0-1 pattern S that iteration in floats ends with."""
+        """Solve Z = S .* (Z B + C), row by row, for the 0-1 pattern S of the float solution."""
         if self.env.model.name == "linear-implicit":
             factor, constant = self.values["W"].transpose(), self.values["X"] * self.values["U"].transpose()
             bend = False
@@ -264,10 +275,7 @@ class Truth:
         size, (rows, _) = int(factor.nrows()), _shape(constant)
         b = torch.tensor([float(x.mid()) for x in factor.entries()], dtype=torch.float64).reshape(size, size)
         c = torch.tensor([float(x.mid()) for x in constant.entries()], dtype=torch.float64).reshape(rows, size)
-        z = torch.zeros_like(c)
-        for _ in range(2000 if bend else 0):
-            z = torch.relu(z @ b + c)
-        pattern = (z @ b + c > 0).double() if bend else torch.ones_like(c)
+        pattern = _pattern(b, c) if bend else torch.ones_like(c)
         found = []
         for i in range(rows):
             mask = _diag(_matrix(pattern[i : i + 1].mT))
@@ -338,8 +346,3 @@ def relative_radius(value: Scalar | Matrix) -> float:
 def random_matrix(rows: int, cols: int, seed: int) -> torch.Tensor:
     """Return a Gaussian matrix."""
     return torch.randn(rows, cols, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def rational(tensor: torch.Tensor) -> list[list[Fraction]]:
-    """Return a matrix of floats as exact fractions."""
-    return [[Fraction(x) for x in row] for row in tensor.tolist()]

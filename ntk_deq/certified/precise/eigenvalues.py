@@ -1,8 +1,8 @@
 """Extreme eigenvalues and spectral radius of precise matrices that need not be symmetric.
 
-With approximate eigenvectors X and a proved inverse, X^-1 A X is similar to A and nearly diagonal: its eigenvalues lie in
-Gershgorin's discs, and a component of k discs holds k of them. Where that says little (A is defective or nearly so), the
-symmetric part bounds real parts, and norms and traces of high powers bound the spectral radius.
+With approximate eigenvectors X and a proved inverse, X^-1 A X is similar to A and nearly diagonal: its eigenvalues lie
+in Gershgorin's discs, and a component of k discs holds k of them. Where that says little (A is defective or nearly so),
+the symmetric part bounds real parts, and norms and traces of high powers bound the spectral radius.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ntk_deq.certified.precise.spectra import (
     is_triangular,
     middle,
     mirrored,
-    spread,
     symmetric_part,
 )
 from ntk_deq.certified.precise.sums import frobenius, size_up, trace
-from ntk_deq.certified.precise.symmetric import symmetric_values
-from ntk_deq.certified.scalar import from_bounds, nan
+from ntk_deq.certified.precise.symmetric import symmetric_values, unit_matrix
+from ntk_deq.certified.scalar import exact, from_bounds, nan
+from ntk_deq.errors import ArgumentError
 
 _TRUSTED = 2.0**-20  # wider bounds than this, relative to the matrix's size, are worth a second look
 _SQUARINGS = 40  # norm(A^k)^(1/k) for k = 2^40 is within 1e-11 of the spectral radius, and costs 40 products
@@ -137,6 +137,35 @@ def lambda_min(a: PreciseMatrix, *, symmetric: bool = False) -> arb:
     """
     require_square("lambda_min", a)
     return -lambda_max(negate(a), symmetric=symmetric)
+
+
+def _above(function: str, a: PreciseMatrix, c: float | arb, *, upper: bool) -> arb:
+    """Return the smallest eigenvalue of the symmetric part less an end of c, exactly zero where a rank shows it."""
+    order = require_square(function, a)
+    bound = c if isinstance(c, arb) else exact(c)
+    if not bound.is_finite():
+        raise ArgumentError(f"`c` of {function} must be a finite number. Got {c}.")
+    end = bound.upper() if upper else bound.lower()
+    shift = PreciseMatrix(unit_matrix(order) * end)
+    return eigenvalues_symmetric(subtract(symmetric_part(a), shift))[0] if a.is_finite else nan()
+
+
+def lambda_min_at_least(a: PreciseMatrix, c: float | arb) -> bool | None:
+    """Return True where the smallest eigenvalue of the symmetric part is proved to be at least c, else None.
+
+    Raises:
+        ArgumentError: The matrix is not square, or `c` is not finite.
+    """
+    return True if _above("lambda_min_at_least", a, c, upper=True) >= 0 else None
+
+
+def lambda_min_below(a: PreciseMatrix, c: float | arb) -> bool | None:
+    """Return True where the smallest eigenvalue of the symmetric part is proved to be below c, else None.
+
+    Raises:
+        ArgumentError: The matrix is not square, or `c` is not finite.
+    """
+    return True if _above("lambda_min_below", a, c, upper=False) < 0 else None
 
 
 def _from_powers(a: PreciseMatrix) -> arb:

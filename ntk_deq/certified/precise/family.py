@@ -39,6 +39,8 @@ _OPERATIONS = (
     spectra.spectral_norm,
     eigenvalues.lambda_max,
     eigenvalues.lambda_min,
+    eigenvalues.lambda_min_at_least,
+    eigenvalues.lambda_min_below,
     eigenvalues.rho,
 )
 

@@ -8,7 +8,7 @@ from ntk_deq.certified.functions import absolute_value, square_root
 from ntk_deq.certified.precise.matrix import PreciseMatrix, require_square, whole_matrix
 from ntk_deq.certified.precise.precision import guarded
 from ntk_deq.certified.precise.sums import frobenius, size_up
-from ntk_deq.certified.precise.symmetric import symmetric_values, unit_matrix
+from ntk_deq.certified.precise.symmetric import symmetric_values
 from ntk_deq.certified.scalar import from_bounds, nan
 
 _RANK_ORDER = 40
@@ -106,7 +106,7 @@ def singular_values(a: PreciseMatrix) -> tuple[arb, ...]:
         zeros where a small exact matrix is singular.
 
     Example:
-        >>> [bool(value == 1) for value in singular_values(PreciseMatrix(unit_matrix(2)))]
+        >>> [bool(value == 2) for value in singular_values(PreciseMatrix(arb_mat([[0, 2], [2, 0]])))]
         [True, True]
     """
     count = min(a.shape)

@@ -131,9 +131,11 @@ def solve(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     if not (a.is_finite and b.is_finite):
         return no_information(order, b.shape[1], first_reason(a, b) or "an entry is not known")
     left, right = _rational(a), _rational(b)
-    rational = left is not None and right is not None
     try:
-        found = arb_mat(left.solve(right)) if rational else a.entries.solve(b.entries)
+        if left is not None and right is not None:
+            found = arb_mat(left.solve(right))
+        else:
+            found = a.entries.solve(b.entries)
     except ZeroDivisionError:
-        return no_information(order, b.shape[1], _SINGULAR if rational else _UNPROVED)
+        return no_information(order, b.shape[1], _UNPROVED if left is None else _SINGULAR)
     return PreciseMatrix(found)

@@ -16,7 +16,7 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import subtract
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import fro_up, power_of_two
+from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two
 from ntk_deq.certified.eigenvalues import NEARLY_SYMMETRIC, TRUSTED, Discs, eigenvalue_discs, eigenvectors
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, outward, subtract_down
@@ -52,7 +52,9 @@ def block_discs(a: Ball) -> Discs:
         >>> discs.radius < 1e-14, sorted(discs.centres.real.tolist()), discs.exponent
         (True, [0.25, 0.5], 1)
     """
-    if symmetric_part(a)[1] <= NEARLY_SYMMETRIC:
+    # A quick look first: the symmetric part costs more to bound than to compare with.
+    turned = largest_entry(a.work - a.work.mT) <= 4.0 * NEARLY_SYMMETRIC * largest_entry(a.work)
+    if turned and symmetric_part(a)[1] <= NEARLY_SYMMETRIC:
         return eigenvalue_discs(a)
     work, lost, exponent = scaled(a)
     moved = add_up(lost, upper_scaled(a.radius, exponent))

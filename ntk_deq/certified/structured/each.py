@@ -17,7 +17,8 @@ from ntk_deq.certified.rounding import TINY, multiply_up, outward, unit_roundoff
 
 Bounds = Float[Tensor, " k"]
 
-_SAFE = 480  # squares of entries between 2^-480 and 2^480 neither overflow nor vanish
+_SAFE_LOW, _SAFE_HIGH = math.ldexp(1.0, -480), math.ldexp(1.0, 480)
+# Between these, squares neither overflow nor lose more to underflow than the bound adds.
 
 
 def _up(rounded: Tensor, zero: Tensor) -> Tensor:
@@ -105,51 +106,60 @@ def sum_each(computed: Tensor, terms: int) -> Tensor:
     return multiply_each(computed, torch.full_like(computed, outward(1.0 + 2.0 * slack)))
 
 
+def largest_each(stack: Float[Tensor, "k p q"]) -> Bounds:
+    """Return the largest absolute value of an entry of each matrix, exactly.
+
+    Example:
+        >>> largest_each(torch.tensor([[[1.0, -2.0]]])).tolist()
+        [2.0]
+    """
+    low, high = stack.flatten(1).aminmax(dim=1)
+    return torch.maximum(-low, high) + 0.0  # never minus zero
+
+
 def fro_each(stack: Float[Tensor, "k p q"]) -> Bounds:
     """Return an upper bound of each matrix's Frobenius norm.
 
-    One power of two scales them all, so a matrix far smaller than the largest (by 2^-530) gets a bound that is
-    negligible beside the largest, not beside itself.
+    Where a square may leave the range, one power of two scales them all, so that a matrix far smaller than the largest
+    (by 2^-530) gets a bound that is negligible beside the largest, not beside itself.
 
     Example:
         >>> fro_each(torch.zeros(2, 1, 1)).tolist()
         [0.0, 0.0]
     """
     work = stack.double()
-    sizes = work.abs().amax(dim=(1, 2))
+    rounded = torch.linalg.vector_norm(work, dim=(1, 2))
+    low, high = (float(end) for end in rounded.aminmax())
+    if _SAFE_LOW < low and high < _SAFE_HIGH:
+        return _norms(rounded, work)
+    sizes = largest_each(work)
     largest = largest_entry(sizes)
     if largest == 0:
         return sizes
     if not math.isfinite(largest):
         return torch.full_like(sizes, math.inf)
     exponent = power_of_two(largest)
-    exponent = 0 if abs(exponent) < _SAFE else exponent
-    if exponent:
-        work = times_power_of_two(work, -exponent)
-    count = work.shape[1] * work.shape[2]
-    squares = sum_each((work * work).sum(dim=(1, 2)), count + 1)
-    lost = torch.full_like(squares, multiply_up(float(count), TINY))
-    norms = root_each(add_each(squares, lost))
-    if exponent:
-        half = exponent // 2
-        norms = add_each(norms, lost)  # entries that the scaling pushed below 2^-1074
-        for part in (half, exponent - half):
-            norms = multiply_each(norms, torch.full_like(norms, math.ldexp(1.0, part)))
+    moved = times_power_of_two(work, -exponent)
+    norms = _norms(torch.linalg.vector_norm(moved, dim=(1, 2)), moved)
+    lost = multiply_up(float(moved[0].numel()), TINY)  # entries that the scaling pushed below 2^-1074
+    norms, half = add_each(norms, torch.full_like(norms, lost)), exponent // 2
+    for part in (half, exponent - half):
+        norms = multiply_each(norms, torch.full_like(norms, math.ldexp(1.0, part)))
     return torch.where(sizes == 0, torch.zeros_like(norms), norms)
 
 
-def columns_each(stack: Float[Tensor, "k p q"]) -> Bounds:
-    """Return an upper bound of each matrix's one-norm, the largest absolute column sum.
-
-    Example:
-        >>> columns_each(torch.zeros(1, 2, 2)).item()
-        0.0
-    """
-    return sum_each(stack.double().abs().sum(dim=1).amax(dim=1), stack.shape[1])
+def _norms(rounded: Tensor, work: Tensor) -> Bounds:
+    """Bound norms from their rounded values, entries being at most about 2^480."""
+    count = work.shape[1] * work.shape[2]
+    # A rounded sum of rounded squares, and a rounded root: one rounding more for the square, two for the root.
+    squares = sum_each(multiply_each(rounded, rounded), count + 3)
+    return root_each(add_each(squares, torch.full_like(squares, multiply_up(float(count), TINY))))
 
 
 def norm2_each(stack: Float[Tensor, "k p q"], fro: Bounds) -> Bounds:
     """Return an upper bound of the spectral norm of each matrix, and of its entries' absolute values.
+
+    The root of the product of one-norm and infinity-norm, or the Frobenius norm.
 
     Args:
         stack: The matrices.
@@ -159,5 +169,8 @@ def norm2_each(stack: Float[Tensor, "k p q"], fro: Bounds) -> Bounds:
         >>> norm2_each(torch.zeros(1, 2, 2), torch.zeros(1, dtype=torch.float64)).item()
         0.0
     """
-    mixed = root_each(multiply_each(columns_each(stack), columns_each(stack.mT)))
-    return torch.minimum(mixed, fro)
+    work = stack.double()
+    # Sums of absolute values without a copy of these, which would cost as much as a product.
+    sums = [torch.linalg.vector_norm(work, 1, dim=dim) for dim in (1, 2)]
+    columns, rows = (sum_each(sums[dim].amax(dim=1), stack.shape[1 + dim]) for dim in (0, 1))
+    return torch.minimum(root_each(multiply_each(columns, rows)), fro)

@@ -78,7 +78,7 @@ def singular_values(a: MatrixBall) -> tuple[arb, ...]:
             factors = singular_values(a.left), singular_values(a.right)
             return _ordered((multiply(x, y) for x, y in product(*factors)), count)
     roots = _gram_roots(a)
-    return roots if roots is not None and _are_narrow(roots, roots[0]) else _dense_values(a, roots)
+    return roots if roots is not None and _are_narrow(roots, roots[0], a) else _dense_values(a, roots)
 
 
 def _gram_roots(a: MatrixBall) -> tuple[arb, ...] | None:
@@ -91,8 +91,9 @@ def _gram_roots(a: MatrixBall) -> tuple[arb, ...] | None:
     return tuple(square_root(value) for value in reversed(spectra.eigenvalues_symmetric(densified(gram))))
 
 
-def _are_narrow(values: Iterable[arb], largest: arb) -> bool:
-    enough = _NARROW * upper(largest)
+def _are_narrow(values: Iterable[arb], largest: arb, a: MatrixBall) -> bool:
+    """Return whether singular values are as sharp as anyone needs, or as the dense form's would be."""
+    enough = max(_NARROW * upper(largest), 2.0 * a.radius)
     return all(radius(value) <= enough for value in values)
 
 
@@ -111,10 +112,10 @@ def _extreme_singular(a: Blocks, *, smallest: bool) -> arb:
     One block's is computed; a Cholesky factor of A'A - s I (s I - A'A) proves that another block has none beyond it,
     and where that fails the block's own is computed as well.
     """
-    chosen, place = (minimum, -1) if smallest else (maximum, 0)
+    chosen, of_one = (minimum, extremes.sigma_min) if smallest else (maximum, extremes.sigma_max)
 
     def own(index: int) -> arb:
-        return spectra.singular_values(a.stack.ball(index))[place]
+        return of_one(a.stack.ball(index))
 
     if a.stack.centre.numel() <= _FEW:
         return chosen(*(own(index) for index in range(a.stack.size)))
@@ -171,7 +172,7 @@ def sigma_min(a: MatrixBall) -> arb:
             return multiply(sigma_min(a.left), sigma_min(a.right))
         case Chain() if a.is_finite:
             roots = _gram_roots(a)
-            if roots is not None and _are_narrow(roots[-1:], roots[0]):
+            if roots is not None and _are_narrow(roots[-1:], roots[0], a):
                 return roots[-1]
             return _dense_values(a, roots)[-1]
     return singular_values(a)[-1]

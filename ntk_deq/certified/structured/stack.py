@@ -14,7 +14,7 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import near_and_spread
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import root_up
+from ntk_deq.certified.bounds import all_finite, root_up
 from ntk_deq.certified.exactness import (
     LOWEST,
     Grain,
@@ -29,6 +29,7 @@ from ntk_deq.certified.structured.each import (
     Bounds,
     add_each,
     fro_each,
+    largest_each,
     multiply_each,
     norm2_each,
     product_radii,
@@ -56,9 +57,8 @@ class Stack:
     def __post_init__(self) -> None:
         """Turn every kind of missing information into an infinite radius."""
         fault = arithmetic_fault()
-        known = torch.isfinite(self.centre).all(dim=2).all(dim=1) & torch.isfinite(self.radii)
-        if fault or not bool(known.all()):
-            known = known & (not fault)
+        if fault or not (all_finite(self.centre) and all_finite(self.radii)):
+            known = torch.isfinite(self.centre).flatten(1).all(dim=1) & torch.isfinite(self.radii) & (not fault)
             object.__setattr__(self, "radii", torch.where(known, self.radii, torch.inf))
             object.__setattr__(self, "reason", self.reason or fault or "an entry or an error bound is not finite")
 
@@ -85,7 +85,7 @@ class Stack:
     @cached_property
     def largest(self) -> Bounds:
         """Largest absolute values of the entries."""
-        return self.work.abs().amax(dim=(1, 2))
+        return largest_each(self.work)
 
     @cached_property
     def grain(self) -> Grain:
@@ -105,6 +105,16 @@ def exact_stack(centre: Float[Tensor, "k p q"]) -> Stack:
         3
     """
     return Stack(centre, torch.zeros(centre.shape[0], dtype=torch.float64, device=centre.device))
+
+
+def in_double(a: Stack) -> Stack:
+    """Return the stack with its centres in float64.
+
+    Example:
+        >>> in_double(exact_stack(torch.ones(1, 1, 1))).centre.dtype
+        torch.float64
+    """
+    return a if a.centre.dtype is torch.float64 else Stack(a.work, a.radii, a.reason)
 
 
 def enclose_each(work: Tensor, errors: Bounds, dtype: torch.dtype, reason: str = "") -> Stack:
@@ -129,7 +139,7 @@ def enclose_each(work: Tensor, errors: Bounds, dtype: torch.dtype, reason: str =
 
 
 def _known(*stacks: Stack) -> bool:
-    return all(bool(torch.isfinite(stack.radii).all()) for stack in stacks)
+    return all(all_finite(stack.radii) for stack in stacks)
 
 
 def _reason(*stacks: Stack) -> str:

@@ -3,6 +3,7 @@
 The radius is an estimate, so evidence that uses it is `numeric`: the derivative is evaluated again with every variable
 moved by a random relative perturbation of size 2^-36, and the change, scaled down to rounding level and up by a safety
 factor, bounds what rounding and the solves can have done: a forward error is a condition number times a backward error.
+A variable known up to a radius is moved by as much more. All of it runs in float64, whatever the instance's type.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq import certified as ct
+from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.verify.environment import Environment
@@ -26,7 +28,7 @@ from ntk_deq.verify.tensor_functions import vec
 from ntk_deq.verify.tensors import TensorNames, tensor_value
 
 _PERTURBATION = 2.0**-36  # between the float64 round-off 2^-53 and the size at which curvature shows
-_SAFETY = 64.0  # the backward error of a chain of products is a modest multiple of the round-off; see docs/design.md
+_BACKWARD = 64.0 * 2.0**-52  # the backward error of a chain of products is a modest multiple of the round-off
 _NO_SPAN = Span(0, 0)
 _FLOOR = 1e-13  # relative; about 450 round-offs, for derivatives that the perturbations happen not to move
 
@@ -46,21 +48,32 @@ def estimated_derivative(
     Raises:
         UndifferentiableError: f has a part that this route does not know.
     """
-    names = _around_equilibrium(env)
+    names = _in_double(_around_equilibrium(env))
     names = dataclasses.replace(names, sizes={**names.sizes, **indices})
+    radii = {key: _radius(v) for key, v in env.variables.items()}
     try:
         value = differentiate(kind, inner, name, names)
-        spread = _spread(kind, inner, name, names, value)
+        spread = _spread(kind, inner, name, names, value, radii)
     except EquilibriumError as error:
         env.notes.doubt(str(error))
         shape = _shape(kind, inner, name, env, indices)
-        return Matrix(ct.Ball(names.like.new_zeros(shape), math.inf), math.inf)
+        return Matrix(ct.Ball(env.like.new_zeros(shape), math.inf), math.inf)
     size = float(torch.linalg.vector_norm(value))
-    radius = _SAFETY * torch.finfo(value.dtype).eps * (spread / _PERTURBATION) + _FLOOR * size
+    radius = _BACKWARD * (spread / _PERTURBATION) + _FLOOR * size
     scale = max(size, spread / _PERTURBATION)
     if value.ndim == 0:
         return Scalar(ct.with_radius(float(value), radius), scale)
-    return Matrix(ct.Ball(value, radius), scale)
+    return Matrix(enclose(value, radius, ct.ball(env.like)), scale)
+
+
+def _in_double(names: TensorNames) -> TensorNames:
+    guess = None if names.guess is None else names.guess.double()
+    variables = {key: value.double() for key, value in names.variables.items()}
+    return dataclasses.replace(names, variables=variables, like=names.like.double(), guess=guess)
+
+
+def _radius(value: Scalar | Matrix) -> float:
+    return ct.radius(value.ball) if isinstance(value, Scalar) else value.ball.radius
 
 
 def _around_equilibrium(env: Environment) -> TensorNames:
@@ -101,13 +114,13 @@ def _unvec(flat: Tensor, like: Tensor) -> Tensor:
     return flat.reshape(like.shape[1], like.shape[0]).mT
 
 
-def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor) -> float:
-    """The change of the derivative under a random relative perturbation of every variable."""
+def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor, radii: Mapping[str, float]) -> float:
+    """The change of the derivative under a random perturbation of every variable: relative, and by its radius."""
     generator = torch.Generator().manual_seed(20221127)  # any fixed number: the estimate must be reproducible
-    moved = {
-        key: v * (1 + _PERTURBATION * (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v))
-        for key, v in names.variables.items()
-    }
+    moved = {}
+    for key, v in names.variables.items():
+        noise = (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1).to(v)
+        moved[key] = v + _PERTURBATION * (v + radii[key] / _BACKWARD) * noise
     changed = differentiate(kind, inner, name, dataclasses.replace(names, variables=moved))
     return float(torch.linalg.vector_norm(changed - value))
 

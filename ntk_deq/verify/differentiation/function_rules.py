@@ -77,9 +77,9 @@ def _kron(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     (p, q), (r, s) = (arg.shape for arg in node.args)
     blocks = cot.ball.centre.reshape(cot.count, p, r, q, s)
     moved = blocks.permute(0, 1, 3, 2, 4) if place == 0 else blocks.permute(0, 2, 4, 1, 3)
-    other = node.args[1 - place].matrix()
-    rows = rearranged(cot, moved.reshape(-1, other.ball.centre.numel()))
-    share = inner(rows, other)
+    factor = node.args[1 - place]
+    rows = rearranged(cot, moved.reshape(-1, factor.shape[0] * factor.shape[1]))
+    share = inner(rows, factor.matrix())
     return rearranged(share, share.ball.centre.reshape(cot.count, -1))
 
 
@@ -141,12 +141,26 @@ def _norm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
 
 def _singular(index: int) -> Rule:
     def rule(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-        direction = singular_direction(node.args[0].dense(), index)
-        if direction is None:
-            raise NoRuleError(node.operation, "its singular value is not certain to be simple")
-        return outer(cot, Matrix(direction, 1.0))
+        return outer(cot, _direction(node, index, notes))
 
     return rule
+
+
+def _direction(node: Node, index: int, notes: Notes) -> Matrix:
+    direction = singular_direction(node.args[0].dense(), index)
+    if direction is None:
+        # Also where the bound fails only for want of digits: nothing certain may rest on a guess there.
+        notes.kink(f"a {node.operation} whose singular value may be zero or not simple", certain=False)
+    return Matrix(direction, 1.0)
+
+
+def _condition(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = sigma_max/sigma_min: c (u1 v1' - y un vn')/sigma_min."""
+    matrix = node.args[0].matrix()
+    smallest = Scalar(ct.sigma_min(matrix.ball), matrix.scale)
+    top, low = _direction(node, 0, notes), _direction(node, -1, notes)
+    slope = ar.divide(ar.subtract(top, ar.multiply(ar.to_scalar(node.value), low, notes), notes), smallest, notes)
+    return outer(cot, ar.to_matrix(slope))
 
 
 def _largest_column(node: Node, cot: Cotangent, place: int, notes: Notes, *, rows: bool = False) -> Cotangent:
@@ -213,6 +227,7 @@ def _logarithm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangen
 RULES: dict[str, Rule] = {
     **OPERATOR_RULES,
     "abs": _absolute,
+    "cond": _condition,
     "det": _determinant,
     "diag": _diag,
     "dot": _dot,

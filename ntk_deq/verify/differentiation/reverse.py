@@ -9,7 +9,8 @@ from ntk_deq.verify.differentiation.node import EQUILIBRIUM, Node, reachable
 from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Notes
 
-Seed = tuple[int, int]
+Seed = tuple[int, int, int]
+"""Names a set of cotangents: the differentiated node, and the first and the number of its entries."""
 
 
 class Reverse:

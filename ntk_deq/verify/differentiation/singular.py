@@ -49,7 +49,7 @@ def singular_direction(a: ct.Ball, index: int) -> ct.Ball | None:
     near = float(found[place])
     gaps = [max(lower(v - near), lower(near - v)) for k, v in enumerate(values) if k != place]
     distance = min([*gaps, near])  # zero and the negative values are at least `near` away
-    if not distance > 0:
+    if not (distance > 0 and values[place] > 0):
         return None
     u, v = ct.Ball(left[:, place : place + 1].contiguous()), ct.Ball(right[place : place + 1].mT.contiguous())
     work = ct.Ball(a.work, a.radius, a.reason)

@@ -1,0 +1,199 @@
+"""The static claims of part R in plain floating point, by the same structure and without any error bound.
+
+Nothing of order N m is formed: kron(A', I(N)) is one block for each sample, and row n of M is gamma g_n (x) z_n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.verify.tensors import SOLVER
+
+STEPS = 24
+
+
+class Plain:
+    """One instance; each quantity is computed once, when asked for, as the evaluator does."""
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        self.v = {name: v[:, None] if v.ndim == 1 else v for name, v in values.items()}
+        self.gamma = float(values["gamma"])
+
+    def _equilibrium(self, W: Tensor, A: Tensor, start: Tensor | None = None) -> Tensor:
+        phi, scaled = torch.relu(self.v["X"] @ W), self.gamma * A
+        q = self.gamma * float(torch.linalg.matrix_norm(A, 2))
+        start = torch.zeros_like(phi) if start is None else start
+        solved = solve_fixed_point(
+            lambda z: torch.relu(z @ scaled + phi), start, solver=SOLVER, batch_dims=0, contraction=q, max_steps=20_000
+        )
+        return solved.value
+
+    @cached_property
+    def Z(self) -> Tensor:
+        """The equilibrium."""
+        return self._equilibrium(self.v["W"], self.v["A"])
+
+    @cached_property
+    def phi(self) -> Tensor:
+        """The input features."""
+        return torch.relu(self.v["X"] @ self.v["W"])
+
+    @cached_property
+    def D(self) -> Tensor:
+        """Derivatives of the outer ReLU, N x m."""
+        return (self.gamma * self.Z @ self.v["A"] + self.phi > 0).to(self.Z)
+
+    @cached_property
+    def E(self) -> Tensor:
+        """Derivatives of the inner ReLU, N x m."""
+        return (self.v["X"] @ self.v["W"] > 0).to(self.Z)
+
+    @cached_property
+    def Q(self) -> Tensor:
+        """The blocks of Q, N x m x m."""
+        one = torch.eye(self.Z.shape[1], dtype=self.Z.dtype)
+        return one - self.gamma * self.D[:, :, None] * self.v["A"].mT
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """The blocks of inv(Q)."""
+        return torch.linalg.inv(self.Q)
+
+    @cached_property
+    def G(self) -> Tensor:
+        """Row n is that of kron(b', I(N)) inv(Q) D, N x m."""
+        return (self.v["b"].mT @ self.inverse)[:, 0] * self.D
+
+    @cached_property
+    def M(self) -> Tensor:
+        """M(t), N x m^2."""
+        return self.gamma * (self.G[:, :, None] * self.Z[:, None, :]).flatten(1)
+
+    @cached_property
+    def P(self) -> Tensor:
+        """Pi(t), N x d m."""
+        return ((self.G * self.E)[:, :, None] * self.v["X"][:, None, :]).flatten(1)
+
+    @cached_property
+    def adjoint(self) -> Tensor:
+        """What automatic differentiation solves for, N x m."""
+        scaled, start = self.gamma * self.v["A"].mT, torch.zeros_like(self.Z)
+        solved = solve_fixed_point(
+            lambda g: self.D * (g @ scaled + self.v["b"].mT), start, solver=SOLVER, batch_dims=0, max_steps=20_000
+        )
+        return solved.value
+
+
+def _norm(a: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(a, 2)
+
+
+def _sigma_min(a: Tensor) -> Tensor:
+    return torch.linalg.svdvals(a)[..., -1].min()
+
+
+def bounded_equilibrium(p: Plain) -> list[Tensor]:
+    """R.L3.1."""
+    again = p._equilibrium(p.v["W"], p.v["A"], p.v["S"])
+    image = torch.relu(p.gamma * p.Z @ p.v["A"] + p.phi)
+    found = [_norm(p.v["A"]), (image - p.Z).norm(), (again - p.Z).norm(), p.Z.norm(), p.phi.norm()]
+    z = torch.zeros_like(p.Z)
+    for _ in range(STEPS):
+        z = torch.relu(p.gamma * z @ p.v["A"] + p.phi)
+        found.append(z.norm())
+    return found
+
+
+def differences(p: Plain) -> list[Tensor]:
+    """R.L3.1.decrease."""
+    iterates = [torch.zeros_like(p.phi)]
+    for _ in range(STEPS):
+        iterates.append(torch.relu(p.gamma * iterates[-1] @ p.v["A"] + p.phi))
+    return [_norm(p.v["A"])] + [(b - a).norm() for a, b in zip(iterates, iterates[1:], strict=False)]
+
+
+def eigenvalues(p: Plain) -> list[Tensor]:
+    """R.L3.2."""
+    return [_norm(p.v["A"]), torch.linalg.eigvals(p.Q).real.min(), _sigma_min(p.Q)]
+
+
+def gradients(p: Plain) -> list[Tensor]:
+    """R.L3.2g."""
+    residual = p.Z @ p.v["b"] - p.v["y"]
+    first, second = p.G * residual, p.adjoint * residual
+    X, Z = p.v["X"], p.Z
+    return [
+        _norm(p.v["A"]),
+        (X.mT @ (first * p.E) - X.mT @ (second * p.E)).norm(),
+        (Z.mT @ first - Z.mT @ second).norm(),
+        (Z.mT @ residual).norm(),
+    ]
+
+
+def kernel(p: Plain) -> list[Tensor]:
+    """R.L4.1."""
+    residual = p.Z @ p.v["b"] - p.v["y"]
+    JA = p.gamma * (p.adjoint[:, :, None] * p.Z[:, None, :]).flatten(1)
+    JW = ((p.adjoint * p.E)[:, :, None] * p.v["X"][:, None, :]).flatten(1)
+    H = p.Z @ p.Z.mT + p.M @ p.M.mT + p.P @ p.P.mT
+    other = JW @ JW.mT + JA @ JA.mT + p.Z @ p.Z.mT
+    moved = JW @ (JW.mT @ residual) + JA @ (JA.mT @ residual) + p.Z @ (p.Z.mT @ residual)
+    return [_norm(p.v["A"]), (H - other).norm(), (moved - H @ residual).norm(), torch.linalg.eigvalsh(H)[0]]
+
+
+def feature_bound(p: Plain) -> list[Tensor]:
+    """R.S4M."""
+    return [_norm(p.v["A"]), _sigma_min(p.M), p.v["b"].norm(), p.D.min(), _sigma_min(p.Z)]
+
+
+def input_bound(p: Plain) -> list[Tensor]:
+    """R.S4P."""
+    return [_norm(p.v["A"]), _sigma_min(p.P), p.v["b"].norm(), p.D.min(), p.E.min(), _sigma_min(p.v["X"])]
+
+
+def perturbation(p: Plain) -> list[Tensor]:
+    """R.L4.3."""
+    W, A, Wb, Ab = (p.v[name] for name in ("W", "A", "Wb", "Ab"))
+    other = p._equilibrium(Wb, Ab)
+    return [_norm(x) for x in (W, Wb, A, Ab, p.Z - other, A - Ab, W - Wb)] + [p.v["X"].norm()]
+
+
+def closed_form(p: Plain) -> list[Tensor]:
+    """R.L5.1."""
+    one = torch.eye(p.Z.shape[1], dtype=p.Z.dtype)
+    closed = p.phi @ torch.linalg.inv(one - p.gamma * p.v["A"])
+    return [_norm(p.v["A"]), (p.Z - closed).norm(), _sigma_min(p.Z), _sigma_min(p.phi)]
+
+
+def linear_iterates(p: Plain) -> list[Tensor]:
+    """R.L5.1.proof."""
+    scaled, found = p.gamma * p.v["A"], [_norm(p.v["A"])]
+    iterates = [torch.zeros_like(p.phi)]
+    for _ in range(12):
+        iterates.append(torch.relu(iterates[-1] @ scaled + p.phi))
+        found.append((iterates[-1] - (iterates[-2] @ scaled + p.phi)).norm())
+    one = torch.eye(len(scaled), dtype=scaled.dtype)
+    return [*found, (iterates[2] - p.phi @ (scaled + one)).norm(), (iterates[1] - p.phi).norm()]
+
+
+PLAIN: dict[str, Callable[[Plain], list[Tensor]]] = {
+    "R.L3.1": bounded_equilibrium,
+    "R.L3.1.decrease": differences,
+    "R.L3.1.cauchy": differences,
+    "R.L3.2": eigenvalues,
+    "R.L3.2g": gradients,
+    "R.L4.1": kernel,
+    "R.S4M": feature_bound,
+    "R.S4M.repaired": feature_bound,
+    "R.S4P": input_bound,
+    "R.S4P.repaired": input_bound,
+    "R.L4.3": perturbation,
+    "R.L5.1": closed_form,
+    "R.L5.1.proof": linear_iterates,
+}
+"""What to compute for each claim."""

@@ -1,0 +1,142 @@
+"""One implicit layer in balls, Z -> act(Z L + C), and what the slopes of its activation can be on a ball of states.
+
+A difference of two states passes through the layer as (Z - Z') L, each entry then multiplied by a slope of the
+activation between the two. So bounds on the slopes bound the layer's Lipschitz constant on a ball of states, and a
+slope that is certain is the activation's derivative there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ntk_deq.certified.arithmetic import add
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.products import matmul
+from ntk_deq.certified.structure import relu
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Bounds 0 <= low <= slope <= high <= 1 on every difference quotient of an activation, entry by entry.
+
+    Attributes:
+        low: N x m.
+        high: N x m.
+    """
+
+    low: Float[Tensor, "N m"]
+    high: Float[Tensor, "N m"]
+
+    @property
+    def certain(self) -> Bool[Tensor, "N m"]:
+        """Where the slope is known."""
+        return self.low == self.high
+
+    @property
+    def middle(self) -> Float[Tensor, "N m"]:
+        """A slope between the bounds."""
+        return (self.low + self.high) / 2
+
+    @property
+    def spread(self) -> Float[Tensor, "N m"]:
+        """How far from `middle` the slope can be; zero where it is certain."""
+        middle = self.middle
+        far = torch.maximum(self.high - middle, middle - self.low)
+        return torch.where(far > 0, torch.nextafter(far, torch.ones_like(far)), far)
+
+
+def relu_slopes(pre: Ball) -> Slopes:
+    """Return the slopes of relu on every matrix of a ball: 1 above zero, 0 below and at a zero that is exact.
+
+    Example:
+        >>> slopes = relu_slopes(Ball(torch.tensor([[-1.0, 0.1, 2.0]]), 0.5))
+        >>> slopes.low.tolist(), slopes.high.tolist()
+        ([[0.0, 0.0, 1.0]], [[0.0, 1.0, 1.0]])
+    """
+    if not pre.is_finite:
+        return Slopes(torch.zeros_like(pre.centre), torch.ones_like(pre.centre))
+    low = pre.work > pre.radius
+    high = low if pre.is_exact else pre.work >= -pre.radius
+    return Slopes(low.to(pre.centre.dtype), high.to(pre.centre.dtype))
+
+
+def unit_slopes(pre: Ball) -> Slopes:
+    """Return the slopes of the identity, 1 everywhere.
+
+    Example:
+        >>> unit_slopes(Ball(torch.zeros(1, 2))).low.tolist()
+        [[1.0, 1.0]]
+    """
+    ones = torch.ones_like(pre.centre)
+    return Slopes(ones, ones)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An entrywise map with slopes in [0, 1].
+
+    Attributes:
+        value: The map in balls.
+        slopes: Bounds on its difference quotients over a ball.
+        linear: Whether the slopes are the same everywhere, so that a local proof of uniqueness is a global one.
+    """
+
+    value: Callable[[Ball], Ball]
+    slopes: Callable[[Ball], Slopes]
+    linear: bool = False
+
+
+RELU = Activation(relu, relu_slopes)
+IDENTITY = Activation(lambda a: a, unit_slopes, linear=True)
+
+
+@dataclass(frozen=True, eq=False)
+class BallLayer:
+    """The fixed-point map Z -> act(Z L + C) of a model at given inputs, in balls, and the gradient of its readout.
+
+    Attributes:
+        weight: L, m x m.
+        source: C, N x m.
+        readout: What each prediction changes by with its row of Z, 1 x m.
+        activation: act.
+        at_zero: Entries whose pre-activation is exactly zero for certain, which a ball of common radius cannot say;
+            None: not known of any.
+
+    Example:
+        >>> one = Ball(torch.ones(1, 1))
+        >>> BallLayer(Ball(torch.full((1, 1), 0.5)), one, one, RELU).step(Ball(torch.full((1, 1), 2.0)))
+        Ball(1 x 1, float32, radius=0)
+    """
+
+    weight: Ball
+    source: Ball
+    readout: Ball
+    activation: Activation
+    at_zero: Bool[Tensor, "N m"] | None = None
+
+    def pre_activation(self, Z: Ball) -> Ball:
+        """Return Z L + C."""
+        return add(matmul(Z, self.weight), self.source)
+
+    def step(self, Z: Ball) -> Ball:
+        """Return act(Z L + C)."""
+        return self.activation.value(self.pre_activation(Z))
+
+    def float_step(self, Z: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+        """Return the map in plain floating point, to solve with."""
+        return self.activation.value(Ball(Z @ self.weight.centre + self.source.centre)).centre
+
+    def slopes(self, pre: Ball) -> Slopes:
+        """Return bounds on the activation's slopes over a ball of pre-activations; 0 at an exact zero.
+
+        Valid for difference quotients as long as the zeros in `at_zero` do not depend on the state.
+        """
+        found = self.activation.slopes(pre)
+        if self.at_zero is None:
+            return found
+        return Slopes(found.low.masked_fill(self.at_zero, 0.0), found.high.masked_fill(self.at_zero, 0.0))

@@ -1,0 +1,284 @@
+"""The adversary: searches one setting of a claim for instances that break it, within a budget of evaluations.
+
+Small sizes come first. At each choice of sizes a batch of structured and random points is looked at; then descents go
+on from the best of them, by moves, gradients and evolution in turn, for each comparison of the conclusions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Free, Setting
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify.score import Score, Scorer
+from ntk_deq.falsify.search import evolution, gradient, pattern
+from ntk_deq.falsify.search.archive import Archive, Found
+from ntk_deq.falsify.search.objective import Meter, Objective
+from ntk_deq.falsify.search.space import Space, movable
+from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.falsify.seeds import stream
+
+_CHOICES = 18  # of sizes in a universal setting
+_DRAWS = 3  # of data in a setting with distributions
+_STRUCTURED, _RANDOM = 24, 40  # points looked at for each choice of sizes
+_DESCENT = 240  # evaluations of one descent
+_LONGER = 2  # times that this doubles
+_BETTER = 3  # ranks that weigh as much as one descent, when it is decided where to go on
+_POOL = 6  # starts remembered for each goal and each choice of sizes
+_TIE = 1e-11  # values this small are zero up to rounding
+_TIED = 0.5  # the value that a tie counts as among the starts: worse than what descents have come near to
+_BATCH_ENTRIES = 2**21  # of all variables of a batch, 16 MiB; larger batches are cut
+
+
+class Method(Protocol):
+    """Makes an objective small."""
+
+    def __call__(
+        self, objective: Objective, start: Tensor, budget: int, generator: torch.Generator
+    ) -> list[tuple[float, Tensor]]:
+        """Return points with small values, best first."""
+
+
+METHODS: dict[str, tuple[Method, bool]] = {
+    "gradient": (gradient.minimise, True),
+    "moves": (pattern.minimise, False),
+    "evolution": (evolution.minimise, True),
+}
+"""The methods in the order in which they take turns, and whether each works in smooth coordinates."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        candidates: Instances that break the claim in floating point (or, of `satisfy`, meet the hypotheses), best
+            first; the first one is confirmed, where the search could ask and one was.
+        near_misses: Instances that meet the hypotheses and come closest to breaking the claim.
+        nearest: The instance that comes closest to meeting the hypotheses, where none meets them.
+        confirmed: Whether the first candidate is confirmed.
+        evaluations: How many instances were scored.
+        best: The score of the first candidate, else near miss, else nearest instance.
+    """
+
+    candidates: tuple[Instance, ...]
+    near_misses: tuple[Instance, ...]
+    nearest: Instance | None
+    confirmed: bool
+    evaluations: int
+    best: Score
+
+
+def search(
+    setting: Setting,
+    given: Mapping[str, Free],
+    *,
+    score: Scorer,
+    starts: Sequence[Instance],
+    budget: int,
+    seed: int,
+    confirm: Callable[[Instance], bool] | None = None,
+) -> SearchResult:
+    """Look for instances of a setting on which a claim's hypotheses hold and a conclusion does not.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        score: Scores instances against the claim.
+        starts: Instances to start from, such as the ladder's tightest.
+        budget: How many instances may be scored.
+        seed: The run's seed; the result depends on the arguments alone.
+        confirm: Decides whether an instance breaks the claim for certain; the search ends at the first that does.
+    """
+    archive = Archive(score, confirm)
+    return _Campaign(setting, given, score, archive, starts, budget, seed, goals=range(len(score.goals))).run()
+
+
+def satisfy(
+    setting: Setting,
+    given: Mapping[str, Free],
+    *,
+    score: Scorer,
+    starts: Sequence[Instance],
+    budget: int,
+    seed: int,
+    confirm: Callable[[Instance], bool] | None = None,
+) -> SearchResult:
+    """Look for instances of a setting on which a claim's hypotheses hold.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        score: Scores instances against the claim.
+        starts: Instances to start from, such as the ladder's nearest.
+        budget: How many instances may be scored.
+        seed: The run's seed; the result depends on the arguments alone.
+        confirm: Decides whether an instance meets the hypotheses for certain; the search ends at the first that does.
+    """
+    archive = Archive(score, confirm, satisfying=True)
+    return _Campaign(setting, given, score, archive, starts, budget, seed, goals=[None]).run()
+
+
+@dataclass
+class _Place:
+    """One choice of sizes (and of drawn data): a base instance, and the best points there for each goal.
+
+    A goal is flat as long as every point has given it zero, as those of an identity do.
+    """
+
+    base: Instance
+    free: Mapping[str, Free]
+    pools: dict[int | None, list[tuple[float, Instance]]]
+    flat: set[int | None]
+
+
+@dataclass
+class _Spot:
+    """A goal at a place, and how many descents it has had."""
+
+    place: _Place
+    goal: int | None
+    visits: int = 0
+
+    @property
+    def value(self) -> float:
+        """The best value there that is no tie."""
+        return self.place.pools[self.goal][0][0]
+
+
+class _Campaign:
+    """One search."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        given: Mapping[str, Free],
+        scorer: Scorer,
+        archive: Archive,
+        starts: Sequence[Instance],
+        budget: int,
+        seed: int,
+        *,
+        goals: Sequence[int | None],
+    ) -> None:
+        self._setting, self._given, self._scorer = setting, given, scorer
+        self._archive, self._meter = archive, Meter(budget)
+        self._starts, self._seed, self._goals = starts, seed, goals
+        self._free = movable(setting, given, scorer.uses)
+
+    def run(self) -> SearchResult:
+        """Look at every place, then descend from the best points until the budget is spent."""
+        places = self._places()
+        for place in places:
+            if self._over():
+                break
+            self._look(place)
+        spots = [_Spot(place, goal) for place in places for goal in self._goals if place.pools.get(goal)]
+        while spots and self._free and not self._over():
+            spot = self._promising(spots)
+            before = self._meter.used
+            self._descend(spot)
+            spot.visits += 1
+            flat = spot.goal in spot.place.flat and spot.visits >= len(METHODS)
+            if flat or self._meter.used == before:
+                spots.remove(spot)
+        return self._result()
+
+    @staticmethod
+    def _promising(spots: list[_Spot]) -> _Spot:
+        """Return where to descend next: low values and few visits come first."""
+        ranked = sorted(spots, key=lambda spot: spot.value)
+        keys = [spot.visits + rank / _BETTER for rank, spot in enumerate(ranked)]
+        return ranked[min(range(len(ranked)), key=keys.__getitem__)]
+
+    def _over(self) -> bool:
+        return self._archive.confirmed is not None or self._meter.left <= 0
+
+    def _places(self) -> list[_Place]:
+        if self._setting.universal:
+            choices = size_choices(self._setting.sizes, self._starts, _CHOICES)
+            bases = [plain_instance(self._setting, self._given, sizes) for sizes in choices]
+        else:
+            bases = list(self._starts[:_DRAWS]) or [
+                instance_at(self._setting, self._given, index, self._seed) for index in range(_DRAWS)
+            ]
+        return [_Place(base, self._free, {}, set(self._goals)) for base in bases]
+
+    def _look(self, place: _Place) -> None:
+        """Score structured and random points of a place, and the starts that belong there."""
+        generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes))
+        smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
+        own = [start for start in self._starts if start.sizes == place.base.sizes and self._fits(start, place)]
+        instances = [place.base, *own]
+        if self._setting.universal:
+            instances += structured_instances(
+                self._setting, self._given, place.base.sizes, _STRUCTURED, generator
+            )
+        self._gather(place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point")
+        if smooth.size:
+            self._gather(place, smooth, random_vectors(smooth, _RANDOM, generator), "a random point")
+
+    def _fits(self, start: Instance, place: _Place) -> bool:
+        """Whether a start differs from the place's base in what moves only."""
+        return all(
+            name in place.free or name not in self._scorer.uses or torch.equal(value, place.base.values[name])
+            for name, value in start.values.items()
+        )
+
+    def _gather(self, place: _Place, space: Space, vectors: Tensor, family: str) -> None:
+        """Score points, and remember the best of them for each goal."""
+        entries = sum(value.numel() for value in place.base.values.values())
+        size = max(1, _BATCH_ENTRIES // max(1, entries))
+        for goal in self._goals:
+            objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {family}")
+            for part in vectors.split(size):
+                if objective.over:
+                    return
+                self._remember(place, goal, space, objective(part), part)
+
+    def _remember(self, place: _Place, goal: int | None, space: Space, values: Tensor, vectors: Tensor) -> None:
+        pool = place.pools.setdefault(goal, [])
+        if bool((values.abs() > _TIE).any()):
+            place.flat.discard(goal)
+        for index in values.argsort(stable=True)[:_POOL].tolist():
+            instance = space.instance(vectors[index], family="")
+            if instance is not None and math.isfinite(float(values[index])):
+                pool.append((float(values[index]), instance))
+        # A tie is no good start: at a zero matrix or the like both sides are equal and no direction leads anywhere.
+        pool.sort(key=lambda entry: entry[0] if abs(entry[0]) > _TIE else _TIED)
+        del pool[_POOL:]
+
+    def _descend(self, spot: _Spot) -> None:
+        """Run the method whose turn it is from one of the best points."""
+        place, goal = spot.place, spot.goal
+        pool = place.pools[goal]
+        turn, index = divmod(spot.visits, len(METHODS))
+        name, (method, smooth) = list(METHODS.items())[index]
+        space = Space(place.free, place.base, smooth=smooth)
+        generator = stream(self._seed, self._setting.name, "descent", repr(place.base.sizes), str(goal), spot.visits)
+        # With every turn of the methods the next of the remembered points comes first, and descents go on for longer.
+        start = pool[turn % len(pool)][1]
+        objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")
+        budget = min(_DESCENT * 2 ** min(turn, _LONGER), self._meter.left)
+        for value, vector in method(objective, space.encode(start), budget, generator)[:2]:
+            self._remember(place, goal, space, torch.tensor([value], dtype=torch.float64), vector.unsqueeze(0))
+
+    def _result(self) -> SearchResult:
+        candidates, near = self._archive.candidates(), self._archive.near_misses()
+        nearest = self._archive.nearest
+        first: Found | None = next(iter((*candidates, *near)), nearest)
+        return SearchResult(
+            candidates=tuple(found.instance for found in candidates),
+            near_misses=tuple(found.instance for found in near),
+            nearest=nearest.instance if nearest is not None and not near and not candidates else None,
+            confirmed=self._archive.confirmed is not None,
+            evaluations=self._meter.used,
+            best=Score(-math.inf, math.inf) if first is None else first.score,
+        )

@@ -1,0 +1,102 @@
+"""Where descents begin: instances of chosen sizes, structured and random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Free, Setting, SizeRange
+from ntk_deq.falsify.exact_families import exact_family
+from ntk_deq.falsify.instance import Instance, shape_of
+from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.falsify.search.space import Space
+from ntk_deq.falsify.seeds import choose
+from ntk_deq.falsify.sizes import sizes_at
+
+_FAMILIES = 13  # at least as many as a domain has: see `exact_family`
+_RUNGS = 6  # of the scalar ladder, from its simplest value on
+_CORNERED = 4  # size letters of which every combination of two values is tried
+
+
+def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], most: int) -> list[dict[str, int]]:
+    """Return the sizes to search at, small ones first.
+
+    Every letter at its low end or one above, in every combination of up to four letters; then the first of the size
+    ladder; the sizes of the starts in any case.
+
+    Args:
+        ranges: Range of each size letter.
+        starts: Instances to start from.
+        most: How many choices at most.
+
+    Example:
+        >>> ranges = {"n": SizeRange(1, 3), "m": SizeRange(1, 3)}
+        >>> size_choices(ranges, [], 5)
+        [{'n': 1, 'm': 1}, {'n': 1, 'm': 2}, {'n': 2, 'm': 1}, {'n': 2, 'm': 2}, {'n': 3, 'm': 3}]
+    """
+    own = [{name: start.sizes[name] for name in ranges} for start in starts]
+    generator = torch.Generator().manual_seed(0)  # ranks this low draw nothing
+    corners = product((0, 1), repeat=len(ranges)) if len(ranges) <= _CORNERED else ()
+    cornered = [
+        {name: min(size.low + up, size.high) for (name, size), up in zip(ranges.items(), ups, strict=True)}
+        for ups in sorted(corners, key=sum)
+    ]
+    ladder = [sizes_at(ranges, rank, generator) for rank in (0, 1, len(ranges) + 4, *range(2, len(ranges) + 4))]
+    chosen: list[dict[str, int]] = []
+    for sizes in (*own, *cornered, *ladder):
+        if sizes not in chosen:
+            chosen.append(sizes)
+    return sorted(chosen[:most], key=lambda s: sum(s.values()))
+
+
+def plain_instance(setting: Setting, given: Mapping[str, Free], sizes: Mapping[str, int]) -> Instance:
+    """Return the simplest instance of some sizes: identities and ones."""
+    generator = torch.Generator().manual_seed(0)
+    return _structured(setting, given, sizes, generator, order=0)
+
+
+def structured_instances(
+    setting: Setting, given: Mapping[str, Free], sizes: Mapping[str, int], count: int, generator: torch.Generator
+) -> Iterator[Instance]:
+    """Yield instances whose variables are of random structured families."""
+    return (_structured(setting, given, sizes, generator, order=None) for _ in range(count))
+
+
+def _structured(
+    setting: Setting,
+    given: Mapping[str, Free],
+    sizes: Mapping[str, int],
+    generator: torch.Generator,
+    *,
+    order: int | None,
+) -> Instance:
+    values: dict[str, Tensor] = {}
+    words = []
+    for name, variable in {**setting.free, **given}.items():
+        shape = shape_of(variable.type, sizes, name=name)
+        if shape:
+            pick = choose(generator, _FAMILIES) if order is None else order
+            family, values[name] = exact_family(variable.domain, shape, pick, generator)
+        else:
+            ladder = scalar_ladder(variable.domain)
+            number = ladder[choose(generator, min(_RUNGS, len(ladder))) if order is None else order]
+            family, values[name] = f"{number:g}", torch.tensor(number, dtype=torch.float64)
+        words.append(f"{name} = {family}")
+    return Instance(setting.name, ", ".join(words), dict(sizes), values, 0)
+
+
+def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tensor:
+    """Draw points of a space: Gaussian, of sizes from 1/8 to 4; a third of them rounded to whole numbers.
+
+    Args:
+        space: The space.
+        count: How many.
+        generator: Source of randomness.
+    """
+    drawn = torch.randn(count, space.size, generator=generator, dtype=torch.float64)
+    sizes = torch.exp2(5 * torch.rand(count, 1, generator=generator, dtype=torch.float64) - 3)
+    whole = torch.rand(count, 1, generator=generator) < 1 / 3
+    return torch.where(whole, (drawn * 1.5).round(), drawn * sizes)

@@ -1,0 +1,1 @@
+"""The passes of the shrinker: sizes, scales, whole tensors, single numbers."""

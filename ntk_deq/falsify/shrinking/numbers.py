@@ -1,0 +1,167 @@
+"""Plainer numbers: scalars, equal numbers together, all numbers rounded, then entries one at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Domain, DomainKind
+from ntk_deq.falsify.domains import within
+from ntk_deq.falsify.instance import Instance, format_number
+from ntk_deq.falsify.nice import ROUNDINGS, plain_numbers, plainer, rounded, small_numbers, weight
+from ntk_deq.falsify.shrinking.state import Candidate, Knobs
+
+_LISTED = 12  # numbers that entries may share, the heaviest first
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A number of an instance that can be changed: an entry with those that the domain ties to it.
+
+    Attributes:
+        variable: Its variable.
+        places: Flat indices in the variable's value, each with the sign that it takes.
+        domain: What the first of them ranges over.
+        scalar: Whether it is the whole variable.
+    """
+
+    variable: str
+    places: tuple[tuple[int, float], ...]
+    domain: Domain
+    scalar: bool
+
+    def number(self, instance: Instance) -> float:
+        """Return the number in an instance."""
+        return instance.values[self.variable].flatten()[self.places[0][0]].item()
+
+    def put(self, value: Tensor, number: float) -> Tensor:
+        """Return the variable's value with another number here."""
+        flat = value.flatten().clone()
+        for index, sign in self.places:
+            flat[index] = sign * number
+        return flat.reshape(value.shape)
+
+
+def slots(instance: Instance, knobs: Knobs) -> list[Slot]:
+    """Return the numbers that can be changed one at a time, scalars first."""
+    found: list[Slot] = []
+    for name, variable in knobs.free.items():
+        shape = tuple(instance.values[name].shape)
+        found += [Slot(name, places, variable.domain, not shape) for places in _places(variable.domain.kind, shape)]
+    return sorted(found, key=lambda slot: not slot.scalar)
+
+
+def _places(kind: DomainKind, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, float], ...]]:
+    if kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS):
+        return
+    order = shape[0] if len(shape) == 2 else 0
+    if kind is DomainKind.DIAGONAL:
+        yield from (((i * order + i, 1.0),) for i in range(order))
+    elif kind in (DomainKind.SYMMETRIC, DomainKind.PSD):
+        yield from (((i * order + i, 1.0),) for i in range(order))
+        yield from (((i * order + j, 1.0), (j * order + i, 1.0)) for i in range(order) for j in range(i))
+    elif kind is DomainKind.SKEW:
+        yield from (((i * order + j, 1.0), (j * order + i, -1.0)) for i in range(order) for j in range(i))
+    else:
+        yield from (((i, 1.0),) for i in range(int(torch.Size(shape).numel())))
+
+
+def plainer_scalars(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants in which one scalar is plainer: a small number, an end or a quarter of its range, or rounded."""
+    for slot in slots(instance, knobs):
+        if slot.scalar:
+            number = slot.number(instance)
+            yield from _changes(instance, knobs, [slot], [*plain_numbers(slot.domain), *_all_roundings(number)])
+
+
+def equal_numbers(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants in which numbers of equal magnitude in several places are replaced together, signs kept."""
+    groups: dict[float, list[Slot]] = {}
+    for slot in slots(instance, knobs):
+        groups.setdefault(abs(slot.number(instance)), []).append(slot)
+    shared = sorted((x for x, group in groups.items() if x != 0 and len(group) > 1), key=lambda x: (-weight(x), x))
+    for magnitude in shared[:_LISTED]:
+        yield from _changes(
+            instance,
+            knobs,
+            groups[magnitude],
+            [*(x for x in small_numbers() if x >= 0), *_all_roundings(magnitude)],
+        )
+
+
+def all_rounded(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants in which every number that can be changed is rounded to few bits, the fewest first."""
+    found = slots(instance, knobs)
+    for bits in ROUNDINGS:
+        values = {name: instance.values[name] for name in knobs.free}
+        moved = set()
+        for slot in found:
+            number = slot.number(instance)
+            best = next((x for x in rounded(number, bits) if within(slot.domain, x)), number)
+            if best != number:
+                values[slot.variable] = slot.put(values[slot.variable], best)
+                moved.add(slot.variable)
+        candidate = knobs.changed(instance, {name: values[name] for name in moved}, f"numbers rounded to {bits} bits")
+        if candidate is not None and moved:
+            yield candidate
+
+
+def positive_signs(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants without negative numbers: in all variables, in each pair of them, in one.
+
+    Two signs may hold each other up, as those of X and W do in X W.
+    """
+    signed = [name for name in knobs.free if bool((instance.values[name] < 0).any())]
+    groups = [tuple(signed), *itertools.combinations(signed, 2), *((name,) for name in signed)]
+    for group in dict.fromkeys(groups):
+        values = {name: instance.values[name].abs() for name in group}
+        candidate = knobs.changed(instance, values, f"{', '.join(group)} without signs")
+        if candidate is not None and group:
+            yield candidate
+
+
+def signs_and_zeros(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants in which one entry is 0, 1 or -1."""
+    yield from _entries(instance, knobs, lambda slot, number: small_numbers()[:3])
+
+
+def small_entries(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants in which one entry is a small integer, a simple fraction, or plain in its domain."""
+    yield from _entries(instance, knobs, lambda slot, number: plain_numbers(slot.domain))
+
+
+def rounded_entries(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
+    """Yield variants in which one entry is rounded, to the fewest bits first."""
+    yield from _entries(instance, knobs, lambda slot, number: _all_roundings(number))
+
+
+def _entries(
+    instance: Instance, knobs: Knobs, numbers: Callable[[Slot, float], Iterable[float]]
+) -> Iterator[Candidate]:
+    for slot in slots(instance, knobs):
+        if not slot.scalar:
+            yield from _changes(instance, knobs, [slot], numbers(slot, slot.number(instance)))
+
+
+def _all_roundings(number: float) -> list[float]:
+    return [x for bits in ROUNDINGS for x in rounded(number, bits)]
+
+
+def _changes(instance: Instance, knobs: Knobs, group: list[Slot], numbers: Iterable[float]) -> Iterator[Candidate]:
+    """Yield variants in which all slots of a group take one number, each with its own sign where there are several."""
+    before = group[0].number(instance)
+    target = before if len(group) == 1 else abs(before)
+    for number in dict.fromkeys(plainer(numbers, than=target)):
+        values = {slot.variable: instance.values[slot.variable] for slot in group}
+        for slot in group:
+            sign = -1.0 if len(group) > 1 and slot.number(instance) < 0 else 1.0
+            values[slot.variable] = slot.put(values[slot.variable], sign * number)
+        where = group[0].variable + ("" if group[0].scalar else f"[{group[0].places[0][0]}]")
+        words = where if len(group) == 1 else f"every {format_number(target)}"
+        candidate = knobs.changed(instance, values, f"{words} = {format_number(number)}")
+        if candidate is not None:
+            yield candidate

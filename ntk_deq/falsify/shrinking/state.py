@@ -1,0 +1,85 @@
+"""What may be changed about an instance, and how plain it is: the order in which the shrinker descends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ntk_deq.claims.claim import Free, Setting
+from ntk_deq.claims.distributions import scalar_names
+from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.nice import weight
+
+ROUNDED_TOLERANCE = 2.0**-40  # what a member up to rounding may miss: random ones are orthogonal to about 2^-50
+
+Measure = tuple[int, int, int, float]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An instance to try, and what was changed, in words."""
+
+    instance: Instance
+    words: str
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What may be changed: quantified variables that no distribution draws on, and sizes that no drawn variable has.
+
+    Attributes:
+        setting: The setting.
+        free: The variables that may be changed.
+        letters: The size letters that may go down, with their least values.
+    """
+
+    setting: Setting
+    free: Mapping[str, Free]
+    letters: Mapping[str, int]
+
+    @classmethod
+    def of(cls, setting: Setting, given: Mapping[str, Free]) -> Knobs:
+        """Return the knobs of a setting and of what a claim quantifies over besides."""
+        used = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
+        free = {name: variable for name, variable in {**setting.free, **given}.items() if name not in used}
+        types = setting.variable_types()
+        fixed = [types[name] for name in types if name not in free]
+        stuck = used.union(*(kind.rows.letters | kind.cols.letters for kind in fixed))
+        letters = {letter: span.low for letter, span in setting.sizes.items() if letter not in stuck}
+        return cls(setting, free, letters)
+
+    def admits(self, instance: Instance, changed: Mapping[str, Tensor]) -> bool:
+        """Say whether each changed value lies in its domain: exactly, unless it is known up to rounding only."""
+        return all(
+            contains(
+                self.free[name].domain, value, tolerance=ROUNDED_TOLERANCE if name in instance.rounded else 0.0
+            )
+            for name, value in changed.items()
+        )
+
+    def changed(self, instance: Instance, values: Mapping[str, Tensor], words: str) -> Candidate | None:
+        """Return the instance with some values replaced by exact ones; None where one leaves its domain.
+
+        Negative zeros become zeros.
+        """
+        exact = {name: value + 0.0 for name, value in values.items()}
+        moved = replace(instance, values={**instance.values, **exact}, rounded=instance.rounded - set(exact))
+        return Candidate(moved, words) if self.admits(moved, exact) else None
+
+
+def measure(instance: Instance) -> Measure:
+    """Return how far an instance is from the plainest: sizes first, then bits of all numbers, signs, magnitudes.
+
+    Each step of the shrinker makes it smaller, and below it there are finitely many, so that it ends.
+    """
+    numbers = [x for value in instance.values.values() for x in value.flatten().tolist()]
+    return (
+        sum(instance.sizes.values()),
+        sum(map(weight, numbers)),
+        sum(x < 0 for x in numbers),
+        math.fsum(min(abs(x), 1e300) for x in numbers),  # the bound keeps the sum of any number of doubles finite
+    )

@@ -1,0 +1,129 @@
+"""Search a setting for counterexamples, every one of them verified in balls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.score import Score
+from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.scoring import ClaimScorer
+
+BUDGET = 4000
+"""Evaluations for each setting: one to three seconds for a handful of small matrices."""
+
+_JUDGED = 12  # candidates and near misses that are judged when the search is over
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the search of one setting came to.
+
+    Attributes:
+        counterexamples: Judgements of instances that break the claim for certain.
+        others: Judgements of candidates that could not be decided, and of near misses.
+        evaluations: Instances scored in floating point.
+        best: The best score among them.
+    """
+
+    counterexamples: tuple[Judgement, ...]
+    others: tuple[Judgement, ...]
+    evaluations: int
+    best: Score
+
+
+def refutes(judgement: Judgement) -> bool:
+    """Whether an instance meets every hypothesis for certain and breaks a conclusion for certain."""
+    broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
+    return judgement.standing is Standing.MET and broken
+
+
+def find_counterexamples(
+    claim: Claim,
+    setting: Setting,
+    starts: Sequence[Instance],
+    *,
+    seed: int,
+    budget: int = BUDGET,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float64,
+    deadline: float | None = None,
+) -> Attack:
+    """Search one setting of a claim for instances that break it.
+
+    Args:
+        claim: The claim.
+        setting: One of its settings.
+        starts: Instances to start from: the ladder's tightest feasible ones.
+        seed: The run's seed.
+        budget: How many instances may be scored.
+        device: Where to compute.
+        dtype: In which precision.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+
+    Raises:
+        DeadlineError: The deadline passed.
+    """
+
+    def judged(instance: Instance) -> Judgement:
+        return judge_instance(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
+
+    known: dict[int, Judgement] = {}
+
+    def confirm(instance: Instance) -> bool:
+        known[id(instance)] = judged(instance)
+        return refutes(known[id(instance)])
+
+    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype)
+    result = search(
+        setting, claim.given, score=scorer, starts=starts, budget=budget, seed=seed, confirm=confirm
+    )
+    shown = [*result.candidates, *result.near_misses][: 1 if result.confirmed else _JUDGED]
+    judgements = [known.get(id(instance)) or judged(instance) for instance in shown]
+    return Attack(
+        tuple(j for j in judgements if refutes(j)),
+        tuple(j for j in judgements if not refutes(j)),
+        result.evaluations,
+        result.best,
+    )
+
+
+def find_satisfying(
+    claim: Claim,
+    setting: Setting,
+    starts: Sequence[Instance],
+    *,
+    seed: int,
+    budget: int = BUDGET,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float64,
+    deadline: float | None = None,
+) -> SearchResult:
+    """Search one setting of a claim for instances that meet its hypotheses for certain.
+
+    Args:
+        claim: The claim.
+        setting: One of its settings.
+        starts: Instances to start from: the ladder's nearest ones.
+        seed: The run's seed.
+        budget: How many instances may be scored.
+        device: Where to compute.
+        dtype: In which precision.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+
+    Raises:
+        DeadlineError: The deadline passed.
+    """
+
+    def confirm(instance: Instance) -> bool:
+        judgement = judge_instance(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
+        return judgement.standing is Standing.MET
+
+    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype)
+    return satisfy(setting, claim.given, score=scorer, starts=starts, budget=budget, seed=seed, confirm=confirm)

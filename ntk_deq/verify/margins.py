@@ -1,0 +1,222 @@
+"""Relative margins of a boolean formula in plain floating point, differentiable, for many instances at once.
+
+A comparison `l <= r` has the margin r - l, relative to the larger side and to the magnitude of what the sides were
+computed from, one half each: the first half keeps a comparison of two small numbers from looking tight, the second one
+keeps `r >= 0` from looking equally good for every r > 0. `==` has minus its distance, a matrix its smallest entry;
+`and` is the minimum, `or` the maximum, `not` the negative, `for all` the minimum over the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.claims.types import Sort
+from ntk_deq.errors import LimitError
+from ntk_deq.verify.evaluate import MAX_STEP_TUPLES, step_of
+from ntk_deq.verify.magnitudes import Magnitudes
+from ntk_deq.verify.tensor_functions import frobenius, scalar
+from ntk_deq.verify.tensors import NO_INDICES, TensorNames, tensor_value
+
+Indices = Mapping[str, int]
+
+BROKEN_BY_EQUALITY = -1e-12
+"""The margin of a strict inequality between equal floats: negative, and smaller than any margin that is not noise."""
+
+_NOISE = 256.0  # units of round-off of the magnitude; chains of a few products of small matrices stay below
+_STRICT = frozenset({"<", ">", "!="})
+
+
+def tensor_margin(expr: Expr, names: TensorNames, *, last_step: int = 0) -> Tensor:
+    """Return the relative margin of a boolean formula: 0-d, or one for each instance of a batch.
+
+    Args:
+        expr: A boolean formula.
+        names: What its names mean.
+        last_step: The last step of the claim's run, for `for all`.
+
+    Returns:
+        Positive where the formula holds, negative where it does not, zero where rounding hides which; NaN where a part
+        has no value.
+
+    Raises:
+        LimitError: A quantifier ranges over too many steps.
+    """
+    return Margins(names, last_step).of(expr)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison of a formula that is a conjunction: its margin can be asked for alone.
+
+    Attributes:
+        name: Name of the formula.
+        expr: A comparison, or another boolean expression.
+        link: Which comparison of a chain; None: all of `expr`.
+    """
+
+    name: str
+    expr: Expr
+    link: int | None = None
+
+    @property
+    def strict(self) -> bool:
+        """Whether equality breaks a comparison of it."""
+        if self.link is not None:
+            return self.expr.operators[self.link] in _STRICT
+        return any(relation in _STRICT for node in self.expr.walk() for relation in node.operators)
+
+
+def parts(name: str, expr: Expr) -> Iterator[Part]:
+    """Yield the comparisons that a formula is the conjunction of."""
+    if expr.kind is Kind.AND:
+        for arg in expr.args:
+            yield from parts(name, arg)
+    elif expr.kind is Kind.COMPARE:
+        yield from (Part(name, expr, link) for link in range(len(expr.operators)))
+    else:
+        yield Part(name, expr)
+
+
+class Margins:
+    """The margins on one set of instances; values and magnitudes are kept between formulas.
+
+    Args:
+        names: What names mean.
+        last_step: The last step of the claim's run.
+    """
+
+    def __init__(self, names: TensorNames, last_step: int) -> None:
+        self.names = names
+        self.last_step = last_step
+        self._magnitudes = Magnitudes(names)
+
+    def part(self, part: Part) -> Tensor:
+        """Return the margin of one comparison."""
+        return self.of(part.expr) if part.link is None else self._link(part.expr, part.link, NO_INDICES)
+
+    def of(self, expr: Expr, indices: Indices = NO_INDICES) -> Tensor:
+        """Return the margin of a boolean formula."""
+        match expr.kind:
+            case Kind.COMPARE:
+                return _smallest([self._link(expr, link, indices) for link in range(len(expr.operators))])
+            case Kind.AND:
+                return _smallest([self.of(arg, indices) for arg in expr.args])
+            case Kind.OR:
+                return -_smallest([-self.of(arg, indices) for arg in expr.args])
+            case Kind.NOT:
+                return -self.of(expr.args[0], indices)
+            case Kind.FOR_ALL:
+                return self._for_all(expr, indices)
+        raise TypeError(f"`{expr.kind}` is no statement")
+
+    def _link(self, expr: Expr, link: int, indices: Indices) -> Tensor:
+        sides = [expr.args[link], expr.args[link + 1]]
+        relation = expr.operators[link]
+        if relation in (">", ">="):
+            sides.reverse()
+        left, right = (tensor_value(side, self.names, indices) for side in sides)
+        with torch.no_grad():
+            magnitude = torch.maximum(*(self._magnitudes.of(side, indices) for side in sides))
+        margin, size = _distance(relation, left, right)
+        noise = margin.detach().abs() <= _NOISE * torch.finfo(margin.dtype).eps * magnitude
+        exact = BROKEN_BY_EQUALITY if relation in _STRICT else 0.0
+        flat = torch.where(margin.detach() == 0, exact, 0.0)
+        # Where both sides are zero so is the margin, and it is noise: what it is divided by does not matter.
+        relative = margin * (1 / size.clamp_min(_TINY) + 1 / torch.maximum(magnitude, size).clamp_min(_TINY)) / 2
+        return torch.where(noise, flat, relative)
+
+    def _for_all(self, expr: Expr, indices: Indices) -> Tensor:
+        count = (self.last_step + 1) ** len(expr.names)
+        if count > MAX_STEP_TUPLES:
+            raise LimitError(f"`for all` ranges over {count:,} tuples of steps; at most {MAX_STEP_TUPLES:,}.")
+        body = expr.args[0]
+        used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
+        self._keep_fixed_parts(body, frozenset({*indices, *expr.names}))
+        margins = []
+        for steps in product(range(self.last_step + 1), repeat=len(expr.names)):
+            scope = {**indices, **dict(zip(expr.names, steps, strict=True))}
+            if not all(0 <= step_of(node, scope) <= self.last_step for node in used if _names(node) <= scope.keys()):
+                continue
+            met = self._condition(expr.args[1], scope) if len(expr.args) > 1 else True
+            if met is False:
+                continue
+            margin = self.of(body, scope)
+            margins.append(margin if met is True else torch.where(met, margin, 0.0))
+        return _smallest_known(margins, self.names)
+
+    def _condition(self, expr: Expr, scope: Indices) -> bool | Tensor:
+        """Whether a quantifier's condition holds: decided in integers where it compares steps only."""
+        if expr.kind is Kind.COMPARE and all(_is_step(arg, scope) for arg in expr.args):
+            steps = [step_of(arg, scope) for arg in expr.args]
+            return all(_HOLDS[sign](a, b) for sign, a, b in zip(expr.operators, steps, steps[1:], strict=False))
+        margin = self.of(expr, scope)
+        return bool(margin >= 0) if margin.ndim == 0 else margin >= 0
+
+    def _keep_fixed_parts(self, expr: Expr, indices: frozenset[str]) -> None:
+        """Evaluate once what no step index occurs in."""
+        numeric = expr.type is not None and expr.type.sort in (Sort.SCALAR, Sort.MATRIX)
+        moving = any(node.kind is Kind.INDEX or node.name in indices for node in expr.walk())
+        if numeric and expr.args and not moving and expr.kind is not Kind.INDEX:
+            self.names.cache[id(expr)] = tensor_value(expr, self.names)
+            with torch.no_grad():
+                self._magnitudes.keep(expr)
+        elif not (expr.kind is Kind.CALL and expr.name in ("grad", "jac")):
+            for arg in expr.args:
+                self._keep_fixed_parts(arg, indices)
+
+
+_TINY = 1e-300  # keeps 0/0 from being computed; the quotient is not used
+_HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+def _distance(relation: str, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the margin of `left <= right` (or of an equality), and the size of the larger side."""
+    if all(side.ndim < 2 or side.shape[-2:] == (1, 1) for side in (left, right)):
+        a, b = scalar(left), scalar(right)
+        margin = b - a
+        if relation in ("==", "!="):
+            margin = -margin.abs() if relation == "==" else margin.abs()
+        return margin, torch.maximum(a.detach().abs(), b.detach().abs())
+    if relation == "==":
+        size = torch.maximum(frobenius(left.detach()), frobenius(right.detach()))
+        return -frobenius(right - left), size
+    a, b = (side if side.ndim > 1 else side.unsqueeze(-1).unsqueeze(-1) for side in (left, right))
+    size = torch.maximum(a.detach().abs().amax((-2, -1)), b.detach().abs().amax((-2, -1)))
+    return (b - a).amin((-2, -1)), size
+
+
+def _smallest(margins: list[Tensor]) -> Tensor:
+    if len(margins) == 1:
+        return margins[0]
+    return torch.stack(torch.broadcast_tensors(*margins)).amin(0)
+
+
+def _smallest_known(margins: list[Tensor], names: TensorNames) -> Tensor:
+    """Return the smallest margin of those that rounding does not hide; zero where it hides all."""
+    if not margins:
+        return names.like.new_zeros(())
+    stacked = torch.stack(torch.broadcast_tensors(*margins))
+    known = stacked != 0
+    return torch.where(known.any(0), torch.where(known, stacked, torch.inf).amin(0), 0.0)
+
+
+def _is_step(expr: Expr, scope: Indices) -> bool:
+    arithmetic = (Kind.NUMBER, Kind.NEGATE, Kind.ADD, Kind.SUBTRACT)
+    return all(node.kind in arithmetic or (node.kind is Kind.NAME and node.name in scope) for node in expr.walk())
+
+
+def _names(expr: Expr) -> set[str]:
+    return {node.name for node in expr.walk() if node.kind is Kind.NAME}

@@ -1,0 +1,168 @@
+"""Shrink a claim's counterexamples: every step is judged with certified balls, so that what is shown is certain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
+from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.shrink import shrink
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.refine import FLOAT_BITS, undecided
+from ntk_deq.verify.witness import plainness
+
+BUDGET = 400
+"""Instances judged for one counterexample; the claims of the papers need 10 to 140."""
+
+STARTS = 2
+"""Counterexamples that are shrunk where a claim has several: the plainest ones."""
+
+
+def refutes(judgement: Judgement) -> bool:
+    """Return whether the instance meets every hypothesis and breaks a conclusion, both for certain."""
+    broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
+    return judgement.standing is Standing.MET and broken
+
+
+def minimise_counterexample(
+    claim: Claim,
+    setting: Setting,
+    judgement: Judgement,
+    *,
+    device: torch.device,
+    dtype: torch.dtype = torch.float64,
+    budget: int = BUDGET,
+    precision: int = FLOAT_BITS,
+    deadline: float | None = None,
+) -> Judgement:
+    """Return the judgement of a smaller and plainer counterexample; the given one where there is none.
+
+    Args:
+        claim: The claim.
+        setting: The setting of the counterexample.
+        judgement: A judgement that refutes the claim.
+        device: Where instances are judged.
+        dtype: Type to which an instance's values are rounded for that.
+        budget: How many instances may be judged.
+        precision: Bits with which an instance that floats leave undecided is judged again; 53: it is not.
+        deadline: When to stop, on the clock of `time.perf_counter`; what was reached by then is returned.
+
+    Raises:
+        ArgumentError: The judgement refutes nothing.
+    """
+    if not refutes(judgement):
+        raise ArgumentError(
+            f"`judgement` of minimise_counterexample must refute {claim.id}. Instance {judgement.instance.index} does not."
+        )
+    search = _Search(claim, judgement, device=device, dtype=dtype, precision=precision, deadline=deadline)
+    start = _representable(setting, claim, judgement.instance, dtype)
+    if start is not judgement.instance and not search.still_refutes(start):
+        start = judgement.instance
+    result = shrink(start, setting, claim.given, search.still_refutes, budget=budget)
+    return replace(search.best, instance=result.instance) if result.steps else search.best
+
+
+def plainest_counterexample(
+    claim: Claim,
+    judgements: Sequence[Judgement],
+    *,
+    device: torch.device,
+    dtype: torch.dtype = torch.float64,
+    budget: int = BUDGET,
+    precision: int = FLOAT_BITS,
+    deadline: float | None = None,
+) -> Judgement:
+    """Return the plainest of a claim's counterexamples after the plainest few were shrunk.
+
+    Args:
+        claim: The claim.
+        judgements: Judgements that refute it, at least one.
+        device, dtype, precision, deadline: As for `minimise_counterexample`.
+        budget: How many instances may be judged in all.
+    """
+    ordered = sorted(judgements, key=plainness)
+    found = list(ordered[:1])
+    for start in ordered[:STARTS]:
+        setting = next(s for s in claim.settings if s.name == start.instance.setting)
+        found.append(
+            minimise_counterexample(
+                claim,
+                setting,
+                start,
+                device=device,
+                dtype=dtype,
+                budget=budget // min(STARTS, len(ordered)),
+                precision=precision,
+                deadline=deadline,
+            )
+        )
+    return min(found, key=lambda judgement: (sum(judgement.instance.sizes.values()), plainness(judgement)))
+
+
+class _Search:
+    """Judges candidates and keeps the last that refuted: the shrinker accepts each such."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        best: Judgement,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        precision: int,
+        deadline: float | None,
+    ) -> None:
+        self.best = best
+        self._claim, self._device, self._dtype = claim, device, dtype
+        self._precision, self._deadline = precision, deadline
+
+    def still_refutes(self, instance: Instance) -> bool:
+        """Judge a candidate; one that cannot be judged, or not in time, is no counterexample."""
+        if self._deadline is not None and time.perf_counter() > self._deadline:
+            return False
+        try:
+            judgement = self._judge(instance)
+        except NtkDeqError:
+            return False
+        if refutes(judgement):
+            self.best = judgement
+            return True
+        return False
+
+    def _judge(self, instance: Instance) -> Judgement:
+        judgement = judge_instance(
+            self._claim, instance, device=self._device, dtype=self._dtype, deadline=self._deadline
+        )
+        if self._precision <= FLOAT_BITS or not undecided(judgement):
+            return judgement
+        try:
+            return judge_instance(
+                self._claim,
+                instance,
+                device=torch.device("cpu"),
+                dtype=self._dtype,
+                deadline=self._deadline,
+                precision=self._precision,
+            )
+        except LimitError:  # a matrix too large for that, or a function that only floats have
+            return judgement
+
+
+def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: torch.dtype) -> Instance:
+    """Return the instance with its values rounded to the type in which it is judged, where that leaves no domain."""
+    if dtype == torch.float64:
+        return instance
+    values = {name: value.to(dtype).to(torch.float64) for name, value in instance.values.items()}
+    free = {**setting.free, **claim.given}
+    inside = all(
+        name in instance.rounded or name not in free or contains(free[name].domain, value)
+        for name, value in values.items()
+    )
+    return replace(instance, values=values) if inside else instance

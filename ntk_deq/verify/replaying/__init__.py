@@ -1,0 +1,1 @@
+"""Instance files: a claim with one instance of it, written down so that anyone can judge it again."""

@@ -1,0 +1,237 @@
+"""Score instances against a claim in plain floating point: the evaluator as the search sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.score import Score, Scores
+from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly
+from ntk_deq.verify.environment import model_formulas
+from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
+from ntk_deq.verify.tensor_functions import scalar
+from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
+
+
+class ClaimScorer:
+    """Scores instances of one setting against one claim (`ntk_deq.falsify.score.Scorer`).
+
+    The equilibrium's existence counts as a hypothesis: where the model's map is no contraction nothing can be certain.
+
+    Args:
+        claim: The claim.
+        setting: One of its settings.
+        device: Where to compute.
+        dtype: In which precision.
+
+    Example:
+        >>> from ntk_deq.claims.load import load_suite
+        >>> claim = next(c for c in load_suite("checks/matrix_facts.yaml").claims if c.id == "F.norms")
+        >>> ClaimScorer(claim, claim.settings[0]).goals
+        ('conclusion, link 1', 'conclusion, link 2', 'conclusion')
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        setting: Setting,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        self.claim, self.setting = claim, setting
+        self._like = torch.zeros((), device=device, dtype=dtype)
+        self._types = {**setting.variable_types(), **{name: free.type for name, free in claim.given.items()}}
+        self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
+        self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
+        self._formulas = None if setting.model is None else model_formulas(setting.model.name)
+        used = _Uses(self)
+        self.goals = tuple(_shown(part) for part in self._conclusions)
+        self.strict = tuple(part.strict for part in self._conclusions)
+        self.uses = frozenset(used.names & self._types.keys())
+        self.differentiable = not used.derivatives
+        self._needs_equilibrium = used.equilibrium
+
+    @property
+    def formulas(self) -> list[Expr]:
+        """The claim's hypotheses and conclusions."""
+        return [f.expr for f in (*self.claim.assume.values(), *self.claim.conclude.values())]
+
+    def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
+        """Score an instance with some variables replaced, each by many values along a new first dimension.
+
+        Args:
+            base: Gives the sizes, and the values of variables that stay.
+            moving: New values by variable: many of the old one's shape, as many of each.
+
+        Returns:
+            One row for each value; one row where nothing moves.
+        """
+        count = len(next(iter(moving.values()))) if moving else 1
+        try:
+            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
+                rows = [self._scores(base, {k: v[i] for k, v in moving.items()}, ()) for i in range(count)]
+                return _stacked(rows)
+            return self._scores(base, moving, (count,) if moving else ())
+        except (NtkDeqError, torch.linalg.LinAlgError):
+            if count == 1:
+                return self._undefined()
+        half = count // 2
+        halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
+        return _stacked([self(base, part) for part in halves])
+
+    def _state_entries(self, base: Instance) -> int:
+        rows, cols = self._state_shape(base)
+        return rows * cols
+
+    def _state_shape(self, base: Instance) -> tuple[int, int]:
+        if self.setting.model is None:
+            return 0, 0
+        rows, cols = (*self.setting.model.state_shape, None)[:2]
+        return base.sizes[str(rows)], 1 if cols is None else base.sizes[cols]
+
+    def _scores(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> Scores:
+        names = self._names(base, moving, batch)
+        margins = Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
+        hypotheses = [margins.part(part) for part in self._hypotheses]
+        if self._needs_equilibrium:
+            hypotheses.append(self._contraction(names))
+        goals = [margins.part(part) for part in self._conclusions]
+        count = batch or (1,)
+        defined = torch.ones(count, dtype=torch.bool, device=self._like.device)
+        for mark in names.trouble or ():
+            defined = defined & ~mark
+        columns = [column.expand(count) for column in (*hypotheses, *goals)]
+        for column in columns:
+            defined = defined & ~torch.isnan(column)
+        table = torch.stack([torch.nan_to_num(column, nan=-1.0) for column in columns], dim=1)
+        return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined)
+
+    def _contraction(self, names: TensorNames) -> Tensor:
+        """The relative margin of the implicit hypothesis that the map is a contraction."""
+        assert self._formulas is not None
+        factor = scalar(tensor_value(self._formulas.contraction, names))
+        margin = (1 - factor) / factor.detach().clamp_min(1.0)
+        return torch.where(margin.detach() == 0, BROKEN_BY_EQUALITY, margin)
+
+    def _names(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> TensorNames:
+        variables = {}
+        for name, value in {**base.values, **moving}.items():
+            value = value.to(self._like)
+            column = str(self._types[name]).startswith("vector")
+            variables[name] = value.unsqueeze(-1) if column else value
+        direct = self._state_entries(base) <= MAX_ENTRIES
+        return TensorNames(
+            variables,
+            base.sizes,
+            self.claim.let,
+            self._formulas,
+            self._like,
+            state_shape=self._state_shape(base),
+            solve=solve_directly if direct else _solve_alone,
+            batch=batch,
+            trouble=[],
+        )
+
+    def _undefined(self) -> Scores:
+        count = len(self._hypotheses) + self._needs_equilibrium
+        no = self._like.new_full((1, count), -1.0)
+        return Scores(no, self._like.new_full((1, len(self.goals)), -1.0), torch.zeros(1, dtype=torch.bool))
+
+
+def score_instance(
+    claim: Claim, instance: Instance, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64
+) -> Score:
+    """Return the relative margins of one instance; an undefined one is infeasible, never an error.
+
+    Args:
+        claim: The claim.
+        instance: An instance of one of its settings.
+        device: Where to compute.
+        dtype: In which precision.
+    """
+    setting = next(s for s in claim.settings if s.name == instance.setting)
+    with torch.no_grad():
+        return ClaimScorer(claim, setting, device=device, dtype=dtype)(instance, {}).of(0)
+
+
+def _solve_alone(names: TensorNames, start: Tensor | None) -> Tensor:
+    """Return the equilibrium of one instance with a large state; marks one that is no contraction."""
+    assert names.formulas is not None
+    contraction = scalar(tensor_value(names.formulas.contraction, names)).detach()
+    if names.trouble is not None:
+        names.trouble.append(~(contraction < 1))
+    if not bool(contraction < 1):
+        return names.like.new_zeros(names.state_shape)
+    return equilibrium(replace(names, solve=None, trouble=None), start)
+
+
+def _stacked(rows: list[Scores]) -> Scores:
+    return Scores(
+        torch.cat([row.hypotheses for row in rows]),
+        torch.cat([row.goals for row in rows]),
+        torch.cat([row.defined for row in rows]),
+    )
+
+
+def _shown(part: Part) -> str:
+    alone = part.link is None or len(part.expr.operators) == 1
+    return part.name if alone or part.link is None else f"{part.name}, link {part.link + 1}"
+
+
+class _Uses:
+    """What a claim's formulas refer to, through definitions and the model."""
+
+    def __init__(self, scorer: ClaimScorer) -> None:
+        self.names: set[str] = set()
+        self.derivatives = False
+        self.equilibrium = False
+        self._lets = scorer.claim.let
+        self._formulas = scorer._formulas
+        for expr in scorer.formulas:
+            self._visit(expr)
+
+    def _visit(self, expr: Expr) -> None:
+        for node in expr.walk():
+            if node.kind is Kind.CALL:
+                self.derivatives |= node.name in ("grad", "jac")
+                if node.name == "fixed_point":
+                    self._visit_equilibrium()
+                elif node.name == "next":
+                    self._visit_map()
+            elif node.kind is Kind.INDEX:
+                self._visit_map()
+            elif node.kind is Kind.NAME:
+                self._visit_name(node.name)
+
+    def _visit_name(self, name: str) -> None:
+        if self._formulas is not None and name == self._formulas.state:
+            self._visit_equilibrium()
+        if name in self.names:
+            return
+        self.names.add(name)
+        if name in self._lets:
+            self._visit(self._lets[name].expr)
+        elif self._formulas is not None and name in self._formulas.definitions:
+            self._visit(self._formulas.definitions[name])
+
+    def _visit_equilibrium(self) -> None:
+        if not self.equilibrium:
+            self.equilibrium = True
+            self._visit_map()
+            assert self._formulas is not None
+            self._visit(self._formulas.contraction)
+
+    def _visit_map(self) -> None:
+        """Visit the map; the state that stands in it is given, not the equilibrium."""
+        assert self._formulas is not None
+        for node in self._formulas.map.walk():
+            if node.kind is Kind.NAME and node.name != self._formulas.state:
+                self._visit_name(node.name)
