@@ -13,6 +13,7 @@ from torch import Tensor
 
 from benchmarks.certified_families import Case, around, partner
 from benchmarks.certified_truth import (
+    Spectrum,
     complex_roots,
     distance_exceeds,
     dyadic,
@@ -27,6 +28,10 @@ from ntk_deq.certified.dispatch import dense_form
 
 GENERAL = 8
 """Largest order at which eigenvalues of matrices that are not symmetric are isolated."""
+
+
+STEPS = tuple(sign * size for size in (2.0**-53, 2.0**-51, 1e-15, 1e-14, 1e-12, 1e-9, 1e-3) for sign in (1.0, -1.0))
+"""Distances of a claimed lower bound from the smallest eigenvalue, relative to the matrix."""
 
 
 @dataclass(frozen=True)
@@ -158,12 +163,23 @@ def _symmetric(case: Case) -> Iterator[Check]:
     yield Check("lambda_min", below, low.is_finite())
     yield Check("lambda_max", above, high.is_finite())
     near = float(low.mid()) if low.is_finite() else 0.0
-    for step in (0.0, 2.0**-52, -(2.0**-52), 1e-14, -1e-14, 1e-12, -1e-12, 1e-9, -1e-9, 1e-3, -1e-3):
-        bound = near + step * max(abs(near), float(even.abs().amax()))
+    size = max(abs(near), float(even.abs().amax()))
+    tight = [_first_above(spectrum, near, size)] if ball.is_exact else []
+    for bound in (*(near + step * size for step in STEPS), *tight, *(bound + 2.0**-53 * size for bound in tight)):
         least, under = ct.lambda_min_at_least(ball, bound), ct.lambda_min_below(ball, bound)
         fails = spectrum.below(bound) > 0
         yield Check("lambda_min_at_least", least is True and fails, least is True or fails)
         yield Check("lambda_min_below", under is True and not fails, under is True or not fails)
+
+
+def _first_above(spectrum: Spectrum, near: float, size: float) -> float:
+    """Return the first float above the smallest eigenvalue, the tightest false claim of a lower bound."""
+    low, high = near - 1e-9 * size, near + 1e-9 * size
+    if spectrum.below(low) or not spectrum.below(high):
+        return near
+    while low < (middle := low + (high - low) / 2) < high:
+        low, high = (low, middle) if spectrum.below(middle) else (middle, high)
+    return high
 
 
 def _general_eigenvalues(case: Case) -> Iterator[Check]:

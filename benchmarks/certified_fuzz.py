@@ -1,9 +1,10 @@
 """Certified bounds against exact arithmetic on thousands of matrices and hundreds of equilibria.
 
 Every ball, norm, singular value, eigenvalue, inverse and proof of definiteness is computed on matrices of 23 families
-(random, graded, condition numbers up to 1e16, rank deficient, repeated and clustered singular values, scales from 1e-150
-to 1e150, subnormal entries, long and thin), as exact matrices and as balls whose centre is off, and held against whole
-numbers, rationals and ball arithmetic of 512 to 8192 bits. Any truth outside its ball is printed; the exit code is 1.
+(random, graded, condition numbers up to 1e16, rank deficient, repeated and clustered singular values, scales from
+1e-150 to 1e150, subnormal entries, long and thin), as exact matrices and as balls whose centre is off, and held against
+whole numbers, rationals and ball arithmetic of 512 to 8192 bits. Any truth outside its ball is printed, and the exit
+code is then 1.
 
 With --weaken NAME a bound is weakened on purpose, and the run fails unless it finds that out. --weaken all plants every
 mistake in turn.
@@ -134,9 +135,8 @@ def plain(options: argparse.Namespace) -> int:
     start = perf_counter()
     tally = run(options.seed, options.matrices, options.equilibria, jobs=options.jobs)
     _print(tally)
-    print(
-        f"{options.matrices} matrices, {options.equilibria} equilibria, seed {options.seed}: {perf_counter() - start:.0f} s"
-    )
+    drawn = f"{options.matrices} matrices, {options.equilibria} equilibria, seed {options.seed}"
+    print(f"{drawn}: {perf_counter() - start:.0f} s")
     return verdict(f"0 violations in {tally.checks.total()} checks ({tally.violations} found)", tally.violations == 0)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from ntk_deq.certified import Ball
+from ntk_deq.certified import Ball, high_precision
 
+_NEAREST = high_precision._nearest
 _BALLS = "ntk_deq.certified"
 
 
@@ -42,10 +43,6 @@ def _nothing_lost(matrix: Tensor, factors: Tensor) -> tuple[Tensor, float]:
     return matrix * factors, 0.0
 
 
-def _halved(found: Callable[..., float]) -> Callable[..., float]:
-    return lambda *args: 0.5 * found(*args)
-
-
 def _numerator(numerator: float, denominator: float) -> float:
     return numerator if denominator > 0 else float("inf")
 
@@ -55,9 +52,7 @@ def _thousandth(numerator: float, denominator: float) -> float:
 
 
 def _point(found: Any, like: Tensor) -> Ball:
-    from ntk_deq.certified import high_precision
-
-    return Ball(high_precision._nearest(found, like).centre)
+    return Ball(_NEAREST(found, like).centre)
 
 
 def _modules(attribute: str, *names: str) -> tuple[tuple[str, str], ...]:
@@ -104,6 +99,7 @@ def weakenings() -> dict[str, Weakening]:
             "a Cholesky factor proves its shift whatever its residual",
             (
                 *((*place, _zero) for place in _modules("residual_up", "definiteness")),
+                *((*place, _zero) for place in _modules("largest_entry", "definiteness")),
                 *((*place, _zero) for place in _modules("cholesky_shift", "definiteness", "extremes")),
             ),
         ),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.equilibrium import fixed_point, solve_fixed_point
 from ntk_deq.verify.tensors import SOLVER
 
 STEPS = 24
@@ -71,22 +72,30 @@ class Plain:
 
     @cached_property
     def M(self) -> Tensor:
-        """M(t), N x m^2."""
+        """The matrix M of section 4, N x m^2."""
         return self.gamma * (self.G[:, :, None] * self.Z[:, None, :]).flatten(1)
 
     @cached_property
     def P(self) -> Tensor:
-        """Pi(t), N x d m."""
+        """The matrix Pi of section 4, N x d m."""
         return ((self.G * self.E)[:, :, None] * self.v["X"][:, None, :]).flatten(1)
 
-    @cached_property
-    def adjoint(self) -> Tensor:
-        """What automatic differentiation solves for, N x m."""
-        scaled, start = self.gamma * self.v["A"].mT, torch.zeros_like(self.Z)
-        solved = solve_fixed_point(
-            lambda g: self.D * (g @ scaled + self.v["b"].mT), start, solver=SOLVER, batch_dims=0, max_steps=20_000
-        )
-        return solved.value
+    @property
+    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the derivatives are taken by."""
+        return self.v["W"], self.v["A"], self.v["b"]
+
+    def prediction(self, W: Tensor, A: Tensor, b: Tensor) -> Tensor:
+        """Return the network's output, differentiable through the equilibrium."""
+
+        def step(z: Tensor, W: Tensor, A: Tensor) -> Tensor:
+            return torch.relu(self.gamma * z @ A + torch.relu(self.v["X"] @ W))
+
+        return (fixed_point(step, self.Z.detach(), W, A, solver=SOLVER, batch_dims=0) @ b)[:, 0]
+
+    def loss(self, W: Tensor, A: Tensor, b: Tensor) -> Tensor:
+        """Return half the sum of squared residuals."""
+        return 0.5 * ((self.prediction(W, A, b) - self.v["y"][:, 0]) ** 2).sum()
 
 
 def _norm(a: Tensor) -> Tensor:
@@ -114,7 +123,15 @@ def differences(p: Plain) -> list[Tensor]:
     iterates = [torch.zeros_like(p.phi)]
     for _ in range(STEPS):
         iterates.append(torch.relu(p.gamma * iterates[-1] @ p.v["A"] + p.phi))
-    return [_norm(p.v["A"])] + [(b - a).norm() for a, b in zip(iterates, iterates[1:], strict=False)]
+    return [_norm(p.v["A"])] + [(b - a).norm() for a, b in pairwise(iterates)]
+
+
+def pairs(p: Plain) -> list[Tensor]:
+    """R.L3.1.cauchy."""
+    iterates = [torch.zeros_like(p.phi)]
+    for _ in range(16):
+        iterates.append(torch.relu(p.gamma * iterates[-1] @ p.v["A"] + p.phi))
+    return [_norm(p.v["A"])] + [(a - b).norm() for i, a in enumerate(iterates) for b in iterates[i:]]
 
 
 def eigenvalues(p: Plain) -> list[Tensor]:
@@ -125,24 +142,20 @@ def eigenvalues(p: Plain) -> list[Tensor]:
 def gradients(p: Plain) -> list[Tensor]:
     """R.L3.2g."""
     residual = p.Z @ p.v["b"] - p.v["y"]
-    first, second = p.G * residual, p.adjoint * residual
-    X, Z = p.v["X"], p.Z
-    return [
-        _norm(p.v["A"]),
-        (X.mT @ (first * p.E) - X.mT @ (second * p.E)).norm(),
-        (Z.mT @ first - Z.mT @ second).norm(),
-        (Z.mT @ residual).norm(),
-    ]
+    g = p.G * residual
+    by_W, by_A, by_b = torch.func.grad(p.loss, argnums=(0, 1, 2))(*p.weights)
+    formulas = (p.v["X"].mT @ (g * p.E), p.gamma * p.Z.mT @ g, p.Z.mT @ residual)
+    return [_norm(p.v["A"])] + [(x - y).norm() for x, y in zip(formulas, (by_W, by_A, by_b), strict=True)]
 
 
 def kernel(p: Plain) -> list[Tensor]:
     """R.L4.1."""
     residual = p.Z @ p.v["b"] - p.v["y"]
-    JA = p.gamma * (p.adjoint[:, :, None] * p.Z[:, None, :]).flatten(1)
-    JW = ((p.adjoint * p.E)[:, :, None] * p.v["X"][:, None, :]).flatten(1)
+    jacobians = [J.flatten(1) for J in torch.func.jacrev(p.prediction, argnums=(0, 1, 2))(*p.weights)]
+    gradients = torch.func.grad(p.loss, argnums=(0, 1, 2))(*p.weights)
     H = p.Z @ p.Z.mT + p.M @ p.M.mT + p.P @ p.P.mT
-    other = JW @ JW.mT + JA @ JA.mT + p.Z @ p.Z.mT
-    moved = JW @ (JW.mT @ residual) + JA @ (JA.mT @ residual) + p.Z @ (p.Z.mT @ residual)
+    other = sum(J @ J.mT for J in jacobians)
+    moved = sum(J @ g.reshape(-1, 1) for J, g in zip(jacobians, gradients, strict=True))
     return [_norm(p.v["A"]), (H - other).norm(), (moved - H @ residual).norm(), torch.linalg.eigvalsh(H)[0]]
 
 
@@ -184,7 +197,7 @@ def linear_iterates(p: Plain) -> list[Tensor]:
 PLAIN: dict[str, Callable[[Plain], list[Tensor]]] = {
     "R.L3.1": bounded_equilibrium,
     "R.L3.1.decrease": differences,
-    "R.L3.1.cauchy": differences,
+    "R.L3.1.cauchy": pairs,
     "R.L3.2": eigenvalues,
     "R.L3.2g": gradients,
     "R.L4.1": kernel,

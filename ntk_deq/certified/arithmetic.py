@@ -11,7 +11,7 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike
 from ntk_deq.certified.bounds import fro_up, largest_entry
-from ntk_deq.certified.exactness import inexact_products, may_be_exact, sum_error
+from ntk_deq.certified.exactness import inexact_products, may_be_exact, shifts_exactly, sum_error
 from ntk_deq.certified.rounding import TINY, add_up, multiply_up
 from ntk_deq.certified.scalar import radius, upper
 from ntk_deq.errors import ArgumentError
@@ -151,7 +151,7 @@ def scale(factor: arb, a: Ball) -> Ball:
         return no_information(a, *a.shape, a.reason or "a scalar factor has no information")
     centre = a.work
     product = near * centre
-    error = elementwise_error(centre, torch.full_like(centre, near), product)
+    error = 0.0 if shifts_exactly(centre, near) else elementwise_error(centre, torch.full_like(centre, near), product)
     inherited = multiply_up(abs(near), a.radius)
     if spread:
         inherited = add_up(inherited, multiply_up(spread, add_up(a.fro, a.radius)))

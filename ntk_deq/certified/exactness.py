@@ -132,6 +132,24 @@ def _sample(tensor: Tensor) -> Tensor:
     return matrix[:: max(1, rows // 16), :: max(1, cols // 16)]
 
 
+def shifts_exactly(tensor: Tensor, factor: float) -> bool:
+    """Return whether a factor is a power of two (with a sign) that pushes no bit of a tensor out of range, or 0.
+
+    Example:
+        >>> tenths = torch.full((2, 2), 0.1, dtype=torch.float64)
+        >>> shifts_exactly(tenths, -0.5), shifts_exactly(tenths, 3.0), shifts_exactly(tenths, 2.0**-1030)
+        (True, False, False)
+    """
+    mantissa, exponent = math.frexp(factor)
+    if abs(mantissa) != 0.5:
+        return factor == 0
+    if exponent >= 1:
+        return True
+    smallest = float(torch.where(tensor != 0, tensor.abs(), math.inf).amin())
+    # The lowest bit of a double is at most 52 places below the first.
+    return not math.isfinite(smallest) or math.frexp(smallest)[1] - _BITS + exponent - 1 >= LOWEST
+
+
 def inexact_products(left: Tensor, right: Tensor) -> Tensor:
     """Return a mask of the entries whose elementwise product may be rounded.
 

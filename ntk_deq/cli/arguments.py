@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 from ntk_deq.version import __version__
 
-COMMANDS = ("run", "check", "schema")
+COMMANDS = ("run", "check", "replay", "mutate", "schema")
 
 _DESCRIPTION = """\
 Judge the claims of a claim file: draw instances, check hypotheses, measure margins, give verdicts.
 
   verify-claims FILE            judge every claim of FILE (the same as `verify-claims run FILE`)
   verify-claims check FILE      validate FILE and print each formula with its shapes; runs nothing
+  verify-claims replay INSTANCE [FILE]
+                                judge a recorded counterexample again, and compare it with the claim in FILE
+  verify-claims mutate FILE     judge mutants of the claims of FILE: each ought to be refuted
   verify-claims schema          print the JSON Schema of claim files, for an editor
 """
 
@@ -44,11 +47,13 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ntk_deq {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="{run,check,schema}", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="{" + ",".join(COMMANDS) + "}", parser_class=_Parser)
     _add_run(commands.add_parser("run", help="judge the claims of a file", add_help=True))
     check = commands.add_parser("check", help="validate a claim file and print its formulas with their shapes")
     _add_file(check)
     _add_selection(check)
+    _add_replay(commands.add_parser("replay", help="judge a recorded counterexample again"))
+    _add_mutate(commands.add_parser("mutate", help="judge mutants of the claims of a file"))
     schema = commands.add_parser("schema", help="print the JSON Schema of claim files")
     schema.add_argument("--output", metavar="FILE", help="write it to FILE instead of standard output")
     return parser
@@ -96,6 +101,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds a claim (default 600); one that runs over it is undecided unless refuted",
     )
+    parser.add_argument(
+        "--findings",
+        action="store_true",
+        help="say which hypotheses matter and which bounds have room, where a claim holds (a run a hypothesis more)",
+    )
     parser.add_argument("-x", dest="stop_early", action="store_true", help="stop at the first unexpected verdict")
     parser.add_argument(
         "--allow",
@@ -108,6 +118,30 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dask", metavar="ADDRESS", help="judge on a Dask cluster (extra `dask`)")
 
 
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("instance", metavar="INSTANCE", help="a counterexample that a run has written (YAML)")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file: does its claim still state the same?")
+    parser.add_argument(
+        "--data", metavar="PATH", action="append", default=[], help="a data file or folder that FILE may read"
+    )
+    parser.add_argument(
+        "--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds that it may take (default 600)"
+    )
+
+
+def _add_mutate(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    _add_selection(parser)
+    parser.add_argument(
+        "--rules", metavar="R[,R]", help="rules to make mutants by, such as halve,flip,hypothesis (default all)"
+    )
+    parser.add_argument("--max", type=_positive, metavar="N", help="mutants judged a claim at most (default all)")
+    parser.add_argument("--seed", type=_natural, default=0, help="seed of every draw (default 0)")
+    parser.add_argument("--instances", type=_positive, default=60, help="instances a mutant and domain (default 60)")
+    parser.add_argument("--time-limit", type=_seconds, default=60.0, metavar="S", help="seconds a mutant (default 60)")
+    parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default results/)")
+
+
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; a first word that is no command is the file of `run`."""
     words = list(argv)
@@ -118,7 +152,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.print_help()
         parser.exit(4)
     arguments = parser.parse_args(words)
-    if arguments.command in ("run", "check") and bool(arguments.file) == arguments.papers:
+    if arguments.command in ("run", "check", "mutate") and bool(arguments.file) == arguments.papers:
         parser.error("give a claim FILE, or --papers for the suite that the package carries (one of the two)")
     return arguments
 

@@ -37,6 +37,14 @@ def main(argv: Sequence[str]) -> int:
     console = Console()
     if arguments.command == "check":
         return _check(arguments, console)
+    if arguments.command == "replay":
+        from ntk_deq.cli.replay import run_replay
+
+        return run_replay(arguments, console)
+    if arguments.command == "mutate":
+        from ntk_deq.cli.mutate import run_mutate
+
+        return run_mutate(arguments, console, suite_path(arguments))
     return _run(arguments, console)
 
 

@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
 
@@ -34,7 +33,7 @@ from ntk_deq.report.junit import write_junit
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.results import ClaimResult, RunInfo
 from ntk_deq.verify.runner import Options, judge_claims
-from ntk_deq.version import __version__
+from ntk_deq.verify.versions import versions
 
 
 def run_session(
@@ -113,6 +112,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         time_limit=arguments.time_limit,
         stop_early=arguments.stop_early,
         precision=arguments.precision,
+        findings=arguments.findings,
     )
 
 
@@ -153,14 +153,6 @@ def exit_code(results: Sequence[ClaimResult], allow: frozenset[str]) -> int:
     if len(still_open) < len(unexpected):
         return EXIT_UNEXPECTED
     return EXIT_OPEN if still_open else EXIT_OK
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a verdict may depend on."""
-    found = {"ntk_deq": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
-    for name in ("numpy", "python-flint", "sympy"):
-        found[name] = metadata.version(name)
-    return found
 
 
 def device_name(device: str) -> str:

@@ -63,12 +63,14 @@ class Scorer(Protocol):
     """Measures instances of one setting against one claim.
 
     Attributes:
+        hypotheses: How many columns `Scores.hypotheses` has.
         goals: What each column of `Scores.goals` compares, for people.
         strict: For each goal, whether equality breaks it.
         uses: The variables that the claim depends on.
         differentiable: Whether gradients flow through the scores.
     """
 
+    hypotheses: int
     goals: tuple[str, ...]
     strict: tuple[bool, ...]
     uses: frozenset[str]

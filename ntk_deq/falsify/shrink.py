@@ -103,9 +103,7 @@ def shrink(
 class _Search:
     """Descends from one instance; remembers what was tried, so that a repeated pass costs nothing."""
 
-    def __init__(
-        self, start: Instance, knobs: Knobs, still_refutes: Callable[[Instance], bool], budget: int
-    ) -> None:
+    def __init__(self, start: Instance, knobs: Knobs, still_refutes: Callable[[Instance], bool], budget: int) -> None:
         self.best = start
         self.steps: list[str] = []
         self.evaluations = 0

@@ -77,8 +77,8 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
 
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
     reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
-    settled, precision, statement, hypotheses, conclusions, counterexample, tightest, nearest, problems, trace`. A
-    conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them, and their number in
+    settled, precision, replay, statement, hypotheses, conclusions, counterexample, tightest, nearest, findings, problems, trace`.
+    A conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them, and their number in
     `margins_total`.
 
     Args:
@@ -98,7 +98,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
         entry[name] = json_safe(getattr(result, name))
     for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
         entry[name] = json_safe(getattr(result, name))
-    for name in ("refined", "settled", "precision"):
+    for name in ("refined", "settled", "precision", "replay"):
         entry[name] = getattr(result, name)
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}
@@ -108,6 +108,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     entry["conclusions"] = [_conclusion(record) for record in result.conclusions]
     for name in ("counterexample", "tightest", "nearest"):
         entry[name] = _witness(getattr(result, name))
+    entry["findings"] = json_safe(result.findings)
     entry["problems"] = json_safe(result.problems)
     entry["trace"] = result.trace
     return entry

@@ -11,11 +11,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.report.check import render_check
-from ntk_deq.report.console import Piece, say, showable
-from ntk_deq.report.matrices import matrix_lines, side_by_side
+from ntk_deq.report.console import Piece, say, say_hanging, showable
+from ntk_deq.report.instance import say_values
 from ntk_deq.report.problems import render_problem, render_problems
 from ntk_deq.report.text import one_line, short_margin, short_seconds
-from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation, second_look
+from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation, replay_command, second_look
 from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
 
 __all__ = ["TerminalReport", "render_check", "render_problems"]
@@ -110,6 +110,8 @@ class TerminalReport:
         self._line(result)
         if not result.as_expected:
             self._details(result)
+        for finding in result.findings:
+            say_hanging(self._console, [" " * _INDENT, ("finding: ", "cyan")], [one_line(finding.text)])
 
     def summary(
         self, results: Sequence[ClaimResult], info: RunInfo, paths: Mapping[str, str | Path], exit_code: int
@@ -213,16 +215,10 @@ class TerminalReport:
                 f"{witness.lhs} {witness.relation} {witness.rhs} is false, margin {short_margin(witness.margin)}",
                 indent=_INDENT,
             )
-        # Numbers share a line of their own below the matrices.
-        numbers = {name: value for name, value in witness.values.items() if isinstance(value, int | float)}
-        blocks = [matrix_lines(name, value) for name, value in witness.values.items() if name not in numbers]
-        blocks = [[showable(console, line) for line in block] for block in blocks]
-        for line in side_by_side(blocks, width=console.width - _INDENT):
-            say(console, line, indent=_INDENT, wrap=False)
-        if numbers:
-            said = ", ".join(matrix_lines(name, value)[0] for name, value in numbers.items())
-            say(console, said, indent=_INDENT)
+        say_values(console, witness.values, indent=_INDENT)
         sizes = ", ".join(f"{name} = {size}" for name, size in {**witness.sizes, **witness.step}.items())
         place = f"setting {witness.setting}, instance {witness.index}, seed {result.seed}"
         words = "; ".join(one_line(part) for part in (witness.family, sizes, place) if part)
         say(console, (words, "dim"), indent=_INDENT)
+        if result.replay is not None:
+            say(console, ("replay: ", "dim"), replay_command(result.replay), indent=_INDENT)

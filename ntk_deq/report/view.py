@@ -16,7 +16,7 @@ from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
 from ntk_deq.report.text import matrix_rows, printable, short_margin, short_number, short_seconds
-from ntk_deq.report.words import LOOKS, second_look
+from ntk_deq.report.words import LOOKS, replay_command, second_look
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Margin, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
@@ -122,6 +122,7 @@ class ClaimView:
     mutant_of: str | None
     carets: list[tuple[str, str, str, str]]
     second_look: str
+    replay: str
 
 
 def typeset_number(text: str) -> str:
@@ -328,4 +329,5 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         mutant_of=anchors.get(result.mutates) if result.mutates else None,
         carets=_carets(result),
         second_look=second_look(result),
+        replay=replay_command(result.replay) if result.replay is not None else "",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -51,6 +52,16 @@ def count_verdicts(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
 def expectation(result: ClaimResult) -> str:
     """Return in words whether the verdict is the expected one: `as expected`, or what was expected instead."""
     return "as expected" if result.as_expected else f"expected {result.expected}"
+
+
+def replay_command(path: str) -> str:
+    """Return the command that judges a recorded counterexample again.
+
+    Example:
+        >>> replay_command("my results/R.yaml")
+        "verify-claims replay 'my results/R.yaml'"
+    """
+    return shlex.join(["verify-claims", "replay", path])
 
 
 def second_look(result: ClaimResult) -> str:

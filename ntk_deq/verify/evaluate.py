@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 from flint import arb
@@ -155,6 +155,20 @@ def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:
 
 def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     """The conjunction over all steps of the run at which every indexed quantity exists."""
+    outcomes = []
+    for scope in step_scopes(expr, env, indices):
+        outcomes.append(evaluate_truth(expr.args[0], env, scope))
+        if outcomes[-1].truth is Truth.FALSE:
+            break
+    return conjunction(outcomes)
+
+
+def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict[str, int]]:
+    """Yield the values of the step indices that a quantifier ranges over.
+
+    Raises:
+        LimitError: There are too many.
+    """
     body = expr.args[0]
     last = env.last_step
     if (last + 1) ** len(expr.names) > MAX_STEP_TUPLES:
@@ -162,7 +176,6 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
             f"`for all {', '.join(expr.names)}` ranges over {(last + 1) ** len(expr.names):,} tuples of steps; "
             f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
         )
-    outcomes = []
     used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
     for values in product(range(last + 1), repeat=len(expr.names)):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
@@ -170,10 +183,7 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
             continue
         if len(expr.args) > 1 and evaluate_truth(expr.args[1], env, scope).truth is not Truth.TRUE:
             continue
-        outcomes.append(evaluate_truth(body, env, scope))
-        if outcomes[-1].truth is Truth.FALSE:
-            break
-    return conjunction(outcomes)
+        yield scope
 
 
 def _names(expr: Expr) -> set[str]:

@@ -1,9 +1,10 @@
 """Relative margins of a boolean formula in plain floating point, differentiable, for many instances at once.
 
 A comparison `l <= r` has the margin r - l, relative to the larger side and to the magnitude of what the sides were
-computed from, one half each: the first half keeps a comparison of two small numbers from looking tight, the second one
-keeps `r >= 0` from looking equally good for every r > 0. `==` has minus its distance, a matrix its smallest entry;
-`and` is the minimum, `or` the maximum, `not` the negative, `for all` the minimum over the steps.
+computed from, one half each: a comparison of two small numbers shall not look tight, nor one between large numbers that
+all but cancel look as good as any. Against zero, and for `==`, it is relative to the magnitude alone, or else it would
+jump where the sides meet. `==` has minus its distance, a matrix its smallest entry; `and` is the minimum, `or` the
+maximum, `not` the negative, `for all` the minimum over the steps.
 """
 
 from __future__ import annotations
@@ -122,13 +123,16 @@ class Margins:
             sides.reverse()
         left, right = (tensor_value(side, self.names, indices) for side in sides)
         with torch.no_grad():
-            magnitude = torch.maximum(*(self._magnitudes.of(side, indices) for side in sides))
+            magnitudes = [self._magnitudes.of(side, indices) for side in sides]
+            magnitude = torch.maximum(*magnitudes)
         margin, size = _distance(relation, left, right)
         noise = margin.detach().abs() <= _NOISE * torch.finfo(margin.dtype).eps * magnitude
         exact = BROKEN_BY_EQUALITY if relation in _STRICT else 0.0
         flat = torch.where(margin.detach() == 0, exact, 0.0)
         # Where both sides are zero so is the margin, and it is noise: what it is divided by does not matter.
-        relative = margin * (1 / size.clamp_min(_TINY) + 1 / torch.maximum(magnitude, size).clamp_min(_TINY)) / 2
+        magnitude, size = torch.maximum(magnitude, size).clamp_min(_TINY), size.clamp_min(_TINY)
+        whole = torch.zeros_like(size) if relation == "==" else torch.minimum(*magnitudes)
+        relative = margin * torch.where(whole == 0, 1 / magnitude, 0.5 / size + 0.5 / magnitude)
         return torch.where(noise, flat, relative)
 
     def _for_all(self, expr: Expr, indices: Indices) -> Tensor:

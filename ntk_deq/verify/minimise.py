@@ -58,8 +58,9 @@ def minimise_counterexample(
         ArgumentError: The judgement refutes nothing.
     """
     if not refutes(judgement):
+        index = judgement.instance.index
         raise ArgumentError(
-            f"`judgement` of minimise_counterexample must refute {claim.id}. Instance {judgement.instance.index} does not."
+            f"`judgement` of minimise_counterexample must refute {claim.id}. Instance {index} does not."
         )
     search = _Search(claim, judgement, device=device, dtype=dtype, precision=precision, deadline=deadline)
     start = _representable(setting, claim, judgement.instance, dtype)
@@ -84,11 +85,14 @@ def plainest_counterexample(
     Args:
         claim: The claim.
         judgements: Judgements that refute it, at least one.
-        device, dtype, precision, deadline: As for `minimise_counterexample`.
+        device: As for `minimise_counterexample`, like `dtype`, `precision` and `deadline`.
+        dtype: Type to which an instance's values are rounded.
         budget: How many instances may be judged in all.
+        precision: Bits of a second judgement of what floats leave undecided.
+        deadline: When to stop.
     """
     ordered = sorted(judgements, key=plainness)
-    found = list(ordered[:1])
+    found = []
     for start in ordered[:STARTS]:
         setting = next(s for s in claim.settings if s.name == start.instance.setting)
         found.append(
@@ -103,6 +107,7 @@ def plainest_counterexample(
                 deadline=deadline,
             )
         )
+    found += ordered[:1]  # the last, so that of equally plain ones the shrunk one wins
     return min(found, key=lambda judgement: (sum(judgement.instance.sizes.values()), plainness(judgement)))
 
 

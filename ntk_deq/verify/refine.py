@@ -70,7 +70,7 @@ class Refiner:
             )
         except LimitError:  # a matrix too large after all, or a function that only floats have: the first one stands
             again = first
-        _require_agreement(first, again)
+        require_agreement(first, again)
         better = openness(again) < openness(first)
         decided = better and not undecided(again)
         self.settled += decided
@@ -97,7 +97,7 @@ def openness(judgement: Judgement) -> tuple[int, int, int, int]:
     return (int(judgement.standing is Standing.UNSURE), *counts)  # type: ignore[return-value]
 
 
-def _require_agreement(first: Judgement, again: Judgement) -> None:
+def require_agreement(first: Judgement, again: Judgement) -> None:
     """Raise where one judgement is certain of what the other is certain is not so."""
     certain = {Truth.TRUE, Truth.FALSE}
     for kind in ("hypotheses", "conclusions"):

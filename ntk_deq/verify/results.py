@@ -110,6 +110,28 @@ class StatementLine:
     latex: str
 
 
+class FindingKind(StrEnum):
+    """What a finding is about."""
+
+    HYPOTHESIS = "hypothesis"  # whether the claim breaks without it
+    CONSTANT = "constant"  # a bound with room to spare
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something worth knowing about a claim that holds; never a failure.
+
+    Attributes:
+        kind: What it is about.
+        text: One sentence for people.
+        detail: The numbers behind it: plain values, for `results.jsonl`.
+    """
+
+    kind: FindingKind
+    text: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class ClaimResult:
     """The verdict on one claim with all that backs it up."""
@@ -148,6 +170,8 @@ class ClaimResult:
     estimated: dict[str, str] = field(default_factory=dict)  # operation -> why its error bound is only an estimate
     trace: str | None = None  # the product's own traceback when verdict is `error`
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
+    replay: str | None = None  # file of the counterexample, for `verify-claims replay`
+    findings: tuple[Finding, ...] = ()  # what else was found out about a claim that holds, if it was asked for
 
     @property
     def as_expected(self) -> bool:

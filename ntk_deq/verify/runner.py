@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -41,6 +41,7 @@ class Options:
         time_limit: Seconds for each claim, or None; a claim that runs over it is undecided.
         stop_early: Stop at the first verdict against expectation.
         precision: Bits with which undecided small instances are judged again; 53: none are.
+        findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
     """
 
     seed: int = 0
@@ -50,6 +51,7 @@ class Options:
     time_limit: float | None = None
     stop_early: bool = False
     precision: int = DEFAULT_BITS
+    findings: bool = False
 
 
 class Listener(Protocol):
@@ -102,7 +104,12 @@ def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None 
     try:
         statement = statement_lines(claim)
         stopped = _try_instances(claim, plan, tally, refiner, options, started, listener)
-        return _result(claim, tally, refiner, options, stopped, statement, time.perf_counter() - started)
+        result = _result(claim, tally, refiner, options, stopped, statement, time.perf_counter() - started)
+        if options.findings:
+            from ntk_deq.verify.findings import findings  # which judges variants of the claim by this function
+
+            return replace(result, findings=findings(claim, options, result))
+        return result
     except Exception:  # the boundary: whatever the product did wrong here, the other claims are still judged
         trace = traceback.format_exc()
         reason = trace.strip().splitlines()[-1]
@@ -131,7 +138,7 @@ def _try_instances(
         for setting, count in plan:
             for index in range(count):
                 instance = instance_at(setting, claim.given, index, options.seed)
-                instance = _feasible(claim, setting, instance, options, deadline)
+                instance = feasible(claim, setting, instance, options, deadline)
                 judgement = _judge_instance(claim, instance, options, deadline)
                 tally.add(refiner.refine(judgement, dtype=options.dtype, deadline=deadline))
                 if listener is not None:
@@ -156,7 +163,7 @@ def _judge_instance(claim: Claim, instance: Instance, options: Options, deadline
     return judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
 
 
-def _feasible(claim: Claim, setting: Setting, instance: Instance, options: Options, deadline: float | None) -> Instance:
+def feasible(claim: Claim, setting: Setting, instance: Instance, options: Options, deadline: float | None) -> Instance:
     """Return the instance, or the first shrunk variant of it on which no hypothesis certainly fails."""
     if not setting.universal or not claim.assume:
         return instance

@@ -58,6 +58,7 @@ class ClaimScorer:
         self.uses = frozenset(used.names & self._types.keys())
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
+        self.hypotheses = len(self._hypotheses) + used.equilibrium
 
     @property
     def formulas(self) -> list[Expr]:
@@ -141,8 +142,7 @@ class ClaimScorer:
         )
 
     def _undefined(self) -> Scores:
-        count = len(self._hypotheses) + self._needs_equilibrium
-        no = self._like.new_full((1, count), -1.0)
+        no = self._like.new_full((1, self.hypotheses), -1.0)
         return Scores(no, self._like.new_full((1, len(self.goals)), -1.0), torch.zeros(1, dtype=torch.bool))
 
 

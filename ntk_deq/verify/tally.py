@@ -18,17 +18,19 @@ class HypothesisTally:
     failed: int = 0
     unsure: int = 0
     nearest: Margin | None = None
+    closest: Judgement | None = None  # the instance with the nearest margin; without margins, the first that fails
 
-    def add(self, outcome: Outcome) -> None:
-        """Count an outcome; keep the failing margin closest to zero."""
+    def add(self, outcome: Outcome, judgement: Judgement) -> None:
+        """Count an outcome; keep the failing margin closest to zero, and its instance."""
         if outcome.truth is Truth.TRUE:
             self.held += 1
         elif outcome.truth is Truth.FALSE:
             self.failed += 1
+            self.closest = self.closest or judgement
             if outcome.comparison is not None and (
                 self.nearest is None or outcome.comparison.margin.hi > self.nearest.hi
             ):
-                self.nearest = outcome.comparison.margin
+                self.nearest, self.closest = outcome.comparison.margin, judgement
         else:
             self.unsure += 1
 
@@ -73,7 +75,6 @@ class Tally:
         self.counterexamples: list[Judgement] = []
         self.doubts: list[Judgement] = []
         self.tightest: Judgement | None = None
-        self.nearest: Judgement | None = None
         self.unsure_example: Judgement | None = None
         self.estimated: dict[str, str] = {}
 
@@ -84,17 +85,14 @@ class Tally:
         tried, met = self.by_setting[setting]
         self.by_setting[setting] = (tried + 1, met + (judgement.standing is Standing.MET))
         for name, outcome in judgement.hypotheses.items():
-            self.hypotheses.setdefault(name, HypothesisTally()).add(outcome)
+            self.hypotheses.setdefault(name, HypothesisTally()).add(outcome, judgement)
         truths = [o.truth for o in judgement.conclusions.values()]
-        if judgement.standing is Standing.UNMET:
-            if self.nearest is None or _lack(judgement) > _lack(self.nearest):
-                self.nearest = judgement
-        elif judgement.standing is Standing.UNSURE:
+        if judgement.standing is Standing.UNSURE:
             self.unsure += 1
             self.unsure_example = self.unsure_example or judgement
             if Truth.FALSE in truths:
                 self.doubts.append(judgement)
-        else:
+        elif judgement.standing is Standing.MET:
             self._add_met(judgement, truths)
 
     def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
@@ -140,17 +138,27 @@ class Tally:
             )
         return Verdict.HOLDS, ""
 
+    @property
+    def worst_hypothesis(self) -> str | None:
+        """The name of the hypothesis that fails most often, or None where none ever fails."""
+        failing = {name: t.failed for name, t in self.hypotheses.items() if t.failed}
+        return max(failing, key=lambda name: failing[name], default=None)
+
+    @property
+    def nearest(self) -> Judgement | None:
+        """The instance that comes closest to meeting the hypothesis that fails most often."""
+        name = self.worst_hypothesis
+        return None if name is None else self.hypotheses[name].closest
+
     def _nothing_met(self) -> tuple[Verdict, str]:
-        failing = {name: t for name, t in self.hypotheses.items() if t.failed}
-        if not failing:
+        name = self.worst_hypothesis
+        if name is None or self.unsure:
+            # An instance that may meet the hypotheses keeps the claim from being vacuous for certain.
             return Verdict.UNDECIDED, f"no instance meets the hypotheses for certain: {self._unsure_reason()}"
-        name = max(failing, key=lambda key: failing[key].failed)
-        nearest = failing[name].nearest
+        failed, nearest = self.hypotheses[name].failed, self.hypotheses[name].nearest
         text = IMPLICIT.get(name, self.claim.assume[name].text if name in self.claim.assume else name)
         lack = f"; the nearest instance lacks {-nearest.hi:.4g}" if nearest is not None else ""
-        return Verdict.VACUOUS, (
-            f"hypothesis {name!r} ({text}) failed on {failing[name].failed} of {self.instances} instances{lack}"
-        )
+        return Verdict.VACUOUS, (f"hypothesis {name!r} ({text}) failed on {failed} of {self.instances} instances{lack}")
 
     def _unsure_reason(self) -> str:
         example = self.unsure_example
@@ -221,13 +229,3 @@ def closeness(judgement: Judgement) -> float:
         if o.comparison is not None and o.comparison.scale > 0
     ]
     return min(ratios, default=float("inf"))
-
-
-def _lack(judgement: Judgement) -> float:
-    """Return how far a failing instance is from meeting its hypotheses: a negative number, zero at the boundary."""
-    lacks = [
-        o.comparison.margin.hi / o.comparison.scale
-        for o in judgement.hypotheses.values()
-        if o.truth is Truth.FALSE and o.comparison is not None and o.comparison.scale > 0
-    ]
-    return min(lacks, default=float("-inf"))

@@ -7,6 +7,7 @@ from precise_truth import root, truth
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.precise import PreciseMatrix, precise, symmetric, working_precision
+from ntk_deq.certified.precise import spectra as spectra_module
 
 
 def rotation(order, seed):
@@ -206,3 +207,41 @@ def test_the_eigenvalue_bound_covers_a_bad_basis(monkeypatch, size, orthogonal):
         assert all(abs(value - truth_) <= error for value, truth_ in zip(values, fine, strict=True))
         assert any(abs(value - truth_) * 10**5 > error for value, truth_ in zip(values, fine, strict=True))
     assert bounded >= 6
+
+
+@pytest.mark.parametrize("bits", [64, 128, 144, 256, 1024])
+def test_rational_eigenvalues_come_out_exact_at_every_precision(bits):
+    matrix = torch.tensor([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    signs = torch.tensor([[1.0, 1.0, 1.0], [1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]], dtype=torch.float64)
+    with working_precision(bits):
+        small = precise(matrix / 8)
+        assert [bool(x == y / 8) for x, y in zip(ct.eigenvalues_symmetric(small), (1, 1, 3), strict=True)] == [True] * 3
+        assert ct.spectral_norm(small) == 0.375
+        assert ct.spectral_norm(precise(signs)) == 2
+        assert ct.sigma_min(precise(signs)) == 1
+
+
+def test_irrational_or_nearby_eigenvalues_are_not_taken_for_rational_ones():
+    golden = precise(torch.tensor([[1.0, 1.0], [1.0, 0.0]], dtype=torch.float64))
+    assert not any(x.is_exact() for x in ct.eigenvalues_symmetric(golden))
+    # Wide balls that all contain 1, of which one eigenvalue is 1 + 2^-100: no ball may be called exact.
+    close = PreciseMatrix(arb_mat([[arb(2), arb(1)], [arb(1), arb(2) + arb(2) ** -100]]))
+    with working_precision(64):
+        assert not any(x.is_exact() for x in ct.eigenvalues_symmetric(close))
+    values = spectra_module._recognised(golden, [arb(0, 2), arb(1, 2)])
+    assert not any(x.is_exact() for x in values)
+    unit = precise(torch.diag(torch.tensor([1.0, 2.0], dtype=torch.float64)))
+    both = spectra_module._recognised(unit, [arb(1, 0.3), arb(1, 0.3)])  # two balls, but one eigenvalue 1
+    assert not any(x.is_exact() for x in both)
+
+
+def test_a_rank_decides_zeros_where_the_gram_matrix_is_rounded():
+    large, small = 2.0**400, 2.0**-400  # their squares and 1 do not fit into the bits of one sum
+    singular = torch.tensor([[1.0, small], [large, 1.0]], dtype=torch.float64)
+    regular = torch.tensor([[1.0, small], [large, 1.0 + 2.0**-40]], dtype=torch.float64)
+    assert ct.sigma_min(precise(singular)) == 0
+    smallest = ct.sigma_min(precise(regular))
+    assert smallest >= 0
+    assert not smallest == 0
+    with working_precision(2048):
+        assert ct.sigma_min(precise(regular)) > 0

@@ -107,9 +107,9 @@ def test_a_strict_equality_stays_open_at_any_precision(claims):
     assert result.conclusions[0].false == result.conclusions[0].true == 0
 
 
-def test_a_representable_equality_is_refuted_by_a_margin_of_exactly_zero(claims):
-    result = judged(claims["close.representable"], 128)
-    # On a = (-1, -1) the eigenvectors come out as multiples of (1, -1) and (1, 1) at this precision: no residual.
+@pytest.mark.parametrize("bits", [64, 128, 192, 1024])
+def test_a_representable_equality_is_refuted_by_a_margin_of_exactly_zero(claims, bits):
+    result = judged(claims["close.representable"], bits)
     assert result.verdict is Verdict.REFUTED
     assert (result.counterexample.margin.lo, result.counterexample.margin.hi) == (0.0, 0.0)
     assert result.conclusions[0].true == 0
@@ -187,7 +187,7 @@ def test_the_reports_say_so(tmp_path, capsys):
     path = tmp_path / "close.yaml"
     path.write_text(FILE.replace("expect: undecided", "expect: holds"), encoding="utf-8")
     words = ["--instances", "12", "--precision", "192", "--out", str(tmp_path / "out")]
-    code = main([str(path), "-k", "not representable", *words])
+    code = main([str(path), *words])
     lines = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     entry = next(line for line in lines if line["id"] == "close.true")
     assert (entry["verdict"], entry["precision"]) == ("holds", 192)

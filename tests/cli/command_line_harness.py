@@ -21,7 +21,7 @@ claims:
 """
 
 BODIES = {
-    "holds": "setting: plain, conclude: fro(A) >= 0",
+    "holds": "setting: plain, conclude: norm(A) <= fro(A)",
     "refuted": "setting: plain, conclude: fro(A) < 0",
     "vacuous": "setting: fixed, assume: {wide: N <= m}, conclude: sigma_min(Z) >= 0",
     "undecided": "setting: net, conclude: fro(Z) >= 0",

@@ -80,7 +80,7 @@ class TestExitCodes:
         ("words", "message"),
         [
             ((), "usage"),
-            (("--nonsense",), "give a claim FILE"),
+            (("--nonsense",), "unrecognized arguments: --nonsense"),
             (("suite.yaml", "--nonsense"), "unrecognized arguments: --nonsense"),
             (("suite.yaml", "--instances", "0"), "must be a whole number >= 1. Got 0."),
             (("suite.yaml", "--instances", "many"), "must be a whole number. Got 'many'."),
@@ -314,9 +314,10 @@ class TestStartUp:
     """In processes of their own, since this one has imported everything."""
 
     PROBE = (
-        "import sys\nfrom ntk_deq.cli.main import main\ntry:\n    code = main({words!r})\nexcept SystemExit as stop:\n"
-        "    code = stop.code\nheavy = sorted(set(sys.modules) & {{'torch', 'numpy', 'scipy', 'sympy', 'pydantic', 'lark'}})\n"
-        "print(code, heavy, file=sys.stderr)"
+        "import sys\nfrom ntk_deq.cli.main import main\ntry:\n    code = main({words!r})\n"
+        "except SystemExit as stop:\n    code = stop.code\n"
+        "heavy = set(sys.modules) & {{'torch', 'numpy', 'scipy', 'sympy', 'pydantic', 'lark'}}\n"
+        "print(code, sorted(heavy), file=sys.stderr)"
     )
 
     def heavy(self, *words, folder):
@@ -384,10 +385,10 @@ class TestInterruption:
 
     def test_a_reader_that_goes_away(self, folder):
         path = suite(folder, *(f"id: c{k}, {BODIES['holds']}" for k in range(400)))
-        process = spawn(path, "--list", folder=folder)
-        process.stdout.close()
-        error = process.stderr.read()
-        process.wait(timeout=100)
+        with spawn(path, "--list", folder=folder) as process:
+            process.stdout.close()
+            error = process.stderr.read()
+            assert process.wait(timeout=100) == 4
         assert "Traceback" not in error
         assert "Exception ignored" not in error
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from flint import arb, arb_mat
+from flint import arb, arb_mat, fmpz_mat
 
 from ntk_deq.certified.functions import absolute_value, square_root
+from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.matrix import PreciseMatrix, require_square, whole_matrix
 from ntk_deq.certified.precise.precision import guarded
 from ntk_deq.certified.precise.sums import frobenius, size_up
@@ -73,6 +74,31 @@ def _rank(a: PreciseMatrix) -> int | None:
     return None if whole is None else int(whole[0].rank())
 
 
+def _recognised(a: PreciseMatrix, values: list[arb]) -> list[arb]:
+    """Replace eigenvalues of an exact symmetric matrix by exact numbers where they are rational.
+
+    With a = 2^e M in whole numbers a rational eigenvalue is k 2^e for a whole k (Gauss), and n - rank(M - k I) of them
+    equal that. Every one of these lies in a ball that contains it: where there are just so many such balls, each is it.
+    """
+    order = a.shape[0]
+    whole = whole_matrix(a) if a.is_exact and order <= _RANK_ORDER else None
+    if whole is None:
+        return values
+    numbers, exponent = whole
+    near: dict[int, list[int]] = {}
+    for i, value in enumerate(values):
+        found = (value * dyadic(1, -exponent)).unique_fmpz() if value.is_finite() else None
+        if found is not None:
+            near.setdefault(int(found), []).append(i)
+    result = list(values)
+    for number, places in near.items():
+        shift = fmpz_mat(order, order, [number * (i == j) for i in range(order) for j in range(order)])
+        if order - (numbers - shift).rank() == len(places):
+            for i in places:
+                result[i] = dyadic(number, exponent)
+    return result
+
+
 def _centre_values(a: PreciseMatrix) -> list[arb]:
     """Return the singular values of an exact matrix, sorted downwards, from the eigenvalues of its Gram matrix.
 
@@ -92,7 +118,8 @@ def _centre_values(a: PreciseMatrix) -> list[arb]:
             error = error + spread(gram)
         if not error.is_finite():
             return [from_bounds(0.0, frobenius(a))] * count
-        return [nonnegative(square_root(widened(value, error.upper()))) for value in reversed(values)]
+        squares = _recognised(gram, [widened(value, error.upper()) for value in values])
+        return [nonnegative(square_root(value)) for value in reversed(squares)]
 
 
 def singular_values(a: PreciseMatrix) -> tuple[arb, ...]:
@@ -102,8 +129,8 @@ def singular_values(a: PreciseMatrix) -> tuple[arb, ...]:
         a: rows x cols.
 
     Returns:
-        min(rows, cols) balls with lower ends >= 0; exact for monomial matrices and single rows or columns, and exact
-        zeros where a small exact matrix is singular.
+        min(rows, cols) balls with lower ends >= 0; exact for monomial matrices, zero where a small exact matrix is
+        singular, and of a rational square where a small exact matrix has such: 3 exactly, sqrt(2) rounded once.
 
     Example:
         >>> [bool(value == 2) for value in singular_values(PreciseMatrix(arb_mat([[0, 2], [2, 0]])))]
@@ -149,7 +176,7 @@ def eigenvalues_symmetric(a: PreciseMatrix) -> tuple[arb, ...]:
         a: n x n; the caller vouches that the true matrix is symmetric.
 
     Returns:
-        n balls; exact for exact triangular matrices, and exact zeros where a small exact matrix is singular.
+        n balls; exact for exact triangular matrices, and where an eigenvalue of a small exact matrix is rational.
 
     Raises:
         ArgumentError: The matrix is not square.
@@ -169,8 +196,4 @@ def eigenvalues_symmetric(a: PreciseMatrix) -> tuple[arb, ...]:
     if not error.is_finite():
         size = size_up(a)
         return (from_bounds(-size, size),) * order
-    found = [widened(value, error.upper()) for value in values]
-    near = [i for i, value in enumerate(found) if value.contains(0)]
-    if near and a.is_exact and _rank(half) == order - len(near):
-        found = [arb(0) if i in near else value for i, value in enumerate(found)]
-    return tuple(found)
+    return tuple(_recognised(half, [widened(value, error.upper()) for value in values]))

@@ -88,6 +88,10 @@ class Structured(ABC):
         """Return the transpose."""
 
     @abstractmethod
+    def centred(self) -> Structured:
+        """Return the ball of radius 0 around the same centre."""
+
+    @abstractmethod
     def multiplied(self, factor: arb) -> Structured:
         """Return a multiple by a scalar ball."""
 

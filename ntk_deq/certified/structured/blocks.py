@@ -14,7 +14,8 @@ from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.rounding import multiply_up, root_up
 from ntk_deq.certified.structured.base import Structured
-from ntk_deq.certified.structured.stack import Stack, scale_each, stretch, transpose_each
+from ntk_deq.certified.structured.stack import Stack, exact_stack, scale_each, stretch, transpose_each
+from ntk_deq.certified.structured.stack_inverse import inverse_each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,9 +130,18 @@ class Blocks(Structured):
         """Return the transpose."""
         return self.like(transpose_each(self.stack))
 
+    def centred(self) -> Blocks:
+        """Return the ball of radius 0 around the same centre."""
+        return self.like(exact_stack(self.stack.centre).known_as(self.stack))
+
     def multiplied(self, factor: arb) -> Blocks:
         """Return a multiple by a scalar ball."""
         return self.like(scale_each(factor, self.stack))
+
+    @cached_property
+    def inverted(self) -> Blocks:
+        """The inverse, for square blocks; a formula may name it more than once."""
+        return self.like(inverse_each(self.stack))
 
     def slices(self, matrix: Float[Tensor, "rows c"]) -> Float[Tensor, "count p c"]:
         """Return the rows of a matrix that each block meets."""

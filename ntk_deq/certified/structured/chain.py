@@ -85,6 +85,10 @@ class Chain(Structured):
         """Return the transpose."""
         return Chain(tuple(factor.transposed() for factor in reversed(self.factors)))
 
+    def centred(self) -> Chain:
+        """Return the ball of radius 0 around the same centre."""
+        return Chain(tuple(factor.centred() for factor in self.factors))
+
     def multiplied(self, factor: arb) -> Chain:
         """Return a multiple by a scalar ball: that of the factor with the fewest numbers."""
         place = min(range(len(self.factors)), key=lambda i: self.factors[i].stored)

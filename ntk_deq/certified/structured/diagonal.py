@@ -83,6 +83,10 @@ class Diagonal(Structured):
         """Return the transpose."""
         return self
 
+    def centred(self) -> Diagonal:
+        """Return the ball of radius 0 around the same centre."""
+        return Diagonal(Ball(self.column.centre))
+
     def multiplied(self, factor: arb) -> Diagonal:
         """Return a multiple by a scalar ball."""
         return Diagonal(arithmetic.scale(factor, self.column))

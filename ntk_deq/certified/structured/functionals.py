@@ -24,8 +24,9 @@ def _beside(a: Blocks) -> Ball:
 
 
 def _stored(a: Blocks) -> Ball:
-    """Return the stored blocks below one another, with the radius of all stored blocks together."""
-    tall = a.stack.centre.reshape(-1, a.block_shape[1])
+    """Return the stored blocks or their transposes below one another, with the radius of all stored blocks together."""
+    blocks = a.stack.centre if a.stack.centre.is_contiguous() else a.stack.centre.mT  # an inverse stands in columns
+    tall = blocks.reshape(-1, blocks.shape[2])
     return Ball(tall, float(a.stack.radii) if a.is_shared else a.radius, a.reason)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from ntk_deq.certified import inversion, rounding
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.ball import Ball, no_information
-from ntk_deq.certified.bounds import all_finite, fro_up
+from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.exactness import LOWEST
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.certified.structured.base import MatrixBall, densified, require_square_form
@@ -18,48 +17,9 @@ from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.chain import Chain
 from ntk_deq.certified.structured.creation import kron_of
 from ntk_deq.certified.structured.diagonal import Diagonal
-from ntk_deq.certified.structured.each import add_each, divide_each, multiply_each
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.products import matmul
-from ntk_deq.certified.structured.stack import (
-    Stack,
-    add_on_diagonals,
-    enclose_each,
-    exact_stack,
-    in_double,
-    matmul_each,
-)
-
-_UNPROVED = "invertibility is not certain"
-
-_SMALL = 2.0**-10
-# A defect below this in Frobenius norm costs the bound a part in a thousand.
-
-
-def inverse_each(a: Stack) -> Stack:
-    """Return the inverses of square matrices, as `inversion.inverse`.
-
-    With R about the inverse and M = I - R A: norm(A^-1 - R) <= norm(M) norm(R)/(1 - norm(M)), Frobenius in one factor.
-
-    Example:
-        >>> inverse_each(exact_stack(2 * torch.eye(2, dtype=torch.float64)[None])).radii.item()
-        0.0
-    """
-    found, info = torch.linalg.inv_ex(a.work)
-    if bool(info.any()) or not all_finite(found):
-        good = (info == 0) & torch.isfinite(found).flatten(1).all(dim=1)
-        found = torch.where(good[:, None, None], found, torch.zeros_like(found))
-    approximate = exact_stack(found)
-    defect = add_on_diagonals(matmul_each(approximate, in_double(a)), -torch.ones_like(found[:, :, 0]), 0.0)
-    whole = add_each(defect.fro, defect.radii)
-    size = whole if bool((whole < _SMALL).all()) else add_each(defect.norm2, defect.radii)
-    gap = torch.nextafter(1.0 - size.clamp(max=2.0), torch.full_like(size, -math.inf))
-    errors = divide_each(
-        torch.minimum(multiply_each(whole, approximate.norm2), multiply_each(size, approximate.fro)),
-        torch.where(size == 0, torch.ones_like(gap), gap),
-    )
-    proved = all_finite(errors)
-    return enclose_each(found, errors, a.centre.dtype, "" if proved else a.reason or _UNPROVED)
+from ntk_deq.certified.structured.stack_inverse import UNPROVED
 
 
 def _inverse_diagonal(a: Diagonal) -> Diagonal:
@@ -71,7 +31,7 @@ def _inverse_diagonal(a: Diagonal) -> Diagonal:
     gap = subtract_down(smallest, a.radius)
     found = 1.0 / column.work
     if not gap > 0 or not bool(torch.isfinite(found).all()):
-        return Diagonal(no_information(column, *column.shape, _UNPROVED))
+        return Diagonal(no_information(column, *column.shape, UNPROVED))
     error = divide_up(divide_up(a.radius, smallest), gap)
     powers = column.grain.longest <= 1 and column.grain.low > LOWEST
     if not powers:
@@ -102,7 +62,7 @@ def inverse(a: MatrixBall) -> MatrixBall:
         case Diagonal():
             return _inverse_diagonal(a)
         case Blocks() if a.block_shape[0] == a.block_shape[1]:
-            return a.like(inverse_each(a.stack))
+            return a.inverted
         case Kronecker() if a.factors_are_square:
             return kron_of(inverse(a.left), inverse(a.right))
         case Chain() if all(factor.shape[0] == factor.shape[1] for factor in a.factors):

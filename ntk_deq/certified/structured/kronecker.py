@@ -29,6 +29,10 @@ def _transpose(a: MatrixBall) -> MatrixBall:
     return a.transposed() if isinstance(a, Structured) else structure.transpose(a)
 
 
+def _centred(a: MatrixBall) -> MatrixBall:
+    return a.centred() if isinstance(a, Structured) else Ball(a.centre)
+
+
 def _multiple(factor: arb, a: MatrixBall) -> MatrixBall:
     return a.multiplied(factor) if isinstance(a, Structured) else arithmetic.scale(factor, a)
 
@@ -97,6 +101,10 @@ class Kronecker(Structured):
     def transposed(self) -> Kronecker:
         """Return the transpose."""
         return Kronecker(_transpose(self.left), _transpose(self.right))
+
+    def centred(self) -> Kronecker:
+        """Return the ball of radius 0 around the same centre."""
+        return Kronecker(_centred(self.left), _centred(self.right))
 
     def multiplied(self, factor: arb) -> Kronecker:
         """Return a multiple by a scalar ball: that of the smaller factor."""

@@ -82,13 +82,18 @@ def singular_values(a: MatrixBall) -> tuple[arb, ...]:
 
 
 def _gram_roots(a: MatrixBall) -> tuple[arb, ...] | None:
-    """Return the singular values of a chain from its Gram matrix, or None where that is no smaller than the chain."""
+    """Return the singular values of a chain from its Gram matrix, or None where that is no smaller than the chain.
+
+    They are those of the product of the centres; by Weyl's inequality the truth's are within the radius of them.
+    """
     rows, cols = a.shape
     if not isinstance(a, Chain) or 2 * min(rows, cols) > max(rows, cols):
         return None
-    turned = a.transposed()
-    gram = matmul(a, turned) if rows < cols else matmul(turned, a)
-    return tuple(square_root(value) for value in reversed(spectra.eigenvalues_symmetric(densified(gram))))
+    exact_one = a.centred()
+    turned = exact_one.transposed()
+    gram = matmul(exact_one, turned) if rows < cols else matmul(turned, exact_one)
+    squares = reversed(spectra.eigenvalues_symmetric(densified(gram)))
+    return tuple(nonnegative(square_root(square), a.radius) for square in squares)
 
 
 def _are_narrow(values: Iterable[arb], largest: arb, a: MatrixBall) -> bool:
@@ -118,7 +123,7 @@ def _extreme_singular(a: Blocks, *, smallest: bool) -> arb:
         return of_one(a.stack.ball(index))
 
     if a.stack.centre.numel() <= _FEW:
-        return chosen(*(own(index) for index in range(a.stack.size)))
+        return nonnegative(chosen(*(own(index) for index in range(a.stack.size))), 0.0)
     rows, cols = a.block_shape
     turned = transpose_each(a.stack)
     grams = matmul_each(a.stack, turned) if rows <= cols else matmul_each(turned, a.stack)
@@ -131,7 +136,7 @@ def _extreme_singular(a: Blocks, *, smallest: bool) -> arb:
     for index in range(a.stack.size):
         if index != best and not _none_beyond(grams.ball(index), end * end, smallest=smallest):
             found.append(own(index))
-    return chosen(*found)
+    return nonnegative(chosen(*found), 0.0)  # `minimum` may move a lower end of zero outward
 
 
 def _estimated_extreme(grams: Stack, *, smallest: bool) -> int:

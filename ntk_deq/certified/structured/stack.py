@@ -22,6 +22,7 @@ from ntk_deq.certified.exactness import (
     grain,
     may_be_exact,
     product_is_exact,
+    shifts_exactly,
     sum_error,
 )
 from ntk_deq.certified.rounding import TINY, arithmetic_fault, multiply_up, outward
@@ -92,6 +93,13 @@ class Stack:
         """What decides whether products with the centres are exact."""
         return grain(self.work)
 
+    def known_as(self, other: Stack) -> Stack:
+        """Return this stack with the norms that are known of another whose centres have the same."""
+        for name in ("fro", "norm2"):
+            if name in other.__dict__:
+                self.__dict__[name] = other.__dict__[name]
+        return self
+
     def ball(self, index: int) -> Ball:
         """Return one matrix with its radius."""
         return Ball(self.centre[index], float(self.radii[index]), self.reason)
@@ -148,7 +156,7 @@ def _reason(*stacks: Stack) -> str:
 
 def transpose_each(a: Stack) -> Stack:
     """Return the transposes."""
-    return Stack(a.centre.mT, a.radii, a.reason)
+    return Stack(a.centre.mT, a.radii, a.reason).known_as(a)
 
 
 def stretch(a: Stack, count: int) -> Stack:
@@ -166,15 +174,17 @@ def add_stacks(a: Stack, b: Stack) -> Stack:
     return enclose_each(total, add_each(a.radii, b.radii, lost), a.centre.dtype, _reason(a, b))
 
 
-def add_on_diagonals(a: Stack, diagonals: Float[Tensor, "k p"], radius: float) -> Stack:
-    """Return square matrices plus diagonal ones.
+def add_on_diagonals(a: Stack, diagonals: Float[Tensor, "k p"], radius: float, *, minus: bool = False) -> Stack:
+    """Return square matrices, or their negatives, plus diagonal ones.
 
     Args:
         a: The matrices, or one for all.
         diagonals: What to add, in float64.
         radius: Frobenius distance of all diagonals together from the truth.
+        minus: Whether to take the matrices' negatives.
     """
-    total = stretch(a, diagonals.shape[0]).work.clone()
+    every = stretch(a, diagonals.shape[0]).work
+    total = -every if minus else every.clone()
     place = total.diagonal(dim1=1, dim2=2)
     before = place.clone()
     place += diagonals
@@ -193,7 +203,8 @@ def scale_each(factor: arb, a: Stack) -> Stack:
     errors = multiply_each(torch.full_like(a.radii, abs(near)), a.radii)
     if spread:
         errors = add_each(errors, multiply_each(torch.full_like(a.radii, spread), add_each(a.fro, a.radii)))
-    if not (abs(near) == 1 or _entries_are_exact(a, exact_stack(product.new_full((1, 1, 1), near)))):
+    exact = _known(a) and shifts_exactly(a.work, near)
+    if not (exact or _entries_are_exact(a, exact_stack(product.new_full((1, 1, 1), near)))):
         errors = add_each(errors, once_rounded(product))
     return enclose_each(product, errors, a.centre.dtype, a.reason)
 
@@ -213,10 +224,8 @@ def _entries_are_exact(a: Stack, b: Stack) -> bool:
     few, many = (a, b) if a.centre.numel() <= b.centre.numel() else (b, a)
     if few.grain.longest > 1:
         return entry_products_are_exact(a.grain, b.grain)
-    # Powers of two only shift, so what matters is that the lowest bit, at most 52 below the first, stays in range.
-    sizes = many.work.abs()
-    smallest = float(torch.where(sizes > 0, sizes, math.inf).amin())
-    return not math.isfinite(smallest) or math.frexp(smallest)[1] - 53 + few.grain.low >= LOWEST
+    # Powers of two only shift; the lowest of them shifts furthest down.
+    return few.grain.low >= LOWEST and shifts_exactly(many.work, math.ldexp(1.0, min(few.grain.low, 0)))
 
 
 def _weight(a: Stack, b: Stack) -> Bounds:

@@ -44,8 +44,10 @@ def _fits(a: Blocks) -> bool:
     return rows == cols and a.count * rows * cols <= MAX_ENTRIES
 
 
-def _on_diagonals(a: Blocks, b: Diagonal) -> Blocks:
-    return a.like(add_on_diagonals(a.stack, b.by_blocks(a.count, interleaved=a.interleaved), b.radius))
+def _on_diagonals(a: Blocks, b: Diagonal, *, minus: bool = False) -> Blocks:
+    """Return b + a, or b - a."""
+    diagonals = b.by_blocks(a.count, interleaved=a.interleaved)
+    return a.like(add_on_diagonals(a.stack, diagonals, b.radius, minus=minus))
 
 
 def negate(a: MatrixBall) -> MatrixBall:
@@ -75,6 +77,8 @@ def subtract(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         0.0
     """
     require_one_shape("subtract", a, b)
+    if isinstance(a, Diagonal) and isinstance(b, Blocks) and _fits(b):
+        return _on_diagonals(b, a, minus=True)
     return add(a, negate(b))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,36 +17,54 @@ CLEAR = 1e-9
 """A margin beyond this is no rounding: see `ntk_deq.verify.quantity.TIGHT`."""
 
 _KEPT = 3  # candidates of each goal and each choice of sizes
-_TRIALS = 4  # of the same, that are offered to the judge during the search; each costs a few evaluations' time
-_DEEPER = 1.5  # by which a candidate must break the claim harder than the last one tried, to be tried as well
+_TRIALS = 4  # clear candidates of the same that are offered to the judge during the search, besides plainer ones
+_DEEPER = 1.5  # by which one must break the claim harder than those tried before, to be tried as well
+
+Key = tuple[int | None, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
     """One instance worth keeping.
 
     Attributes:
         instance: The instance.
         score: Its score; the margin is that of the goal.
-        goal: Which goal it is about.
-        rough: How many of its numbers are not small fractions.
+        depth: What is to be small: the goal's margin, or what the hypotheses lack.
+        clear: Whether no margin is as small as rounding.
+        rough: How many of its numbers are no small fractions.
     """
 
     instance: Instance
     score: Score
-    goal: int
+    depth: float
+    clear: bool
     rough: int
 
     @property
-    def certain(self) -> bool:
-        """Whether no margin is as small as rounding."""
-        return self.score.feasible > CLEAR and self.score.margin < -CLEAR
-
-    @property
     def order(self) -> tuple[bool, int, int, float]:
-        """Sort key of candidates, best first: certain ones, small ones, plain ones, deep ones."""
+        """Sort key of candidates, best first: clear ones, small ones, plain ones, deep ones."""
         entries = sum(value.numel() for value in self.instance.values.values())
-        return not self.certain, entries, self.rough, self.score.margin
+        return not self.clear, entries, self.rough, self.depth
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Points that were scored together; see `Found` for the columns."""
+
+    space: Space
+    vectors: Tensor
+    family: str
+    feasible: Tensor
+    rough: Tensor
+
+    def found(self, place: int, margin: Tensor, depth: Tensor, clear: Tensor) -> Found | None:
+        """Return one of the points, or None where rounding has put it outside its domain."""
+        instance = self.space.instance(self.vectors[place], family=self.family)
+        if instance is None:
+            return None
+        score = Score(float(self.feasible[place]), float(margin[place]))
+        return Found(instance, score, float(depth[place]), bool(clear[place]), int(self.rough[place]))
 
 
 class Archive:
@@ -56,6 +74,10 @@ class Archive:
         scorer: What scored them.
         confirm: Decides a candidate for certain, or None; once it says yes the campaign is over.
         satisfying: Whether instances that meet the hypotheses are what is looked for.
+
+    Attributes:
+        nearest: The instance that comes closest to meeting the hypotheses.
+        confirmed: The candidate that was confirmed.
     """
 
     def __init__(
@@ -64,8 +86,8 @@ class Archive:
         self._scorer = scorer
         self._confirm = confirm
         self._satisfying = satisfying
-        self._candidates: dict[tuple[int, tuple[int, ...]], list[Found]] = {}
-        self._trials: dict[tuple[int, tuple[int, ...]], list[Found]] = {}
+        self._candidates: dict[Key, list[Found]] = {}
+        self._trials: dict[Key, list[Found]] = {}
         self._near: dict[tuple[int, ...], Found] = {}
         self.nearest: Found | None = None
         self.confirmed: Instance | None = None
@@ -79,47 +101,43 @@ class Archive:
             scores: Their scores.
             family: What to call instances from it.
         """
-        feasible = scores.feasible
-        meets = feasible >= 0
-        rough = _roughness(space, vectors)
-        if self._satisfying or not bool(meets.any()):
-            self._add_nearest(space, vectors, scores, family, rough)
-            if not (self._satisfying and bool(meets.any())):
-                return
-        sizes = tuple(space.base.sizes.values())
-        for goal in range(len(self._scorer.goals)):
-            margins = scores.goals[:, goal]
-            broken = meets if self._satisfying else meets & (margins < (0.0 if self._scorer.strict[goal] else -CLEAR))
-            if bool(broken.any()):
-                self._add_candidates(space, vectors, broken, margins, feasible, rough, goal, family)
-            open_ = meets & ~broken
-            if bool(open_.any()):
-                place = int(torch.where(open_, margins, math.inf).argmin())
-                known = self._near.get(sizes)
-                if known is None or float(margins[place]) < known.score.margin:
-                    found = self._found(space, vectors, place, feasible, margins, rough, goal, family)
-                    if found is not None:
-                        self._near[sizes] = found
+        batch = _Batch(space, vectors, family, scores.feasible, _roughness(space, vectors))
+        meets = batch.feasible >= 0
+        if not bool(meets.any()):
+            self._add_nearest(batch, scores.margin)
+        elif self._satisfying:
+            self._add_candidates(batch, None, meets, scores.margin, -batch.feasible, batch.feasible > CLEAR)
+        else:
+            for goal in range(len(self._scorer.goals)):
+                self._add_goal(batch, goal, meets, scores.goals[:, goal])
+
+    def _add_goal(self, batch: _Batch, goal: int, meets: Tensor, margins: Tensor) -> None:
+        """Keep those points of a batch that break a goal, or else come close to it."""
+        clear = (batch.feasible > CLEAR) & (margins < -CLEAR)
+        broken = meets & (margins < (0.0 if self._scorer.strict[goal] else -CLEAR))
+        if bool(broken.any()):
+            # One at the edge of the hypotheses is harder to decide than one that breaks the goal by less.
+            depth = torch.where(batch.feasible > CLEAR, margins, margins.clamp_min(-CLEAR))
+            self._add_candidates(batch, goal, broken, margins, depth, clear)
+        rest = meets & ~broken
+        if bool(rest.any()):
+            place = int(torch.where(rest, margins, math.inf).argmin())
+            sizes = tuple(batch.space.base.sizes.values())
+            if sizes not in self._near or float(margins[place]) < self._near[sizes].depth:
+                found = batch.found(place, margins, margins, clear)
+                if found is not None:
+                    self._near[sizes] = found
 
     def _add_candidates(
-        self,
-        space: Space,
-        vectors: Tensor,
-        broken: Tensor,
-        margins: Tensor,
-        feasible: Tensor,
-        rough: Tensor,
-        goal: int,
-        family: str,
+        self, batch: _Batch, goal: int | None, broken: Tensor, margins: Tensor, depth: Tensor, clear: Tensor
     ) -> None:
         """Keep the deepest candidate of a batch, and the plainest."""
-        key = (goal, tuple(space.base.sizes.values()))
-        deep = -feasible if self._satisfying else torch.where(feasible > CLEAR, margins, margins.clamp_min(-CLEAR))
-        places = [int(torch.where(broken, by, math.inf).argmin()) for by in (deep, rough + 1e-3 * margins)]
+        key = (goal, tuple(batch.space.base.sizes.values()))
+        places = [int(torch.where(broken, by, math.inf).argmin()) for by in (depth, batch.rough + 1e-3 * depth)]
+        kept = self._candidates.setdefault(key, [])
         for place in dict.fromkeys(places):
-            kept = self._candidates.setdefault(key, [])
-            found = self._found(space, vectors, place, feasible, margins, rough, goal, family)
-            if found is None or any(found.score == other.score for other in kept):
+            found = batch.found(place, margins, depth, clear)
+            if found is None or any(found.score == k.score and found.rough >= k.rough for k in kept):
                 continue
             kept.append(found)
             kept.sort(key=lambda f: f.order)
@@ -127,50 +145,30 @@ class Archive:
             if found in kept:
                 self._try(key, found)
 
-    def _try(self, key: tuple[int, tuple[int, ...]], found: Found) -> None:
+    def _try(self, key: Key, found: Found) -> None:
         """Offer a candidate to the judge, if it stands out from those tried before."""
+        if self._confirm is None or self.confirmed is not None:
+            return
         tried = self._trials.setdefault(key, [])
-        new = all(
-            found.score.margin < _DEEPER * other.score.margin
-            or found.rough < other.rough
-            or (found.certain and not other.certain)
-            for other in tried
-        )
-        if self._confirm is None or self.confirmed is not None or not new or len(tried) >= _TRIALS:
+        plainer = all(found.rough < other.rough for other in tried)
+        depths = [other.depth for other in tried if other.clear]
+        deeper = found.clear and len(depths) < _TRIALS and all(found.depth < _DEEPER * depth for depth in depths)
+        if not plainer and not deeper:
             return
         tried.append(found)
         if self._confirm(found.instance):
             self.confirmed = found.instance
 
-    def _add_nearest(self, space: Space, vectors: Tensor, scores: Scores, family: str, rough: Tensor) -> None:
-        feasible = scores.feasible
-        place = int(feasible.argmax())
-        if not math.isfinite(float(feasible[place])) or (
-            self.nearest is not None and float(feasible[place]) <= self.nearest.score.feasible
-        ):
-            return
-        margins = scores.margin
-        self.nearest = self._found(space, vectors, place, feasible, margins, rough, 0, family) or self.nearest
-
-    def _found(
-        self,
-        space: Space,
-        vectors: Tensor,
-        place: int,
-        feasible: Tensor,
-        margins: Tensor,
-        rough: Tensor,
-        goal: int,
-        family: str,
-    ) -> Found | None:
-        instance = space.instance(vectors[place], family=family)
-        if instance is None:
-            return None
-        return Found(instance, Score(float(feasible[place]), float(margins[place])), goal, int(rough[place]))
+    def _add_nearest(self, batch: _Batch, margins: Tensor) -> None:
+        place = int(batch.feasible.argmax())
+        feasible = float(batch.feasible[place])
+        if math.isfinite(feasible) and (self.nearest is None or feasible > self.nearest.score.feasible):
+            clear = torch.zeros_like(batch.feasible, dtype=torch.bool)
+            self.nearest = batch.found(place, margins, -batch.feasible, clear) or self.nearest
 
     def candidates(self) -> tuple[Found, ...]:
         """Return the candidates, best first: one of each goal and sizes before the second of any."""
-        ranked = sorted(self._candidates.values(), key=lambda kept: kept[0].order)
+        ranked = sorted((kept for kept in self._candidates.values() if kept), key=lambda kept: kept[0].order)
         rounds = [[kept[place] for kept in ranked if len(kept) > place] for place in range(_KEPT)]
         found = [entry for entries in rounds for entry in entries]
         if self.confirmed is not None:
@@ -179,12 +177,7 @@ class Archive:
 
     def near_misses(self) -> tuple[Found, ...]:
         """Return the tightest feasible instances, one for each choice of sizes, tightest first."""
-        return tuple(sorted(self._near.values(), key=lambda f: f.score.margin))
-
-
-def renamed(found: Found, family: str) -> Found:
-    """Return the same under another family's text."""
-    return replace(found, instance=replace(found.instance, family=family))
+        return tuple(sorted(self._near.values(), key=lambda f: f.depth))
 
 
 def _roughness(space: Space, vectors: Tensor) -> Tensor:

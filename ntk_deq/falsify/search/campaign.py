@@ -20,7 +20,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
 from ntk_deq.falsify.search import evolution, gradient, pattern
 from ntk_deq.falsify.search.archive import Archive, Found
-from ntk_deq.falsify.search.objective import Meter, Objective
+from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.space import Space, movable
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.falsify.seeds import stream
@@ -30,10 +30,9 @@ _DRAWS = 3  # of data in a setting with distributions
 _STRUCTURED, _RANDOM = 24, 40  # points looked at for each choice of sizes
 _DESCENT = 240  # evaluations of one descent
 _LONGER = 2  # times that this doubles
-_BETTER = 3  # ranks that weigh as much as one descent, when it is decided where to go on
+_AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
+_BETTER = 1  # ranks that weigh as much as one descent, when it is decided where to go on
 _POOL = 6  # starts remembered for each goal and each choice of sizes
-_TIE = 1e-11  # values this small are zero up to rounding
-_TIED = 0.5  # the value that a tie counts as among the starts: worse than what descents have come near to
 _BATCH_ENTRIES = 2**21  # of all variables of a batch, 16 MiB; larger batches are cut
 
 
@@ -130,13 +129,15 @@ def satisfy(
 class _Place:
     """One choice of sizes (and of drawn data): a base instance, and the best points there for each goal.
 
-    A goal is flat as long as every point has given it zero, as those of an identity do.
+    A goal is flat as long as every point has given it zero, as those of an identity do. `met`: whether some point meets
+    the hypotheses.
     """
 
     base: Instance
     free: Mapping[str, Free]
     pools: dict[int | None, list[tuple[float, Instance]]]
     flat: set[int | None]
+    met: bool = False
 
 
 @dataclass
@@ -149,7 +150,7 @@ class _Spot:
 
     @property
     def value(self) -> float:
-        """The best value there that is no tie."""
+        """The best value there."""
         return self.place.pools[self.goal][0][0]
 
 
@@ -235,29 +236,31 @@ class _Campaign:
     def _gather(self, place: _Place, space: Space, vectors: Tensor, family: str) -> None:
         """Score points, and remember the best of them for each goal."""
         entries = sum(value.numel() for value in place.base.values.values())
-        size = max(1, _BATCH_ENTRIES // max(1, entries))
-        for goal in self._goals:
-            objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {family}")
-            for part in vectors.split(size):
-                if objective.over:
-                    return
-                self._remember(place, goal, space, objective(part), part)
+        objective = Objective(space, self._scorer, None, self._archive, self._meter, f"search: {family}")
+        for part in vectors.split(max(1, _BATCH_ENTRIES // max(1, entries))):
+            with torch.no_grad():
+                scores = objective.score(part)
+            for goal in dict.fromkeys((*self._goals, None)):
+                self._remember(place, goal, space, combined(scores, goal), part)
+                if goal is not None and bool((scores.goals[:, goal] != 0).any()):
+                    place.flat.discard(goal)
+        place.met = place.met or objective.met
 
     def _remember(self, place: _Place, goal: int | None, space: Space, values: Tensor, vectors: Tensor) -> None:
         pool = place.pools.setdefault(goal, [])
-        if bool((values.abs() > _TIE).any()):
-            place.flat.discard(goal)
         for index in values.argsort(stable=True)[:_POOL].tolist():
             instance = space.instance(vectors[index], family="")
-            if instance is not None and math.isfinite(float(values[index])):
-                pool.append((float(values[index]), instance))
-        # A tie is no good start: at a zero matrix or the like both sides are equal and no direction leads anywhere.
-        pool.sort(key=lambda entry: entry[0] if abs(entry[0]) > _TIE else _TIED)
+            value = float(values[index])
+            if instance is not None and math.isfinite(value) and all(value != known for known, _ in pool):
+                pool.append((value, instance))
+        pool.sort(key=lambda entry: entry[0])
         del pool[_POOL:]
 
     def _descend(self, spot: _Spot) -> None:
         """Run the method whose turn it is from one of the best points."""
         place, goal = spot.place, spot.goal
+        if not place.met and spot.visits % _AIMLESS != _AIMLESS - 1:
+            goal = None  # first of all the hypotheses have to be met
         pool = place.pools[goal]
         turn, index = divmod(spot.visits, len(METHODS))
         name, (method, smooth) = list(METHODS.items())[index]
@@ -267,7 +270,11 @@ class _Campaign:
         start = pool[turn % len(pool)][1]
         objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")
         budget = min(_DESCENT * 2 ** min(turn, _LONGER), self._meter.left)
-        for value, vector in method(objective, space.encode(start), budget, generator)[:2]:
+        found = method(objective, space.encode(start), budget, generator)
+        place.met = place.met or objective.met
+        if not objective.flat:
+            place.flat.discard(goal)
+        for value, vector in found[:2]:
             self._remember(place, goal, space, torch.tensor([value], dtype=torch.float64), vector.unsqueeze(0))
 
     def _result(self) -> SearchResult:

@@ -7,6 +7,7 @@ give, so that it follows an edge of the hypotheses instead of bouncing off it: t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -50,6 +51,14 @@ def minimise(
         trial = points + _step(here, radius)
         there = objective.linearise(trial)
         used += copies
+        astray = (there.hypotheses < 0).any(1) & (there.values >= here.values)
+        if bool(astray.any()) and used + copies <= budget:
+            # A curved edge is left by a step along it, by the square of the step; a second step leads back.
+            back = trial + _step(replace(there, slope=torch.zeros_like(there.slope)), radius)
+            corrected = objective.linearise(torch.where(astray.unsqueeze(1), back, trial))
+            used += copies
+            closer = corrected.values < there.values
+            trial, there = torch.where(closer.unsqueeze(1), back, trial), _chosen(closer, corrected, there)
         better = there.values < here.values
         radius = torch.where(better, radius * _GROW, radius * _SHRINK)
         points = torch.where(better.unsqueeze(1), trial, points)

@@ -11,10 +11,12 @@ from ntk_deq.falsify.score import Scorer, Scores
 from ntk_deq.falsify.search.archive import Archive
 from ntk_deq.falsify.search.space import Space
 
-_PENALTY = 10.0  # margins are at most about one: no gain in a conclusion outweighs a hypothesis that fails by a fifth
 SLACK = 1e-7
 """By how much the search wants hypotheses to hold, so that rounding does not hide that they do."""
-# # by which hypotheses shall hold, so that rounding does not hide that they do
+
+_PENALTY = 10.0  # margins are at most about one: no gain in a conclusion outweighs a hypothesis that fails by a fifth
+_EDGE = 1.0  # of the root of what a hypothesis lacks: where two edges touch, a gain goes with the root of a violation
+_TIED = 0.5
 _UNDEFINED = 100.0  # worse than any penalty
 
 
@@ -33,7 +35,7 @@ class Meter:
     @property
     def left(self) -> int:
         """How many may still be evaluated."""
-        return self.budget - self.used
+        return max(0, self.budget - self.used)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,27 @@ class Linearisation:
     hypothesis_slopes: Tensor
 
 
+def combined(scores: Scores, goal: int | None) -> Tensor:
+    """Return the value of each instance: small where the goal breaks and the hypotheses hold.
+
+    Args:
+        scores: Scores of instances.
+        goal: Which comparison of the conclusions shall break; None: none, the hypotheses shall hold.
+    """
+    lack = (SLACK - scores.hypotheses).clamp_min(0.0).sum(1)
+    edge = (-scores.hypotheses).clamp_min(0.0).sqrt().sum(1)
+    return _aim(scores, goal) + _PENALTY * lack + _EDGE * edge + torch.where(scores.defined, 0.0, _UNDEFINED)
+
+
+def _aim(scores: Scores, goal: int | None) -> Tensor:
+    """The part of the value that no hypothesis speaks of."""
+    if goal is None:
+        return scores.goals.new_zeros(len(scores.goals))
+    margin = scores.goals[:, goal]
+    # A tie is as bad as a poor margin: no direction leads on from a zero matrix or the like.
+    return torch.where(scores.defined, torch.where(margin == 0, _TIED, margin), 0.0)
+
+
 class Objective:
     """Measures points of a space; everything measured goes into the archive.
 
@@ -63,6 +86,10 @@ class Objective:
         archive: Where finds are kept.
         meter: Counts.
         family: What to call instances found.
+
+    Attributes:
+        flat: Whether every point so far has had the margin zero, as those of an identity do.
+        met: Whether some point met the hypotheses.
     """
 
     def __init__(
@@ -74,16 +101,13 @@ class Objective:
         self._archive = archive
         self._meter = meter
         self._family = family
+        self.flat = goal is not None
+        self.met = False
 
     @property
     def over(self) -> bool:
         """Whether the campaign is over: a candidate is confirmed, or the budget is spent."""
-        return self._archive.confirmed is not None or self._meter.left <= 0
-
-    @property
-    def left(self) -> int:
-        """How many evaluations the campaign has left."""
-        return max(0, self._meter.left)
+        return self._archive.confirmed is not None or self._meter.left == 0
 
     @property
     def differentiable(self) -> bool:
@@ -91,16 +115,15 @@ class Objective:
         return self._scorer.differentiable
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Return the values at points, count x size; points beyond the budget get infinity."""
+        """Return the values at points, points x coordinates; points beyond the budget get infinity."""
         return self.measure(vectors)[0]
 
     def measure(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values at points, and the margins of their hypotheses."""
-        inside = vectors[: self.left]
+        """Return the values at points, and the margins of their hypotheses (minus infinity beyond the budget)."""
         with torch.no_grad():
-            scores = self._scores(inside, inside)
-            values, feasible = self._combined(scores), scores.feasible
-        beyond = torch.full((len(vectors) - len(inside),), torch.inf, dtype=torch.float64)
+            scores = self.score(vectors)
+            values, feasible = combined(scores, self.goal), scores.feasible
+        beyond = values.new_full((len(vectors) - len(values),), torch.inf)
         return torch.cat([values, beyond]), torch.cat([feasible, -beyond])
 
     def linearise(self, vectors: Tensor) -> Linearisation:
@@ -108,38 +131,36 @@ class Objective:
 
         A derivative that is not finite counts as zero, and points beyond the budget have infinite values.
         """
-        inside = vectors[: self.left].detach().requires_grad_()
+        inside = vectors.detach().clone().requires_grad_()
         with torch.enable_grad():
-            scores = self._scores(inside, inside.detach())
-            aim = self._aim(scores)
-            columns = [aim, *scores.hypotheses.unbind(1)]
+            scores = self.score(inside)
+            columns = [_aim(scores, self.goal), *scores.hypotheses.unbind(1)]
             slopes = torch.stack([_slope(column, inside) for column in columns], dim=1)
-        values = self._combined(scores).detach()
-        beyond = len(vectors) - len(inside)
+        values = combined(scores, self.goal).detach()
+        beyond = len(vectors) - len(values)
+        hypotheses = scores.hypotheses.detach()
         return Linearisation(
             torch.cat([values, values.new_full((beyond,), torch.inf)]),
-            _longer(slopes[:, 0], beyond),
-            _longer(scores.hypotheses.detach(), beyond),
-            _longer(slopes[:, 1:], beyond),
+            slopes[:, 0],
+            torch.cat([hypotheses, hypotheses.new_zeros(beyond, hypotheses.shape[1])]),
+            slopes[:, 1:],
         )
 
-    def _scores(self, vectors: Tensor, plain: Tensor) -> Scores:
-        self._meter.used += len(vectors)
-        scores = self._scorer(self.space.base, self.space.decode(vectors))
+    def score(self, vectors: Tensor) -> Scores:
+        """Return the scores of as many of the points as the budget has room for."""
+        inside = vectors[: self._meter.left]
+        if len(inside) == 0:
+            nothing = vectors.new_zeros(0, len(self._scorer.goals))
+            return Scores(vectors.new_zeros(0, self._scorer.hypotheses), nothing, torch.zeros(0, dtype=torch.bool))
+        self._meter.used += len(inside)
+        scores = self._scorer(self.space.base, self.space.decode(inside))
         scores = Scores(scores.hypotheses.cpu().double(), scores.goals.cpu().double(), scores.defined.cpu())
-        self._archive.add(self.space, plain, Scores(*(t.detach() for t in _fields(scores))), self._family)
+        plain = Scores(scores.hypotheses.detach(), scores.goals.detach(), scores.defined)
+        self._archive.add(self.space, inside.detach(), plain, self._family)
+        self.met = self.met or bool((plain.feasible >= 0).any())
+        if self.goal is not None:
+            self.flat = self.flat and not bool((plain.goals[:, self.goal] != 0).any())
         return scores
-
-    def _combined(self, scores: Scores) -> Tensor:
-        lack = (SLACK - scores.hypotheses).clamp_min(0.0).sum(1)
-        undefined = torch.where(scores.defined, 0.0, _UNDEFINED)
-        return self._aim(scores) + (1.0 if self.goal is None else _PENALTY) * lack + undefined
-
-    def _aim(self, scores: Scores) -> Tensor:
-        """The part of the value that no hypothesis speaks of."""
-        if self.goal is None:
-            return scores.goals.new_zeros(len(scores.goals))
-        return torch.where(scores.defined, scores.goals[:, self.goal], 0.0)
 
 
 def _slope(values: Tensor, vectors: Tensor) -> Tensor:
@@ -148,11 +169,3 @@ def _slope(values: Tensor, vectors: Tensor) -> Tensor:
         return torch.zeros_like(vectors, requires_grad=False)
     (slope,) = torch.autograd.grad(values.sum(), vectors, retain_graph=True, allow_unused=True)
     return torch.zeros_like(vectors, requires_grad=False) if slope is None else slope.nan_to_num(0.0, 0.0, 0.0)
-
-
-def _longer(rows: Tensor, count: int) -> Tensor:
-    return torch.cat([rows, rows.new_zeros(count, *rows.shape[1:])])
-
-
-def _fields(scores: Scores) -> tuple[Tensor, Tensor, Tensor]:
-    return scores.hypotheses, scores.goals, scores.defined

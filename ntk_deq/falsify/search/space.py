@@ -77,7 +77,8 @@ class Space:
             vector: The point.
             family: What to call it.
         """
-        values = {name: value[0].detach() for name, value in self.decode(vector.detach().unsqueeze(0)).items()}
+        # Adding zero turns negative zeros, which people would wonder at, into plain ones.
+        values = {name: value[0].detach() + 0.0 for name, value in self.decode(vector.detach().unsqueeze(0)).items()}
         rounded = set(self.base.rounded)
         for name, value in values.items():
             domain = self.free[name].domain

@@ -40,14 +40,12 @@ def smaller_sizes(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
         run = (size - lows[letter]) // 2
         while run:
             for start in range(0, size - run + 1, run):
-                yield from _keep(
-                    instance, knobs, {letter: [i for i in range(size) if not start <= i < start + run]}
-                )
+                yield from _keep(instance, knobs, {letter: [i for i in range(size) if not start <= i < start + run]})
             run //= 2
 
 
 def _keep(instance: Instance, knobs: Knobs, kept: Kept) -> Iterator[Candidate]:
-    """Yield the instance with the kept indices only; twice where an axis that stands for a product can be read two ways."""
+    """Yield the instance with the kept indices only; twice where the axis of a product can be read two ways."""
     sizes = {**instance.sizes, **{letter: len(indices) for letter, indices in kept.items()}}
     words = ", ".join(f"{letter} = {len(indices)}" for letter, indices in kept.items())
     compound = any(len(_factors(axis)) > 1 for v in knobs.free.values() for axis in (v.type.rows, v.type.cols))
@@ -56,9 +54,7 @@ def _keep(instance: Instance, knobs: Knobs, kept: Kept) -> Iterator[Candidate]:
         rounded = set(instance.rounded)
         for name, variable in knobs.free.items():
             if name in values and (variable.type.rows.letters | variable.type.cols.letters) & set(kept):
-                value, inexact = _restricted(
-                    instance, name, variable, sizes, kept, first_is_fastest=first_is_fastest
-                )
+                value, inexact = _restricted(instance, name, variable, sizes, kept, first_is_fastest=first_is_fastest)
                 values[name] = value
                 rounded -= set() if inexact else {name}
         yield Candidate(replace(instance, sizes=sizes, values=values, rounded=frozenset(rounded)), words)

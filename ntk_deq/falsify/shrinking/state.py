@@ -55,9 +55,7 @@ class Knobs:
     def admits(self, instance: Instance, changed: Mapping[str, Tensor]) -> bool:
         """Say whether each changed value lies in its domain: exactly, unless it is known up to rounding only."""
         return all(
-            contains(
-                self.free[name].domain, value, tolerance=ROUNDED_TOLERANCE if name in instance.rounded else 0.0
-            )
+            contains(self.free[name].domain, value, tolerance=ROUNDED_TOLERANCE if name in instance.rounded else 0.0)
             for name, value in changed.items()
         )
 

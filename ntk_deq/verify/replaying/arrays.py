@@ -58,7 +58,9 @@ def read_array(folder: Path, archive: str, name: str, shape: tuple[int, ...]) ->
         DataError: The name is a path, or the archive is missing, damaged, or holds something else.
     """
     if not _NAME.fullmatch(archive):
-        raise DataError(f"an archive must be the plain name of an .npz file in the folder of this file. Got {archive!r}.")
+        raise DataError(
+            f"an archive must be the plain name of an .npz file in the folder of this file. Got {archive!r}."
+        )
     path = folder / archive
     wanted = 8 * math.prod(shape)
     try:

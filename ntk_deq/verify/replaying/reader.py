@@ -9,7 +9,7 @@ from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_embedded
 from ntk_deq.claims.problems import did_you_mean
 from ntk_deq.claims.validate import place, validate
-from ntk_deq.claims.yaml_strict import Mapping, Node, problems_below, read_file
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, problems_below, read_file
 from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.replaying.numbers import read_bound
@@ -111,15 +111,19 @@ class _Reading:
             self._add(("conclusion",), message, did_you_mean(self.model.conclusion, names))
 
     def _margin(self) -> Margin:
+        """Return the recorded margin; bounds that cannot be read are reported, and then mean nothing."""
         bounds = []
-        for index, text in enumerate(self.model.margin):
+        node = self.root.entries["margin"]
+        for index, item in enumerate(node.items if isinstance(node, Sequence) else ()):
             try:
-                bounds.append(read_bound(text))
+                bounds.append(read_bound(item.text if isinstance(item, Scalar) else "a list or mapping"))
             except ArgumentError as error:
                 self._add(("margin", index), f"`margin`: {error}")
-        if len(bounds) == 2 and bounds[0] > bounds[1]:
+        if len(bounds) == 2 and bounds[0] <= bounds[1]:
+            return Margin(*bounds)
+        if len(bounds) == 2:
             self._add(("margin",), "`margin` must be [lo, hi] with lo <= hi.")
-        return Margin(*bounds) if len(bounds) == 2 else Margin(float("-inf"), float("inf"))
+        return Margin(float("-inf"), float("inf"))
 
     def _check_sizes(self, setting: Setting) -> None:
         for letter, span in setting.sizes.items():

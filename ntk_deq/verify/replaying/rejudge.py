@@ -18,9 +18,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
-
-BITS = 128
-SMALL = 512  # entries of all variables together; beyond, spectra at 128 bits take seconds
+from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
 
 
 @contextmanager
@@ -72,12 +70,12 @@ def reproducible(
         RuntimeError: The two judgements contradict each other: one of them rests on a wrong bound.
     """
     small = sum(value.numel() for value in first.instance.values.values()) <= SMALL
-    for precision in (BITS, None) if small else (None,):
+    for precision in (DEFAULT_BITS, None) if small else (None,):
         try:
             again = judge_again(claim, first.instance, dtype=dtype, precision=precision, deadline=deadline)
         except LimitError:
             continue
-        _require_agreement(first, again)
+        require_agreement(first, again)
         if _certain(again) >= _certain(first):
             return again, precision
     return first, None
@@ -87,18 +85,3 @@ def _certain(judgement: Judgement) -> tuple[bool, int]:
     """Order judgements by what they are certain of: the hypotheses first, then the conclusions."""
     decided = sum(outcome.truth in (Truth.TRUE, Truth.FALSE) for outcome in judgement.conclusions.values())
     return judgement.standing is Standing.MET, decided
-
-
-def _require_agreement(first: Judgement, again: Judgement) -> None:
-    certain = {Truth.TRUE, Truth.FALSE}
-    for name in first.conclusions.keys() & again.conclusions.keys():
-        if {first.conclusions[name].truth, again.conclusions[name].truth} == certain:
-            raise RuntimeError(
-                f"{name!r} is {first.conclusions[name].truth.name} in the run and {again.conclusions[name].truth.name} "
-                f"when judged again, on instance {first.instance.index} of {first.instance.setting}: a bound is wrong"
-            )
-    if {first.standing, again.standing} == {Standing.MET, Standing.UNMET}:
-        raise RuntimeError(
-            f"instance {first.instance.index} of {first.instance.setting} is {first.standing.value} in the run and "
-            f"{again.standing.value} when judged again: a bound is wrong"
-        )

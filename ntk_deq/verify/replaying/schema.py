@@ -13,7 +13,7 @@ _MAX_INDEX = 2**62
 
 
 class RecordModel(BaseModel):
-    """An instance file; `values` and `statement` are looked at on their own."""
+    """An instance file; `margin`, `values` and `statement` are looked at on their own."""
 
     model_config = ConfigDict(title="Instance file", extra="forbid", strict=True, frozen=True)
 
@@ -34,7 +34,7 @@ class RecordModel(BaseModel):
     lhs: Text = Field(description="Its left side.")
     relation: Text = Field(description="The sign between the sides.")
     rhs: Text = Field(description="Its right side.")
-    margin: list[Text] = Field(min_length=2, max_length=2, description="Bounds of rhs - lhs, hexadecimal.")
+    margin: list[Any] = Field(min_length=2, max_length=2, description="Bounds of rhs - lhs, hexadecimal.")
     step: dict[Identifier, int] = Field(default={}, max_length=MAX_ENTRIES, description="Step indices.")
     sizes: dict[Identifier, Annotated[int, Field(ge=1, le=MAX_SIZE)]] = Field(
         default={}, max_length=MAX_ENTRIES, description="Size letters."

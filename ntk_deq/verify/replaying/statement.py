@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim, Domain, DomainKind, Draw, Formula, Free, ImageData, Setting
+from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.types import ONE, Sort, Type
 
@@ -30,7 +32,7 @@ def claim_file(claim: Claim) -> dict[str, Any]:
         entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
         if formulas:
-            entry[section] = {name: formula.text for name, formula in formulas.items()}
+            entry[section] = {name: _written(formula) for name, formula in formulas.items()}
     if claim.run is not None:
         entry["run"] = {"method": claim.run.method, "steps": claim.run.steps}
     entry["expect"] = claim.expect.value
@@ -109,6 +111,15 @@ def parts(claim: Claim) -> dict[str, str]:
     for setting in claim.settings:
         found |= {f"setting {setting.name}, {key}": text for key, text in _setting_parts(setting).items()}
     return found
+
+
+def _written(formula: Formula) -> str:
+    """Return a formula as its author wrote it, or the spelling of its tree where that was changed since."""
+    spelled = _spelled(formula)
+    try:
+        return formula.text if format_expr(parsed(formula.text)) == spelled else spelled
+    except ExpressionError:
+        return spelled
 
 
 def _spelled(formula: Formula) -> str:

@@ -18,6 +18,7 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import shape_of
 from ntk_deq.verify.replaying.arrays import read_array
 from ntk_deq.verify.replaying.numbers import number_text, read_number
+from ntk_deq.verify.replaying.yaml_text import NumberText
 
 ROUNDED_TOLERANCE = 2.0**-40  # of an inner product that should be 0 or 1; random members reach about 2^-50
 _MAY_BE_ROUNDED = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})
@@ -31,10 +32,8 @@ def value_data(value: Tensor) -> object:
         [['1/2', '3']]
     """
     if value.ndim == 0:
-        return number_text(value.item())
-    if value.ndim == 1:
-        return [number_text(x) for x in value.tolist()]
-    return [[number_text(x) for x in row] for row in value.tolist()]
+        return NumberText(number_text(value.item()))
+    return [value_data(part) for part in value]
 
 
 @dataclass

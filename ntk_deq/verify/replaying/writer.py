@@ -14,7 +14,7 @@ from ntk_deq.verify.replaying.numbers import bound_text
 from ntk_deq.verify.replaying.record import FORMAT, MAX_INLINE, Record
 from ntk_deq.verify.replaying.statement import claim_file
 from ntk_deq.verify.replaying.values import value_data
-from ntk_deq.verify.replaying.yaml_text import to_yaml
+from ntk_deq.verify.replaying.yaml_text import NumberText, to_yaml
 
 _FAMILY = 400  # characters of the description of an instance that are kept
 
@@ -61,7 +61,7 @@ def _data(record: Record, large: dict[str, Tensor], archive: str) -> dict[str, A
         "lhs": record.lhs,
         "relation": record.relation,
         "rhs": record.rhs,
-        "margin": [bound_text(record.margin.lo), bound_text(record.margin.hi)],
+        "margin": [NumberText(bound_text(bound)) for bound in (record.margin.lo, record.margin.hi)],
     }
     if record.step:
         data["step"] = record.step

@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*|[-+]?[0-9]+(?:/[0-9]+)?|[-+]?0x[0-9a-f.]+p[-+][0-9]+")
-_RESERVED = re.compile(r"true|false|null|yes|no|on|off|y|n|~", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?[0-9]+")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
+_RESERVED = re.compile(r"true|false|null|yes|no|on|off|y|n|inf|nan", re.IGNORECASE)
 _WIDTH = 100  # columns that a list may take on one line
+
+
+class NumberText(str):
+    """The exact text of a number, written without quotes."""
 
 
 def to_yaml(data: Mapping[str, Any]) -> str:
@@ -19,12 +22,12 @@ def to_yaml(data: Mapping[str, Any]) -> str:
         data: Mappings, sequences, text, integers, booleans and None, nested.
 
     Example:
-        >>> print(to_yaml({"a": {"(1)": "x <= y"}, "b": [["1/2", "0"]], "c": {}, "n": 3}), end="")
+        >>> print(to_yaml({"a": {"(1)": "x <= y"}, "b": [[NumberText("1/2")]], "c": {}, "n": "3"}), end="")
         a:
           "(1)": "x <= y"
-        b: [[1/2, 0]]
+        b: [[1/2]]
         c: {}
-        n: 3
+        n: "3"
     """
     return "".join(_mapping(data, ""))
 
@@ -32,7 +35,7 @@ def to_yaml(data: Mapping[str, Any]) -> str:
 def _mapping(data: Mapping[str, Any], indent: str) -> list[str]:
     lines: list[str] = []
     for key, value in data.items():
-        name = _scalar(key, key=True)
+        name = _scalar(key)
         if isinstance(value, Mapping) and value:
             lines += [f"{indent}{name}:\n", *_mapping(value, indent + "  ")]
         elif _is_list(value) and not _fits(value, indent, name):
@@ -65,22 +68,24 @@ def _fits(value: Sequence[Any], indent: str, name: str) -> bool:
 
 def _inline(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(k, key=True)}: {_inline(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_scalar(k)}: {_inline(v)}" for k, v in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(map(_inline, value)) + "]"
     return _scalar(value)
 
 
-def _scalar(value: object, *, key: bool = False) -> str:
+def _scalar(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, NumberText):
+        return value
     if not isinstance(value, str):
         raise TypeError(f"a float or another object has no exact text here: {value!r}")
-    plain = _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value) and not (key and _NUMBER.match(value))
+    plain = _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value)
     return value if plain else '"' + "".join(map(_escaped, value)) + '"'
 
 

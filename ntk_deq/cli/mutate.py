@@ -1,0 +1,125 @@
+"""The command `verify-claims mutate`: judge mutants of claims, and say which of them the checker lets live."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from ntk_deq.claims.claim import Claim, IllFormed
+from ntk_deq.claims.errors import ClaimFileError
+from ntk_deq.claims.load import load_suite
+from ntk_deq.claims.mutation import RULE_MEANINGS
+from ntk_deq.cli.exit_codes import (
+    EXIT_EMPTY,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNEXPECTED,
+    EXIT_USAGE,
+)
+from ntk_deq.cli.select import select_claims
+from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.report.console import say
+from ntk_deq.report.files import replace_file
+from ntk_deq.report.mutants import mutant_object, mutants_markdown, render_mutant, render_summary
+from ntk_deq.report.problems import render_problems
+from ntk_deq.verify.mutation import Fate, MutantResult, judge_mutants, worth_mutating
+from ntk_deq.verify.runner import Options
+
+
+def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> int:
+    """Judge the mutants of the selected claims of the file at `path`.
+
+    Returns:
+        0 where every mutant that is not weaker by nature was refuted, 1 where not, 3 where judging one failed; 2, 4 and
+        5 as for `run`.
+    """
+    try:
+        rules = chosen_rules(arguments.rules)
+        suite = load_suite(path, allow_data=[Path(p) for p in arguments.data])
+        selected = select_claims(suite.claims, arguments.select)
+        out = Path(arguments.out)
+        out.mkdir(parents=True, exist_ok=True)
+    except ClaimFileError as error:
+        render_problems(console, error.problems)
+        return EXIT_USAGE
+    except (ArgumentError, OSError) as error:
+        say(console, f"verify-claims: {error}")
+        return EXIT_USAGE
+    claims = [claim for claim in selected if isinstance(claim, Claim) and worth_mutating(claim)]
+    if not claims:
+        say(
+            console,
+            "verify-claims: no claim selected that is expected to hold: a mutant of a false claim shows nothing",
+        )
+        return EXIT_EMPTY
+    _announce(console, claims, len(selected) - len(claims), selected)
+    torch.set_num_threads(1)
+    options = Options(seed=arguments.seed, instances=arguments.instances, time_limit=arguments.time_limit)
+    started = time.perf_counter()
+    results: list[MutantResult] = []
+    interrupted = False
+    stream = out / "mutants.jsonl"
+    try:
+        with stream.open("w", encoding="utf-8") as file:
+            for claim in claims:
+                say(console, (claim.id, "bold"), f"  {claim.title}")
+                for result in judge_mutants(claim, options, rules=rules, most=arguments.max):
+                    results.append(result)
+                    render_mutant(console, result)
+                    file.write(json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
+                    file.flush()
+    except KeyboardInterrupt:
+        interrupted = True
+    except OSError as error:
+        say(console, f"verify-claims: the results cannot be written: {error}")
+        return EXIT_USAGE
+    render_summary(console, results, seconds=time.perf_counter() - started)
+    command = shlex.join(["verify-claims", *sys.argv[1:]])
+    replace_file(out / "mutants.md", mutants_markdown(results, title=suite.title or suite.file, command=command))
+    for name in ("mutants.jsonl", "mutants.md"):
+        say(console, str(out / name))
+    return EXIT_INTERRUPTED if interrupted else exit_code(results)
+
+
+def _announce(console: Console, claims: Sequence[Claim], left_out: int, selected: Sequence[Claim | IllFormed]) -> None:
+    count = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
+    rest = f"; {left_out} of {len(selected)} left out, as not expected to hold" if left_out else ""
+    say(console, (f"mutating {count}{rest}", "dim"))
+
+
+def chosen_rules(text: str | None) -> list[str] | None:
+    """Return the names of rules separated by commas, or None for all.
+
+    Raises:
+        ArgumentError: A name is unknown.
+
+    Example:
+        >>> chosen_rules("halve, double")
+        ['halve', 'double']
+    """
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in RULE_MEANINGS:
+            near = nearest_name(name, list(RULE_MEANINGS))
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise ArgumentError(f"`--rules` takes names among {', '.join(RULE_MEANINGS)}. Got {name!r}.{hint}")
+    return names
+
+
+def exit_code(results: Sequence[MutantResult]) -> int:
+    """Return the exit code of a run that was not interrupted."""
+    fates = {result.fate for result in results}
+    if Fate.ERROR in fates:
+        return EXIT_INTERNAL
+    return EXIT_OK if fates <= {Fate.KILLED, Fate.WEAKER} else EXIT_UNEXPECTED

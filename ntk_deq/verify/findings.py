@@ -1,0 +1,246 @@
+"""What else can be said of a claim that holds: hypotheses that never mattered, bounds with room to spare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from ntk_deq.certified.scalar import lower, upper
+from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.format import format_expr, format_number
+from ntk_deq.claims.mutation import changed_claim
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.claims.types import Sort
+from ntk_deq.errors import LimitError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.verify.environment import DeadlineError, Environment, Notes, OutsideClaimError, instance_environment
+from ntk_deq.verify.evaluate import evaluate_scalar, step_scopes
+from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
+from ntk_deq.verify.runner import Options, feasible, judge, planned
+
+LEAST_ROOM = 1.05
+"""A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""
+
+_UPWARD = ("<=", "<")  # the right side is the generous one where it is large
+
+
+def findings(claim: Claim, options: Options, result: ClaimResult) -> tuple[Finding, ...]:
+    """Return what dropping each hypothesis, and comparing both sides of each bound, shows of a claim that holds.
+
+    A finding rests on the instances tried and proves nothing: "never mattered" means that none of them shows why a
+    hypothesis is needed.
+
+    Args:
+        claim: The claim.
+        options: How it was judged.
+        result: Its result; only a claim that holds has findings.
+    """
+    if result.verdict not in (Verdict.HOLDS, Verdict.PROVED):
+        return ()
+    plain = replace(options, findings=False)
+    return (*hypothesis_findings(claim, plain), *constant_findings(claim, plain))
+
+
+def hypothesis_findings(claim: Claim, options: Options) -> Iterator[Finding]:
+    """Drop each hypothesis in turn and yield whether the claim then breaks."""
+    for name in claim.assume:
+        without = changed_claim(claim, ("assume", name), None)
+        if without is not None:
+            yield _dropped(name, judge(without, options))
+
+
+def _dropped(name: str, result: ClaimResult) -> Finding:
+    detail: dict[str, Any] = {
+        "hypothesis": name,
+        "matters": None,
+        "instances": result.instances,
+        "met": result.met,
+        "verdict": result.verdict.value,
+    }
+    if result.verdict is Verdict.REFUTED and result.counterexample is not None:
+        witness = result.counterexample
+        sizes = ", ".join(f"{letter} = {size}" for letter, size in witness.sizes.items())
+        detail |= {"matters": True, "counterexample": witness}
+        where = f" at {sizes}" if sizes else ""
+        text = f"hypothesis {name!r} matters: without it {witness.conclusion!r} breaks{where}"
+    elif result.verdict in (Verdict.HOLDS, Verdict.PROVED):
+        detail["matters"] = False
+        text = (
+            f"hypothesis {name!r} never mattered: without it the claim holds on all {result.met} instances that count"
+        )
+    else:
+        text = f"whether hypothesis {name!r} matters is open: without it the claim is {result.verdict}: {result.reason}"
+    return Finding(FindingKind.HYPOTHESIS, text, detail)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An inequality between numbers in a conclusion.
+
+    Attributes:
+        conclusion: Name of the conclusion.
+        left, relation, right: The inequality.
+        quantifiers: The quantifiers around it, outermost first.
+    """
+
+    conclusion: str
+    left: Expr
+    relation: str
+    right: Expr
+    quantifiers: tuple[Expr, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The inequality as text."""
+        return f"{format_expr(self.left)} {self.relation} {format_expr(self.right)}"
+
+
+def bounds(claim: Claim) -> Iterator[Bound]:
+    """Yield the inequalities between numbers that the conclusions of a claim are made of."""
+    for name, formula in claim.conclude.items():
+        yield from _bounds(name, formula.expr, ())
+
+
+def _bounds(name: str, expr: Expr, around: tuple[Expr, ...]) -> Iterator[Bound]:
+    if expr.kind is Kind.AND:
+        for part in expr.args:
+            yield from _bounds(name, part, around)
+    elif expr.kind is Kind.FOR_ALL:
+        yield from _bounds(name, expr.args[0], (*around, expr))
+    elif expr.kind is Kind.COMPARE:
+        for left, relation, right in zip(expr.args, expr.operators, expr.args[1:], strict=False):
+            numbers = all(side.type is not None and side.type.sort is Sort.SCALAR for side in (left, right))
+            if relation not in ("==", "!=") and numbers and right.kind is not Kind.NUMBER:
+                yield Bound(name, left, relation, right, around)
+
+
+@dataclass
+class Room:
+    """By what factor the right side of a bound could be moved, over the instances tried.
+
+    Attributes:
+        factor: The smallest ratio of the larger side to the smaller one, rounded down; infinite: nothing limits it.
+        instances: Instances on which both sides are positive, so that the ratio says something.
+        tightest: The instance with the smallest ratio.
+    """
+
+    factor: float = float("inf")
+    instances: int = 0
+    tightest: Instance | None = None
+
+    def add(self, ratio: float | None, instance: Instance) -> None:
+        """Take an instance into account."""
+        if ratio is None:
+            return
+        self.instances += 1
+        if ratio < self.factor:
+            self.factor, self.tightest = ratio, instance
+
+
+def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
+    """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried."""
+    rooms = {bound: Room() for bound in bounds(claim)}
+    if not rooms:
+        return
+    for instance in met_instances(claim, options):
+        notes = Notes()
+        device = torch.device(options.device)
+        env = instance_environment(claim, instance, device=device, dtype=options.dtype, notes=notes)
+        for bound, room in rooms.items():
+            room.add(smallest_ratio(bound, env), instance)
+    for bound, room in rooms.items():
+        if room.tightest is not None and LEAST_ROOM <= room.factor < float("inf"):
+            yield _roomy(bound, room)
+
+
+def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:
+    """Yield the instances of a run that meet the hypotheses for certain, until the time limit."""
+    deadline = None if options.time_limit is None else time.perf_counter() + options.time_limit
+    device = torch.device(options.device)
+    try:
+        for setting, count in planned(claim, options):
+            for index in range(count):
+                drawn = instance_at(setting, claim.given, index, options.seed)
+                instance = feasible(claim, setting, drawn, options, deadline)
+                judgement = judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
+                if judgement.standing is Standing.MET:
+                    yield instance
+    except DeadlineError:
+        return
+
+
+def smallest_ratio(bound: Bound, env: Environment) -> float | None:
+    """Return the ratio of the larger side to the smaller one, the smallest over the steps, bounded from below.
+
+    None where it says nothing: a side may be zero or negative at every step, or has no value.
+    """
+    smallest: float | None = None
+    try:
+        for scope in _scopes(bound.quantifiers, env, {}):
+            sides = [evaluate_scalar(side, env, scope).ball for side in (bound.left, bound.right)]
+            small, large = sides if bound.relation in _UPWARD else sides[::-1]
+            least, most = lower(small), upper(small)
+            if not (least > 0 and lower(large) > 0 and most < float("inf")):
+                continue
+            ratio = lower(large / small)
+            smallest = ratio if smallest is None else min(smallest, ratio)
+    except (OutsideClaimError, LimitError):
+        return None
+    return smallest
+
+
+def _scopes(quantifiers: tuple[Expr, ...], env: Environment, scope: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    if not quantifiers:
+        yield scope
+        return
+    for inner in step_scopes(quantifiers[0], env, scope):
+        yield from _scopes(quantifiers[1:], env, inner)
+
+
+def _roomy(bound: Bound, room: Room) -> Finding:
+    assert room.tightest is not None
+    smaller = bound.relation in _UPWARD
+    factor = f"{room.factor:.3g}"
+    text = f"{bound.conclusion!r}, {bound.text}: the right side could be {factor} times "
+    text += "smaller" if smaller else "larger"
+    text += f" on every instance tried ({room.instances} with both sides positive)"
+    constant = leading_constant(bound.right)
+    moved = None
+    if constant is not None:
+        moved = float(constant) / room.factor if smaller else float(constant) * room.factor
+        text += f"; its constant {format_number(constant)} could be {moved:.3g}"
+    detail = {
+        "conclusion": bound.conclusion,
+        "bound": bound.text,
+        "factor": room.factor,
+        "instances": room.instances,
+        "constant": None if constant is None else float(constant),
+        "constant_could_be": moved,
+        "setting": room.tightest.setting,
+        "index": room.tightest.index,
+        "family": room.tightest.family,
+        "sizes": dict(room.tightest.sizes),
+    }
+    return Finding(FindingKind.CONSTANT, text, detail)
+
+
+def leading_constant(side: Expr) -> Fraction | None:
+    """Return the constant of a side, where a literal number that is at least 2 or no integer is a factor of all of it.
+
+    Example:
+        >>> from ntk_deq.claims.parser import parse
+        >>> leading_constant(parse("16*lam3/(1 - c)^2")), leading_constant(parse("2*a + b"))
+        (Fraction(16, 1), None)
+    """
+    if side.kind is Kind.NUMBER and side.value is not None:
+        return side.value if side.value >= 2 or side.value.denominator != 1 else None
+    if side.kind is Kind.MULTIPLY:
+        return leading_constant(side.args[0]) or leading_constant(side.args[1])
+    return leading_constant(side.args[0]) if side.kind is Kind.DIVIDE else None

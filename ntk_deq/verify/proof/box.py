@@ -1,0 +1,140 @@
+"""Boxes: a range for every variable, where to cut it, and its middle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from ntk_deq.verify.proof.enclosure import Enclosures
+from ntk_deq.verify.proof.intervals import enclose
+from ntk_deq.verify.proof.problem import Variable
+
+
+class Side(NamedTuple):
+    """The range of one variable; None is infinity."""
+
+    low: Fraction | None
+    high: Fraction | None
+    low_open: bool = False
+    high_open: bool = False
+    whole: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one number."""
+        return self.low is not None and self.low == self.high
+
+
+def side_of(variable: Variable) -> Side:
+    """Return the whole range of a variable."""
+    return Side(variable.low, variable.high, variable.low_open, variable.high_open, variable.whole)
+
+
+class Box:
+    """A range for every variable.
+
+    Args:
+        sides: The ranges by name.
+        depth: Cuts since the whole domain.
+    """
+
+    def __init__(self, sides: Mapping[str, Side], depth: int = 0) -> None:
+        self.sides = sides
+        self.depth = depth
+
+    @cached_property
+    def enclosures(self) -> Enclosures:
+        """What terms can be over this box."""
+        ranges = {n: enclose(s.low, s.high, s.low_open, s.high_open) for n, s in self.sides.items()}
+        return Enclosures(ranges)
+
+    @cached_property
+    def middle(self) -> dict[str, Fraction]:
+        """A point of the box, each coordinate one at which it would be cut."""
+        return {name: middle(side) for name, side in self.sides.items()}
+
+    def with_side(self, name: str, side: Side) -> Box:
+        """Return the box with another range for a variable."""
+        return Box({**self.sides, name: side}, self.depth)
+
+    def face(self, name: str, value: Fraction) -> Box:
+        """Return the face on which a variable has a value, which is then attained."""
+        return self.with_side(name, Side(value, value))
+
+    def cut(self, name: str, at: Fraction) -> tuple[Box, Box]:
+        """Return the two parts of the box on either side of a value, which both contain unless it is a whole number."""
+        side = self.sides[name]
+        start = at + 1 if side.whole else at
+        left = side._replace(high=at, high_open=False)
+        right = side._replace(low=start, low_open=False)
+        return (
+            Box({**self.sides, name: left}, self.depth + 1),
+            Box({**self.sides, name: right}, self.depth + 1),
+        )
+
+
+def middle(side: Side) -> Fraction:
+    """Return where to cut a range: a short number inside, on a logarithmic scale where the range is long.
+
+    Example:
+        >>> middle(Side(None, None)), middle(Side(Fraction(0), None, True)), middle(Side(Fraction(0), Fraction(1)))
+        (Fraction(0, 1), Fraction(1, 1), Fraction(1, 2))
+    """
+    low, high = side.low, side.high
+    if low is not None and high is not None and low == high:
+        return low
+    found = _inside(low, high)
+    if side.whole and low is not None and high is not None:
+        return min(max(Fraction(math.floor(found)), low), high - 1)
+    return found
+
+
+def _inside(low: Fraction | None, high: Fraction | None) -> Fraction:
+    if (low is None or low < 0) and (high is None or high > 0):
+        return Fraction(0)
+    if low is None or low < 0:  # then the range is at most 0: mirrored
+        return -_inside(Fraction(0) if high is None else -high, None if low is None else -low)
+    if high is None:
+        return Fraction(1) if low < Fraction(1, 2) else _short(2 * low)
+    start = max(low, Fraction(1))
+    if high > 4 * start:
+        return Fraction(2) ** max(_exponent(start) + 1, (_exponent(start) + _exponent(high)) // 2)
+    return mean(low, high)
+
+
+def mean(low: Fraction, high: Fraction) -> Fraction:
+    """Return the float nearest to the mean of two numbers where it lies between them, otherwise the mean."""
+    found = (low + high) / 2
+    short = _short(found)
+    return short if low < short < high else found
+
+
+def _short(value: Fraction) -> Fraction:
+    """Return the nearest float."""
+    return Fraction(float(value))
+
+
+def _exponent(value: Fraction) -> int:
+    """Return the exponent of the largest power of two that is at most a number >= 1."""
+    return math.floor(value).bit_length() - 1
+
+
+def spread(side: Side) -> float:
+    """Return how much there is to gain from cutting a range: 0 for a single number, at most 4.
+
+    Example:
+        >>> spread(Side(Fraction(1), Fraction(1))), spread(Side(None, None)), spread(Side(Fraction(0), Fraction(1)))
+        (0.0, 4.0, 1.0)
+    """
+    if side.single:
+        return 0.0
+    ends = [abs(float(end)) for end in (side.low, side.high) if end is not None]
+    nearest = min(ends, default=0.0)
+    if side.low is None or side.high is None:
+        return 4.0 / (1.0 + math.log2(1.0 + nearest))
+    if side.low < 0 < side.high:
+        nearest = 0.0
+    return min(4.0, float(side.high - side.low) / (1.0 + nearest))

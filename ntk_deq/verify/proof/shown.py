@@ -1,0 +1,160 @@
+"""Show that a term is positive, or not negative, all over a box: by its enclosure, by monotony, by a centred form.
+
+Where a term grows with a variable it is smallest on the lower face. If it vanishes there and the face is excluded, strict
+growth makes it positive all the same. The sign of a derivative is shown in the same way, with second derivatives, so
+that a term which touches zero at a corner of the box, to second or third order, is still decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from ntk_deq.verify.proof import intervals as iv
+from ntk_deq.verify.proof.box import Box, Side, mean
+from ntk_deq.verify.proof.enclosure import Derivatives
+from ntk_deq.verify.proof.formulas import Atom, Both, Formula, Relation
+from ntk_deq.verify.proof.intervals import Interval
+from ntk_deq.verify.proof.points import sign_at
+from ntk_deq.verify.proof.terms import Op, Term, Terms
+
+DEPTH = 3
+"""Orders of derivatives that are looked at for a function of one variable; the work grows fast with the order..."""
+
+MANY_DEPTH = 2
+"""... and with the number of variables."""
+
+
+class Demonstrator:
+    """Shows statements over boxes.
+
+    Args:
+        terms: Makes the terms.
+        vanishes: Says whether a term is zero everywhere, where that can be seen from its form.
+    """
+
+    def __init__(self, terms: Terms, vanishes: Callable[[Term], bool]) -> None:
+        self._terms = terms
+        self._vanishes = vanishes
+        self.derivatives = Derivatives(terms)
+
+    def shows(self, formula: Formula, box: Box, depth: int = DEPTH) -> bool:
+        """Say whether a statement is known to hold at every point of a box."""
+        if isinstance(formula, Both):
+            return all(self.shows(part, box, depth) for part in formula.parts)
+        if not isinstance(formula, Atom):
+            return any(self.shows(part, box, depth) for part in formula.parts)
+        term, negative = formula.term, self._terms.negate(formula.term)
+        if len(term.variables) > 1:
+            depth = min(depth, MANY_DEPTH)
+        match formula.relation:
+            case Relation.POSITIVE:
+                return self._positive(term, box, True, depth)
+            case Relation.NONNEGATIVE:
+                return self._positive(term, box, False, depth)
+            case Relation.ZERO:
+                return self._vanishes(term) or all(self._positive(t, box, False, depth) for t in (term, negative))
+            case _:
+                return any(self._positive(t, box, True, depth) for t in (term, negative))
+
+    def lower_bound(self, term: Term, box: Box) -> float:
+        """Return a lower bound of a term over a box, without much work."""
+        found = box.enclosures.of(term)
+        return float("-inf") if found is None else found.lo
+
+    def _positive(self, term: Term, box: Box, strict: bool, depth: int) -> bool:
+        found = box.enclosures.of(term)
+        if found is None:
+            return False
+        if _fits(found, strict):
+            return True
+        if found.hi < 0 or (strict and found.hi <= 0):
+            return False
+        fixed = {n: s.low for n, s in box.sides.items() if s.single and n in term.variables and s.low is not None}
+        if fixed:
+            return self._positive_on_face(term, box, fixed, strict, depth)
+        return depth > 0 and self._by_slopes(term, box, strict, depth)
+
+    def _positive_on_face(
+        self, term: Term, box: Box, fixed: dict[str, Fraction], strict: bool, depth: int
+    ) -> bool:
+        """Decide a term some of whose variables are fixed: exactly, where all are."""
+        if fixed.keys() == term.variables:
+            sign = sign_at(term, fixed)
+            return sign is not None and (sign > 0 or (sign == 0 and not strict))
+        terms = self._terms
+        reduced = terms.substitute(term, {terms.variable(n): terms.constant(v) for n, v in fixed.items()})
+        if reduced.op is Op.CONSTANT and reduced.value is not None:
+            return reduced.value > 0 or (reduced.value == 0 and not strict)
+        if not strict and self._vanishes(reduced):
+            return True
+        found = box.enclosures.of(reduced)
+        if found is None or reduced.variables & fixed.keys():
+            return False
+        return _fits(found, strict) or (depth > 0 and self._by_slopes(reduced, box, strict, depth))
+
+    def _by_slopes(self, term: Term, box: Box, strict: bool, depth: int) -> bool:
+        slopes: dict[str, Interval] = {}
+        for name in sorted(term.variables):
+            side = box.sides[name]
+            derivative = self.derivatives.of(term, name)
+            if derivative is None:
+                continue
+            direction = self._direction(derivative, box, depth)
+            if direction != 0:
+                growing = direction > 0
+                end, is_open = (side.low, side.low_open) if growing else (side.high, side.high_open)
+                if end is None:
+                    continue
+                strictly = is_open and abs(direction) == 2
+                return self._positive(term, box.face(name, end), strict and not strictly, depth)
+            slope = box.enclosures.of(derivative)
+            if slope is not None:
+                slopes[name] = slope
+        return self._by_centre(term, box, slopes, strict)
+
+    def _direction(self, derivative: Term, box: Box, depth: int) -> int:
+        """Return whether a derivative is >= 0 (1), > 0 (2), <= 0 (-1), < 0 (-2) all over a box, or unknown (0)."""
+        slope = box.enclosures.of(derivative)
+        if slope is None:
+            return 0
+        if slope.positive:
+            return 2
+        if slope.negative:
+            return -2
+        negative = self._terms.negate(derivative)
+        if depth > 1:
+            if slope.hi > 0 and self._positive(derivative, box, True, depth - 1):
+                return 2
+            if slope.lo < 0 and self._positive(negative, box, True, depth - 1):
+                return -2
+        if slope.nonnegative or (depth > 1 and slope.hi > 0 and self._positive(derivative, box, False, depth - 1)):
+            return 1
+        if slope.nonpositive or (depth > 1 and slope.lo < 0 and self._positive(negative, box, False, depth - 1)):
+            return -1
+        return 0
+
+    def _by_centre(self, term: Term, box: Box, slopes: dict[str, Interval], strict: bool) -> bool:
+        """Bound a term by the mean value theorem: f(x) is in f(c) + sum of slope_i (x_i - c_i)."""
+        if slopes.keys() != term.variables:
+            return False
+        centre = {name: _centre(box.sides[name]) for name in sorted(term.variables)}
+        point = Box({name: Side(value, value) for name, value in centre.items() if value is not None})
+        if point.sides.keys() != centre.keys():
+            return False
+        total = point.enclosures.of(term)
+        for name, slope in slopes.items():
+            if total is None:
+                return False
+            at = point.enclosures.ranges[name]
+            offset = iv.add(box.enclosures.ranges[name], iv.negate(at))
+            total = iv.add(total, iv.multiply(slope, offset))
+        return total is not None and _fits(total, strict)
+
+
+def _centre(side: Side) -> Fraction | None:
+    return None if side.low is None or side.high is None else mean(side.low, side.high)
+
+
+def _fits(found: Interval, strict: bool) -> bool:
+    return found.positive if strict else found.nonnegative

@@ -1,0 +1,175 @@
+"""Counterexamples and near misses of earlier runs, which the next run tries first; a folder of instance files.
+
+Each is kept under its claim's id and a hash of what the claim states, so that a changed claim starts afresh. Nothing
+in the folder is trusted: an instance is read as data, checked, and judged like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.errors import ClaimFileError
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.verify.judge import Judgement
+from ntk_deq.verify.minimise import refutes
+from ntk_deq.verify.replay import make_record
+from ntk_deq.verify.replaying.reader import read_record
+from ntk_deq.verify.replaying.record import RecordKind
+from ntk_deq.verify.replaying.statement import fingerprint
+from ntk_deq.verify.replaying.writer import write_record
+from ntk_deq.verify.tally import closeness
+from ntk_deq.verify.witness import plainness
+
+DEFAULT_FOLDER = Path(".ntk_deq")
+EACH = 4
+"""Counterexamples, and as many near misses, that are kept of a claim."""
+
+_VERSIONS = 4  # of one claim that are kept: its present statement and those that were last in use before
+_LARGEST = 4096  # entries of an instance that is kept
+_HASH = 16  # hexadecimal digits of hashes in names
+_PREFIX = "from the store: "
+
+
+@dataclass
+class InstanceStore:
+    """Instances of earlier runs, by claim.
+
+    Attributes:
+        folder: Where they are; made when something is kept.
+        notes: What went wrong, in words: damaged files, a folder that cannot be written. A run goes on without them.
+    """
+
+    folder: Path = DEFAULT_FOLDER
+    notes: list[str] = field(default_factory=list)
+
+    def stored_instances(self, claim: Claim) -> list[Instance]:
+        """Return the instances kept of a claim as it is now: counterexamples first, plainest and tightest first.
+
+        Args:
+            claim: The claim.
+        """
+        mark = fingerprint(claim)
+        names = {setting.name for setting in claim.settings if setting.universal}
+        found = []
+        for path in self._kept(self._place(claim, mark)):
+            try:
+                record = read_record(path, known=claim)
+            except ClaimFileError as error:
+                if path.exists():  # not taken away by another run in the meantime
+                    self._note(f"{path} is skipped: {error.problems[0].message}")
+                continue
+            instance = record.instance
+            if record.fingerprint == mark and instance.setting in names:
+                family = instance.family.removeprefix(_PREFIX)
+                found.append(replace(instance, family=_PREFIX + family))
+        return found
+
+    def keep(
+        self, claim: Claim, judgement: Judgement, *, seed: int, dtype: torch.dtype = torch.float64, device: str = "cpu"
+    ) -> None:
+        """Keep a counterexample, or an instance that came close to one; the best `EACH` of either kind stay.
+
+        Instances of distributions and of data are not kept: the file could not show that they are such draws.
+
+        Args:
+            claim: The claim.
+            judgement: A judgement that reaches the claim's conclusions.
+            seed: Seed of the run.
+            dtype: Type to which the instance's values were rounded.
+            device: Where it was judged.
+        """
+        instance = judgement.instance
+        setting = next(s for s in claim.settings if s.name == instance.setting)
+        entries = sum(value.numel() for value in instance.values.values())
+        if not setting.universal or not judgement.conclusions or entries > _LARGEST:
+            return
+        place = self._place(claim, fingerprint(claim))
+        try:
+            self._make(place)
+            record = make_record(claim, judgement, seed=seed, dtype=dtype, device=device, repeatable=False)
+            write_record(place / _name(judgement), record)
+            self._prune(place)
+            self._forget(claim, place)
+        except (OSError, NtkDeqError) as error:
+            self._note(f"{self.folder} keeps nothing of {claim.id}: {error}")
+
+    def _place(self, claim: Claim, mark: str) -> Path:
+        return self.folder / "instances" / f"{claim.id}-{mark[:_HASH]}"
+
+    def _make(self, place: Path) -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        ignore = self.folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+
+    def _kept(self, place: Path) -> list[Path]:
+        """Return the files of a folder that count, in order; there may be more for a moment while two runs write."""
+        found = []
+        for kind in RecordKind:
+            found += _sorted(place, f"{_LETTER[kind]}-*.yaml")[:EACH]
+        return found
+
+    def _prune(self, place: Path) -> None:
+        kept = set(self._kept(place))
+        for path in _sorted(place, "*.yaml"):
+            if path not in kept:
+                path.unlink(missing_ok=True)
+                path.with_suffix(".npz").unlink(missing_ok=True)
+
+    def _forget(self, claim: Claim, present: Path) -> None:
+        """Remove what was kept for statements of the claim that were not in use for longest."""
+        others = [p for p in present.parent.glob(f"{claim.id}-{'?' * _HASH}") if p != present and p.is_dir()]
+        dated = sorted(((p.stat().st_mtime, p) for p in others), reverse=True)
+        for _, old in dated[_VERSIONS - 1 :]:
+            for path in (*_sorted(old, "*.yaml"), *_sorted(old, "*.npz")):
+                path.unlink(missing_ok=True)
+            if not any(old.iterdir()):
+                old.rmdir()
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+_LETTER = {RecordKind.COUNTEREXAMPLE: "c", RecordKind.NEAR_MISS: "n"}
+
+
+def _sorted(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _name(judgement: Judgement) -> str:
+    """Return the name of an instance's file: kind, a rank that sorts as text, a hash of the instance."""
+    instance = judgement.instance
+    if refutes(judgement):
+        kind, digits = RecordKind.COUNTEREXAMPLE, plainness(judgement)[0]
+        rank = f"{sum(instance.sizes.values()):06d}{digits:08d}"
+    else:
+        # The bits of a nonnegative double, read as a whole number, are ordered as the doubles are.
+        kind, rank = RecordKind.NEAR_MISS, struct.pack(">d", max(closeness(judgement), 0.0)).hex()
+    return f"{_LETTER[kind]}-{rank}-{_digest(_content(instance))}.yaml"
+
+
+def _content(instance: Instance) -> Iterable[bytes]:
+    yield repr((instance.setting, sorted(instance.sizes.items()))).encode()
+    for name, value in sorted(instance.values.items()):
+        yield name.encode()
+        yield value.numpy().tobytes()
+
+
+def _digest(content: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in content:
+        digest.update(part)
+    return digest.hexdigest()[:_HASH]

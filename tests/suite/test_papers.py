@@ -1,0 +1,55 @@
+"""The suite of the papers comes out as its authors expect, and every planted mistake is found."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ntk_deq.claims.claim import IllFormed, Verdict
+from ntk_deq.claims.load import load_suite
+from ntk_deq.verify import runner
+from ntk_deq.verify.results import Evidence
+from ntk_deq.verify.runner import Options, judge_claims
+
+ROOT = Path(__file__).parent.parent.parent
+CHECKS = sorted((ROOT / "checks").glob("*.yaml"))
+MUTANTS = sorted((ROOT / "checks" / "mutants").glob("*.yaml"))
+
+# Matrices of a few entries: threads that wait for each other cost more than they bring.
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
+def test_every_claim_comes_out_as_expected(path):
+    results = list(judge_claims(load_suite(path).claims, Options(instances=40)))
+    assert results
+    for result in results:
+        assert result.as_expected, (result.id, result.verdict, result.reason)
+        assert result.met > 0 or result.verdict is Verdict.PROVED, result.id
+        assert result.evidence is not Evidence.NONE
+        assert (result.counterexample is not None) is (result.verdict is Verdict.REFUTED)
+
+
+@pytest.mark.parametrize("path", MUTANTS, ids=lambda path: path.stem)
+def test_every_mutant_is_refuted(path, monkeypatch):
+    monkeypatch.setattr(runner, "AFTER_REFUTATION", 2)  # the plainest counterexample is not the point here
+    suite = load_suite(path)
+    assert suite.claims
+    assert not [claim.id for claim in suite.claims if isinstance(claim, IllFormed) or claim.mutates is None]
+    for result in judge_claims(suite.claims, Options(instances=60)):
+        assert result.verdict is Verdict.REFUTED, (result.id, result.reason)
+        assert result.counterexample is not None
+
+
+@pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
+def test_every_claim_that_holds_has_a_mutant(path):
+    mutated = {claim.mutates for mutants in MUTANTS for claim in load_suite(mutants).claims}
+    claims = load_suite(path).claims
+    assert not [claim.id for claim in claims if claim.expect is Verdict.HOLDS and claim.id not in mutated]
+
+
+def test_the_paper_suite_takes_in_every_file():
+    suite = load_suite(ROOT / "paper_claims.yaml")
+    files = {Path(file).name for file in suite.files}
+    assert {path.name for path in CHECKS} <= files
+    assert not [claim.id for claim in suite.claims if isinstance(claim, IllFormed)]
