@@ -140,13 +140,13 @@ def _outside(rows: list[arb_mat], centre: Tensor, radius: float) -> bool:
     return bool(total > arb(radius) * arb(radius))
 
 
-def check_instance(drawn: Instance) -> Iterator[Check]:
+def check_instance(drawn: Instance, *, max_steps: int = MAX_STEPS) -> Iterator[Check]:
     """Yield the checks of one equilibrium: the ball, the derivatives said to be certain, the adjoint."""
-    found = certified_equilibrium(drawn.model, drawn.X, max_steps=MAX_STEPS)
+    found = certified_equilibrium(drawn.model, drawn.X, max_steps=max_steps)
     if found.proof is Proof.NONE:
         yield Check("equilibrium: none", False, informative=False)
         return
-    adjoint = certified_adjoint(drawn.model, drawn.X, found, max_steps=MAX_STEPS)
+    adjoint = certified_adjoint(drawn.model, drawn.X, found, max_steps=max_steps)
     with flint.ctx.workprec(BITS):
         truth = truth_of(drawn.model, drawn.X)
         start = (found.slopes.middle > 0).tolist()

@@ -116,27 +116,27 @@ class Case:
     generator: torch.Generator
 
 
-def case(seed: int, index: int) -> Case:
-    """Draw matrix number `index`: every family in turn, every 20th larger than 30, every 11th long and thin."""
+def case(seed: int, index: int, *, largest: int = LARGEST) -> Case:
+    """Draw matrix number `index`: every family in turn, every 20th larger than half, every 11th long and thin."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + index)
     family = list(FAMILIES)[index % len(FAMILIES)]
-    rows, cols = _sizes(family, index, generator)
+    rows, cols = _sizes(family, index, largest, generator)
     matrix = FAMILIES[family](rows, cols, generator)
     blurred = _uniform(generator) < 0.4
     ball = around(matrix, generator) if blurred else Ball(matrix)
     return Case(f"seed {seed}, matrix {index}: {family}, {rows} x {cols}", matrix, ball, generator)
 
 
-def _sizes(family: str, index: int, generator: torch.Generator) -> tuple[int, int]:
+def _sizes(family: str, index: int, largest: int, generator: torch.Generator) -> tuple[int, int]:
     draw = [_uniform(generator) for _ in range(3)]
-    largest = _WILD if family in _EXPONENTS_APART else 30
+    half = min(_WILD, largest) if family in _EXPONENTS_APART else largest // 2
     if index % 11 == 10:
         thin = 1 + int(3 * draw[0])
         return (LARGEST, thin) if draw[1] < 0.5 else (thin, LARGEST)
-    if index % 20 == 19 and largest > _WILD:
-        rows, cols = 31 + int(30 * draw[0]), 31 + int(30 * draw[1])
+    if index % 20 == 19 and family not in _EXPONENTS_APART:
+        rows, cols = half + 1 + int(half * draw[0]), half + 1 + int(half * draw[1])
     else:
-        rows, cols = 1 + int(largest * draw[0] ** 2), 1 + int(largest * draw[1] ** 2)
+        rows, cols = 1 + int(half * draw[0] ** 2), 1 + int(half * draw[1] ** 2)
     return (rows, rows) if draw[2] < 0.6 else (rows, cols)
 
 

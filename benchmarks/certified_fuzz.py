@@ -24,8 +24,8 @@ from time import perf_counter
 import torch
 
 from benchmarks.certified_checks import Check, check_case
-from benchmarks.certified_equilibria import check_instance, instance
-from benchmarks.certified_families import case
+from benchmarks.certified_equilibria import MAX_STEPS, check_instance, instance
+from benchmarks.certified_families import LARGEST, case
 from benchmarks.certified_weakening import weakened, weakenings
 from benchmarks.machine import print_machine, print_table, verdict
 
@@ -69,24 +69,24 @@ class Tally:
         return self.violated.total()
 
 
-def matrix_tally(seed: int, indices: range, weaken: str | None = None) -> Tally:
-    """Check some matrices."""
+def matrix_tally(seed: int, indices: range, weaken: str | None = None, *, largest: int = LARGEST) -> Tally:
+    """Check some matrices, of sizes up to `largest`."""
     tally = Tally()
     with weakened(weaken):
         for index in indices:
-            drawn = case(seed, index)
+            drawn = case(seed, index, largest=largest)
             for check in check_case(drawn):
                 tally.add(drawn.name, check)
     return tally
 
 
-def equilibrium_tally(seed: int, indices: range, weaken: str | None = None) -> Tally:
-    """Check some equilibria."""
+def equilibrium_tally(seed: int, indices: range, weaken: str | None = None, *, max_steps: int = MAX_STEPS) -> Tally:
+    """Check some equilibria, solved with at most `max_steps` steps."""
     tally = Tally()
     with weakened(weaken):
         for index in indices:
             drawn = instance(seed, index)
-            for check in check_instance(drawn):
+            for check in check_instance(drawn, max_steps=max_steps):
                 tally.add(drawn.name, check)
     return tally
 
@@ -110,13 +110,20 @@ def run(seed: int, matrices: int, equilibria: int, *, weaken: str | None = None,
     tally = Tally()
     tasks = list(_tasks(seed, matrices, equilibria, weaken))
     if jobs == 1:
-        for task in tasks:
+        for done, task in enumerate(tasks, 1):
             tally.merge(_task(task))
+            _progress(done, len(tasks))
         return tally
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for part in pool.map(_task, tasks):
+        for done, part in enumerate(pool.map(_task, tasks), 1):
             tally.merge(part)
+            _progress(done, len(tasks))
     return tally
+
+
+def _progress(done: int, total: int) -> None:
+    if done % 20 == 0 and done < total:
+        print(f"{done} of {total} parts done", file=sys.stderr, flush=True)
 
 
 def _print(tally: Tally) -> None:

@@ -16,8 +16,10 @@ from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.residuals import column_multiples, orthogonality_up, residual_up
-from ntk_deq.certified.rounding import TINY, add_up, multiply_up
+from ntk_deq.certified.rounding import TINY, add_up, multiply_up, unit_roundoff
 from ntk_deq.certified.scalar import exact, from_bounds, nan, upper, with_radius
+
+_CHEAP = 4096  # entries that an exact account of rounding errors is worth
 
 _MODEST_LOW, _MODEST_HIGH = math.ldexp(1.0, -200), math.ldexp(1.0, 200)
 # Squares of entries between these are in range with 600 binary digits to spare.
@@ -217,7 +219,10 @@ def projection(a: Ball) -> tuple[Tensor, float, int]:
         return work, add_up(lost, upper_scaled(a.radius, exponent)), exponent
     twice = work + other
     middle = twice * 0.5
-    rounded = fro_up(sum_error(work, other, twice))
+    if work.numel() <= _CHEAP:
+        rounded = fro_up(sum_error(work, other, twice))
+    else:  # each sum rounds by u of itself at most, and an exact account takes five more passes
+        rounded = multiply_up(unit_roundoff(), fro_up(twice))
     halved = 0.0 if torch.equal(middle + middle, twice) else multiply_up(float(work.numel()), TINY)
     return middle, add_up(rounded, halved, lost, upper_scaled(a.radius, exponent)), exponent
 

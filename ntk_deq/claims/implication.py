@@ -141,7 +141,9 @@ class _Comparison:
             for index in (link, link + 1):
                 a, b = old.args[index], new.args[index]
                 sides.append(self.ordering.order(b, a).flipped if reverse else self.ordering.order(a, b))
-            links.append(self._link(before, after, sides, new.args[link : link + 2]))
+            pair = new.args[link], new.args[link + 1]
+            certain = not reverse and self._certain_link(pair[0], after, pair[1])
+            links.append(Order.UP if certain else self._link(before, after, sides, pair))
         return joint(links)
 
     def _link(self, before: str, after: str, sides: list[Order], args: tuple[Expr, ...]) -> Order:
@@ -167,13 +169,13 @@ class _Comparison:
         links = list(comparisons(body))
         if not links or body.kind not in (Kind.COMPARE, Kind.AND):
             return False
-        for left, operator, right in links:
-            gap = self.new.of(right) - self.new.of(left)
-            if operator in (">=", ">"):
-                gap = -gap
-            if operator not in ("<=", ">=", "<", ">") or not gap.above(0, or_at=operator in ("<=", ">=")):
-                return False
-        return True
+        return all(self._certain_link(*link) for link in links)
+
+    def _certain_link(self, left: Expr, operator: str, right: Expr) -> bool:
+        gap = self.new.of(right) - self.new.of(left)
+        if operator in (">=", ">"):
+            gap = -gap
+        return operator in ("<=", ">=", "<", ">") and gap.above(0, or_at=operator in ("<=", ">="))
 
 
 def _same_text(old: Formula, new: Formula) -> bool:

@@ -45,7 +45,8 @@ class Range:
         """Return what two intervals share; one of them where they share nothing."""
         low, low_open = max((self.low, self.low_open), (other.low, other.low_open))
         high, high_closed = min((self.high, not self.high_open), (other.high, not other.high_open))
-        return Range(low, high, low_open, not high_closed) if low <= high else self
+        empty = low > high or (low == high and (low_open or not high_closed))
+        return self if empty else Range(low, high, low_open, not high_closed)
 
     def hull(self, other: Range) -> Range:
         """Return the smallest interval that holds both."""
@@ -74,6 +75,12 @@ class Range:
 
     def _ends(self) -> tuple[tuple[End, bool], tuple[End, bool]]:
         return (self.low, self.low_open), (self.high, self.high_open)
+
+    def without_zero(self) -> Range:
+        """Return it without zero, where zero is an end; everything where nothing else is left."""
+        if self.low == self.high == 0:
+            return Range()
+        return Range(self.low, self.high, self.low_open or self.low == 0, self.high_open or self.high == 0)
 
     def reciprocal(self) -> Range:
         """Return the range of 1/x; everything where x may be zero or change its sign."""

@@ -129,9 +129,10 @@ class Ordering:
             return Order.UNKNOWN
         ranges = [[self.old.of(a), self.new.of(b)] for a, b in zip(old.args, new.args, strict=True)]
         if old.kind is Kind.DIVIDE:
-            if not (all(r.above(0) for r in ranges[1]) or all(r.below(0) for r in ranges[1])):
+            divisors = [r.without_zero() for r in ranges[1]]
+            if not (all(r.above(0) for r in divisors) or all(r.below(0) for r in divisors)):
                 return Order.UNKNOWN
-            ranges[1] = [r.reciprocal() for r in ranges[1]]
+            ranges[1] = [r.reciprocal() for r in divisors]
             orders[1] = orders[1].flipped
         moved: list[Order] = []
         for order, (other_old, other_new) in zip(orders, reversed(ranges), strict=True):
@@ -230,7 +231,7 @@ class Ordering:
             if old.kind is Kind.ADD or (old.kind is Kind.SUBTRACT and part == 0):
                 return _compared_with(other if old.kind is Kind.ADD else -other, 0).flipped
             if old.kind is Kind.MULTIPLY or (old.kind is Kind.DIVIDE and part == 0):
-                factor = other if old.kind is Kind.MULTIPLY else other.reciprocal()
+                factor = other if old.kind is Kind.MULTIPLY else other.without_zero().reciprocal()
                 order = _compared_with(factor, 1).flipped
                 if value.above(0, or_at=True):
                     return order

@@ -58,7 +58,7 @@ def _constant(distribution: Expr) -> Range:
 
 @dataclass
 class Ranges:
-    """The ranges of the expressions of one claim.
+    """The ranges of the expressions of one claim, on the instances on which they have a value.
 
     Args:
         lets: The claim's definitions.
@@ -118,7 +118,7 @@ class Ranges:
             case Kind.MULTIPLY:
                 return self._product(*expr.args)
             case Kind.DIVIDE:
-                return self.of(expr.args[0]) * self.of(expr.args[1]).reciprocal()
+                return self.of(expr.args[0]) * self.of(expr.args[1]).without_zero().reciprocal()
             case Kind.POWER:
                 return self._power(*expr.args)
             case Kind.CALL:

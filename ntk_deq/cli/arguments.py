@@ -31,6 +31,13 @@ exit codes:
   6  nothing wrong, but something vacuous or undecided where another verdict was expected
 """
 
+_REPLAY_EPILOG = """\
+exit codes:
+  0  the instance refutes again, with the recorded margin, and the claim in FILE, if given, states the same
+  1  it does not, or the claim states something else
+  4  a file that cannot be used, or the time limit ran out
+"""
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
@@ -52,7 +59,14 @@ def build_parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="validate a claim file and print its formulas with their shapes")
     _add_file(check)
     _add_selection(check)
-    _add_replay(commands.add_parser("replay", help="judge a recorded counterexample again"))
+    _add_replay(
+        commands.add_parser(
+            "replay",
+            help="judge a recorded counterexample again",
+            epilog=_REPLAY_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
     _add_mutate(commands.add_parser("mutate", help="judge mutants of the claims of a file"))
     schema = commands.add_parser("schema", help="print the JSON Schema of claim files")
     schema.add_argument("--output", metavar="FILE", help="write it to FILE instead of standard output")
@@ -105,6 +119,22 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--findings",
         action="store_true",
         help="say which hypotheses matter and which bounds have room, where a claim holds (a run a hypothesis more)",
+    )
+    parser.add_argument(
+        "--search",
+        type=_natural,
+        default=600,
+        metavar="N",
+        help="evaluations of the search for a counterexample, a claim and domain; 0: none (default 600)",
+    )
+    parser.add_argument(
+        "--satisfy", action="store_true", help="where no instance meets the hypotheses, search for one that does"
+    )
+    parser.add_argument(
+        "--store", metavar="DIR", default=".ntk_deq", help="where counterexamples are kept for later runs (.ntk_deq/)"
+    )
+    parser.add_argument(
+        "--no-store", dest="store", action="store_const", const=None, help="keep none, and try none of earlier runs"
     )
     parser.add_argument("-x", dest="stop_early", action="store_true", help="stop at the first unexpected verdict")
     parser.add_argument(

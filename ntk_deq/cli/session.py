@@ -113,6 +113,10 @@ def _options(arguments: argparse.Namespace) -> Options:
         stop_early=arguments.stop_early,
         precision=arguments.precision,
         findings=arguments.findings,
+        search=arguments.search,
+        satisfy=arguments.satisfy,
+        store=arguments.store,
+        out=arguments.out,
     )
 
 

@@ -56,7 +56,7 @@ class Scores:
 
     def of(self, place: int) -> Score:
         """Return the score of one instance."""
-        return Score(float(self.feasible[place]), float(self.margin[place]))
+        return Score(float(self.feasible[place].detach()), float(self.margin[place].detach()))
 
 
 class Scorer(Protocol):

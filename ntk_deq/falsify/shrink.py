@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ntk_deq.claims.claim import Free, Setting
@@ -18,10 +18,10 @@ from ntk_deq.falsify.shrinking.numbers import (
     small_entries,
 )
 from ntk_deq.falsify.shrinking.sizes import smaller_sizes
-from ntk_deq.falsify.shrinking.state import Candidate, Knobs, measure
+from ntk_deq.falsify.shrinking.state import Candidate, Knobs, Proposals, measure
 from ntk_deq.falsify.shrinking.tensors import plainer_tensors, unit_scales
 
-Pass = Callable[[Instance, Knobs], Iterator[Candidate]]
+Pass = Callable[[Instance, Knobs], Proposals]
 
 PASSES: tuple[Pass, ...] = (
     smaller_sizes,
@@ -118,7 +118,7 @@ class _Search:
         position = 0
         while position < len(PASSES):
             moved = self._pass(PASSES[position])
-            if self.evaluations >= self._budget and moved is None:
+            if moved is None:
                 return False
             # Whatever a later pass achieved may let an earlier, more important one go on.
             position = 0 if moved and position else position + (not moved)
@@ -126,31 +126,43 @@ class _Search:
 
     def _pass(self, propose: Pass) -> bool | None:
         """Go through a pass until it has nothing more to offer; say whether it helped, None where the budget ended."""
-        helped = False
+        before = len(self.steps)
         while True:
-            step = self._first(propose)
-            if step is None:
+            start = len(self.steps)
+            if not self._sweep(propose):
                 return None
-            if not step:
-                return helped
-            helped = True
+            if len(self.steps) == start:
+                return start > before
 
-    def _first(self, propose: Pass) -> bool | None:
-        """Accept the first proposal that is plainer and still refutes."""
-        for candidate in propose(self.best, self._knobs):
-            size = measure(candidate.instance)
-            key = _key(candidate.instance)
-            if size >= self._measure or key in self._seen:
-                continue
-            if self.evaluations >= self._budget:
-                return None
-            self._seen.add(key)
-            self.evaluations += 1
-            if self._still_refutes(candidate.instance):
-                self.best, self._measure = candidate.instance, size
-                self.steps.append(candidate.words)
-                return True
-        return False
+    def _sweep(self, propose: Pass) -> bool:
+        """Go through the proposals of a pass once; False where the budget ended."""
+        proposals = propose(self.best, self._knobs)
+        candidate = next(proposals, None)
+        while candidate is not None:
+            answer = self._accept(candidate)
+            if answer is None:
+                return False
+            try:
+                candidate = proposals.send(answer)
+            except StopIteration:
+                candidate = None
+        return True
+
+    def _accept(self, candidate: Candidate) -> bool | None:
+        """Accept a candidate that is plainer and still refutes; None where the budget does not allow to find out."""
+        size = measure(candidate.instance)
+        key = _key(candidate.instance)
+        if size >= self._measure or key in self._seen:
+            return False
+        if self.evaluations >= self._budget:
+            return None
+        self._seen.add(key)
+        self.evaluations += 1
+        if not self._still_refutes(candidate.instance):
+            return False
+        self.best, self._measure = candidate.instance, size
+        self.steps.append(candidate.words)
+        return True
 
 
 def _key(instance: Instance) -> tuple[object, ...]:

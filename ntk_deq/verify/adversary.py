@@ -16,7 +16,10 @@ from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.scoring import ClaimScorer
 
 BUDGET = 4000
-"""Evaluations for each setting: one to three seconds for a handful of small matrices."""
+"""Evaluations for each domain setting: one to three seconds for a handful of small matrices."""
+
+DRAWN_BUDGET = 400
+"""The same where data are drawn: instances are larger there, and little may move."""
 
 _JUDGED = 12  # candidates and near misses that are judged when the search is over
 
@@ -50,7 +53,7 @@ def find_counterexamples(
     starts: Sequence[Instance],
     *,
     seed: int,
-    budget: int = BUDGET,
+    budget: int | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
@@ -62,7 +65,7 @@ def find_counterexamples(
         setting: One of its settings.
         starts: Instances to start from: the ladder's tightest feasible ones.
         seed: The run's seed.
-        budget: How many instances may be scored.
+        budget: How many instances may be scored; None: `BUDGET`, or `DRAWN_BUDGET` where data are drawn.
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
@@ -82,7 +85,13 @@ def find_counterexamples(
 
     scorer = ClaimScorer(claim, setting, device=device, dtype=dtype)
     result = search(
-        setting, claim.given, score=scorer, starts=starts, budget=budget, seed=seed, confirm=confirm
+        setting,
+        claim.given,
+        score=scorer,
+        starts=starts,
+        budget=_budget(setting, budget),
+        seed=seed,
+        confirm=confirm,
     )
     shown = [*result.candidates, *result.near_misses][: 1 if result.confirmed else _JUDGED]
     judgements = [known.get(id(instance)) or judged(instance) for instance in shown]
@@ -100,7 +109,7 @@ def find_satisfying(
     starts: Sequence[Instance],
     *,
     seed: int,
-    budget: int = BUDGET,
+    budget: int | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
@@ -112,7 +121,7 @@ def find_satisfying(
         setting: One of its settings.
         starts: Instances to start from: the ladder's nearest ones.
         seed: The run's seed.
-        budget: How many instances may be scored.
+        budget: How many instances may be scored; None: `BUDGET`, or `DRAWN_BUDGET` where data are drawn.
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
@@ -126,4 +135,18 @@ def find_satisfying(
         return judgement.standing is Standing.MET
 
     scorer = ClaimScorer(claim, setting, device=device, dtype=dtype)
-    return satisfy(setting, claim.given, score=scorer, starts=starts, budget=budget, seed=seed, confirm=confirm)
+    return satisfy(
+        setting,
+        claim.given,
+        score=scorer,
+        starts=starts,
+        budget=_budget(setting, budget),
+        seed=seed,
+        confirm=confirm,
+    )
+
+
+def _budget(setting: Setting, budget: int | None) -> int:
+    if budget is not None:
+        return budget
+    return BUDGET if setting.universal else DRAWN_BUDGET

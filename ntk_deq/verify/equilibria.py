@@ -13,7 +13,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
-from ntk_deq.certified.rounding import divide_up, subtract_down
+from ntk_deq.certified.rounding import divide_up
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.evaluate import evaluate, evaluate_scalar
@@ -21,6 +21,8 @@ from ntk_deq.verify.precise_equilibrium import refined_equilibrium
 from ntk_deq.verify.quantity import Matrix, Scalar
 from ntk_deq.verify.tensor_functions import vec
 from ntk_deq.verify.tensors import SOLVER, TensorNames, tensor_value
+
+_LARGEST_BELOW_ONE = 1.0 - 2.0**-53
 
 _CONTRACTION = "contraction factor"  # no name of the language has a blank in it
 
@@ -91,9 +93,10 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
     assert formulas is not None
     shape = state_shape(env)
     q = contraction_factor(env)
+    gap = 1 - q.ball  # a ball: close to the edge a float cannot tell q from 1
     q_bound = sc.upper(q.ball) if q.ball.is_finite() else float("inf")
     like = env.like
-    if not q_bound < 1:
+    if not gap > 0:
         env.notes.doubt(
             f"the equilibrium's existence is not certain: the map's contraction factor is {q_bound:.6g}; it must be < 1"
         )
@@ -110,16 +113,16 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
         initial,
         solver=SOLVER,
         batch_dims=0,
-        contraction=q_bound,
+        contraction=min(q_bound, _LARGEST_BELOW_ONE),
         max_steps=env.max_steps,
         raise_on_failure=False,
     )
     if env.precision is not None:
-        return _precise_equilibrium(env, names, solved.value, 1 - q.ball, start)
+        return _precise_equilibrium(env, names, solved.value, gap, start)
     candidate = Matrix(ct.ball(solved.value), float(torch.linalg.vector_norm(solved.value)))
     image = map_once(env, candidate)
     residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
-    radius = divide_up(residual, subtract_down(1.0, q_bound)) if residual > 0 else 0.0
+    radius = divide_up(residual, sc.lower(gap)) if residual > 0 else 0.0
     # Where the solve started counts among what the result was computed from: its rounding is relative to that.
     scale = max(candidate.scale, image.scale, 0.0 if start is None else start.scale)
     if not radius < float("inf"):

@@ -50,9 +50,8 @@ class Magnitudes:
         if name in indices:
             return self.size(expr, indices)
         if name not in self._known:
-            let = self.names.lets.get(name)
-            shadowed = name in self.names.variables or let is None
-            self._known[name] = self.size(expr, indices) if shadowed or let is None else self.of(let.expr, {})
+            let = None if name in self.names.variables else self.names.lets.get(name)
+            self._known[name] = self.size(expr, indices) if let is None else self.of(let.expr, {})
         return self._known[name]
 
     def _first(self, expr: Expr, indices: Indices) -> Tensor:

@@ -126,8 +126,9 @@ class Margins:
             magnitudes = [self._magnitudes.of(side, indices) for side in sides]
             magnitude = torch.maximum(*magnitudes)
         margin, size = _distance(relation, left, right)
+        margin = torch.where(torch.isfinite(margin), margin, torch.nan)  # overflow leaves nothing to compare
         noise = margin.detach().abs() <= _NOISE * torch.finfo(margin.dtype).eps * magnitude
-        exact = BROKEN_BY_EQUALITY if relation in _STRICT else 0.0
+        exact = margin.new_full((), BROKEN_BY_EQUALITY if relation in _STRICT else 0.0)
         flat = torch.where(margin.detach() == 0, exact, 0.0)
         # Where both sides are zero so is the margin, and it is noise: what it is divided by does not matter.
         magnitude, size = torch.maximum(magnitude, size).clamp_min(_TINY), size.clamp_min(_TINY)

@@ -170,6 +170,7 @@ class ClaimResult:
     estimated: dict[str, str] = field(default_factory=dict)  # operation -> why its error bound is only an estimate
     trace: str | None = None  # the product's own traceback when verdict is `error`
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
+    searched: int = 0  # instances that the adversarial search scored
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim that holds, if it was asked for
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.claims.claim import Claim, Formula, Setting
 from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.claims.types import ONE, Sort
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.score import Score, Scores
 from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly
-from ntk_deq.verify.environment import model_formulas
+from ntk_deq.verify.environment import ModelFormulas, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
@@ -52,18 +53,13 @@ class ClaimScorer:
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
         self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self._formulas = None if setting.model is None else model_formulas(setting.model.name)
-        used = _Uses(self)
+        used = _Uses([*claim.assume.values(), *claim.conclude.values()], claim.let, self._formulas)
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
         self.uses = frozenset(used.names & self._types.keys())
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
-
-    @property
-    def formulas(self) -> list[Expr]:
-        """The claim's hypotheses and conclusions."""
-        return [f.expr for f in (*self.claim.assume.values(), *self.claim.conclude.values())]
 
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension.
@@ -120,13 +116,14 @@ class ClaimScorer:
         assert self._formulas is not None
         factor = scalar(tensor_value(self._formulas.contraction, names))
         margin = (1 - factor) / factor.detach().clamp_min(1.0)
-        return torch.where(margin.detach() == 0, BROKEN_BY_EQUALITY, margin)
+        return torch.where(margin.detach() == 0, margin.new_full((), BROKEN_BY_EQUALITY), margin)
 
     def _names(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> TensorNames:
         variables = {}
         for name, value in {**base.values, **moving}.items():
             value = value.to(self._like)
-            column = str(self._types[name]).startswith("vector")
+            type_ = self._types[name]
+            column = type_.sort is Sort.MATRIX and type_.cols == ONE
             variables[name] = value.unsqueeze(-1) if column else value
         direct = self._state_entries(base) <= MAX_ENTRIES
         return TensorNames(
@@ -143,7 +140,8 @@ class ClaimScorer:
 
     def _undefined(self) -> Scores:
         no = self._like.new_full((1, self.hypotheses), -1.0)
-        return Scores(no, self._like.new_full((1, len(self.goals)), -1.0), torch.zeros(1, dtype=torch.bool))
+        defined = torch.zeros(1, dtype=torch.bool, device=self._like.device)
+        return Scores(no, self._like.new_full((1, len(self.goals)), -1.0), defined)
 
 
 def score_instance(
@@ -187,16 +185,21 @@ def _shown(part: Part) -> str:
 
 
 class _Uses:
-    """What a claim's formulas refer to, through definitions and the model."""
+    """What formulas refer to, through definitions and the model.
 
-    def __init__(self, scorer: ClaimScorer) -> None:
+    Attributes:
+        names: Names of every kind.
+        derivatives: Whether a derivative is taken.
+        equilibrium: Whether the equilibrium must exist.
+    """
+
+    def __init__(self, formulas: Sequence[Formula], lets: Mapping[str, Formula], model: ModelFormulas | None) -> None:
         self.names: set[str] = set()
         self.derivatives = False
         self.equilibrium = False
-        self._lets = scorer.claim.let
-        self._formulas = scorer._formulas
-        for expr in scorer.formulas:
-            self._visit(expr)
+        self._lets, self._formulas = lets, model
+        for formula in formulas:
+            self._visit(formula.expr)
 
     def _visit(self, expr: Expr) -> None:
         for node in expr.walk():

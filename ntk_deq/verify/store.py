@@ -153,12 +153,16 @@ def _name(judgement: Judgement) -> str:
     """Return the name of an instance's file: kind, a rank that sorts as text, a hash of the instance."""
     instance = judgement.instance
     if refutes(judgement):
-        kind, digits = RecordKind.COUNTEREXAMPLE, plainness(judgement)[0]
-        rank = f"{sum(instance.sizes.values()):06d}{digits:08d}"
+        digits, largest, _ = plainness(judgement)
+        kind, rank = RecordKind.COUNTEREXAMPLE, f"{sum(instance.sizes.values()):06d}{digits:08d}{_sortable(largest)}"
     else:
-        # The bits of a nonnegative double, read as a whole number, are ordered as the doubles are.
-        kind, rank = RecordKind.NEAR_MISS, struct.pack(">d", max(closeness(judgement), 0.0)).hex()
+        kind, rank = RecordKind.NEAR_MISS, _sortable(max(closeness(judgement), 0.0))
     return f"{_LETTER[kind]}-{rank}-{_digest(_content(instance))}.yaml"
+
+
+def _sortable(number: float) -> str:
+    """Return text that sorts as nonnegative doubles do: their bits, read as a whole number, are in the same order."""
+    return struct.pack(">d", number).hex()
 
 
 def _content(instance: Instance) -> Iterable[bytes]:

@@ -26,8 +26,7 @@ def tensor_derivative(expr: Expr, names: TensorNames, indices: Mapping[str, int]
     """
     inner, name = expr.args[0], expr.args[1].name
     origin = names.variables[name].detach()
-    core = origin.shape if origin.ndim < 2 else origin.shape[-2:]
-    core = () if origin.ndim < 2 else core
+    core = () if origin.ndim < 2 else tuple(origin.shape[-2:])
     with torch.enable_grad():
         x = origin.expand(*names.batch, *core).clone().requires_grad_()
         fixed = {key: value.detach() for key, value in names.variables.items()}

@@ -173,7 +173,7 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
-    if names.trouble is not None and (expr.name == "step" or names.differentiating and expr.name in ("relu", "abs")):
+    if names.trouble is not None and (expr.name == "step" or (names.differentiating and expr.name in ("relu", "abs"))):
         zero = args[0] == 0
         names.trouble.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
     return FUNCTIONS[expr.name](names.like, *args)

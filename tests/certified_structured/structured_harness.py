@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,29 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
 from ntk_deq.certified.structured import densified, lazy_above
 
-__all__ = ["BITS", "FAMILIES", "MODEST", "Known", "draws", "eigenvalue_violations", "structured", "truth"]
+__all__ = [
+    "BITS",
+    "FAMILIES",
+    "MODEST",
+    "Known",
+    "draws",
+    "eigenvalue_violations",
+    "single_thread",
+    "structured",
+    "truth",
+]
 
 MODEST = ("gaussian", "whole numbers", "graded entries", "rank one", "powers of two", "nonnegative", "zero", "monomial")
 NEVER = 10**9
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """One thread for matrices of a few entries: threads that wait for each other cost more than they bring."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @dataclass

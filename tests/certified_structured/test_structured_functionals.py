@@ -5,7 +5,7 @@ import pytest
 import structured_harness as h
 import torch
 from flint import acb_mat, arb, arb_mat
-from structured_harness import BITS, FAMILIES, MODEST, draws, eigenvalue_violations, structured, truth
+from structured_harness import BITS, FAMILIES, MODEST, draws, eigenvalue_violations, single_thread, structured, truth
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
@@ -14,6 +14,12 @@ from ntk_deq.certified.structured import Blocks, Chain, Diagonal, Kronecker, den
 from ntk_deq.certified.structured import spectra as structured_spectra
 from ntk_deq.certified.structured.discs import block_discs
 from ntk_deq.certified.structured.stack import Stack, exact_stack
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    with single_thread():
+        yield
 
 
 def _sum(values):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from structured_harness import single_thread
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
@@ -18,6 +19,12 @@ from ntk_deq.certified.structured import (
     lazy_above,
 )
 from ntk_deq.errors import ArgumentError, LimitError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    with single_thread():
+        yield
 
 
 def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -5,12 +5,18 @@ import pytest
 import structured_harness as h
 import torch
 from flint import arb
-from structured_harness import BITS, MODEST, draws, structured
+from structured_harness import BITS, MODEST, draws, single_thread, structured
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball, rounding
 from ntk_deq.certified.structured import Blocks, Chain, Diagonal, Kronecker
 from ntk_deq.certified.structured import stack as stacks
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    with single_thread():
+        yield
 
 
 @pytest.fixture(autouse=True)

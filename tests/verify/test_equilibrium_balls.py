@@ -6,10 +6,13 @@ import pytest
 import torch
 from flint import fmpq_mat
 from rational_models import MODELS, linear_values, matrix, outside, relu, relu_values, size
-from verify_harness import environment, informed, number_of, truth_of, value_of
+from verify_harness import environment, informed, judge_all, number_of, truth_of, value_of
 
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.registry import model_class, model_names, model_signature
 from ntk_deq.models.signature import Role
+from ntk_deq.verify import runner
 from ntk_deq.verify.equilibria import contraction_factor
 from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.tensors import TensorNames, tensor_value
@@ -213,3 +216,25 @@ def test_the_rational_reference_itself_is_a_fixed_point():
         assert (
             truth.Z * matrix(values["W"]).transpose() + matrix(values["X"]) * matrix(values["U"]).transpose() == truth.Z
         )
+
+
+def test_a_factor_that_a_float_cannot_tell_from_one(tmp_path, monkeypatch):
+    """A rotation shrunk by less than half a round-off: at more bits the hypothesis holds, and then Z must exist too."""
+    c, s = 0.6, math.nextafter(0.8, 0.0)
+    W = torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+    assert float(torch.linalg.matrix_norm(W, 2)) == 1.0
+    eye = torch.eye(2, dtype=torch.float64)
+    values = {"W": W, "U": eye, "b": torch.ones(2, dtype=torch.float64), "X": eye, "y": torch.zeros(2).double()}
+
+    def fixed(setting, given, index, seed):
+        return Instance(setting.name, "a rotation", {"N": 2, "d": 2, "m": 2}, values, index)
+
+    monkeypatch.setattr(runner, "instance_at", fixed)
+    result = judge_all(
+        tmp_path,
+        "- {id: c, setting: net, assume: norm(W) < 1, conclude: \"Z == X*U'*inv(I(m) - W')\"}",
+        "  net: {model: linear-implicit, sizes: {N: 2, d: 2, m: 2}}",
+        instances=1,
+    )["c"]
+    assert result.met == 1
+    assert result.verdict is Verdict.HOLDS

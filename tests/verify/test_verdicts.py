@@ -198,6 +198,14 @@ class TestUndecided:
         assert (result.met, result.evidence) == (0, Evidence.NONE)
         assert result.unsure == result.instances
 
+    def test_an_instance_that_may_meet_the_hypotheses_keeps_it_from_being_vacuous(self, tmp_path):
+        """Some instances fail for certain, on the others the second hypothesis cannot be decided."""
+        body = "assume: {large: t > 3.4, root: (t^(1/3))^3 <= t}, conclude: t > 0"
+        result = only(tmp_path, f"setting: plain, given: {{t: '[3, 3.75]'}}, {body}", instances=40)
+        assert result.verdict is Verdict.UNDECIDED
+        assert 0 < result.unsure < 40
+        assert "'root'" in result.reason
+
     def test_a_conclusion_that_breaks_where_a_hypothesis_is_unsure_is_no_refutation(self, tmp_path):
         body = "assume: {root: (t^(1/3))^3 <= t}, conclude: t < 1/2"
         result = only(tmp_path, f"setting: plain, given: {{t: '[3, 4]'}}, {body}", instances=40)

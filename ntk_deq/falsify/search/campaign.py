@@ -219,10 +219,10 @@ class _Campaign:
         own = [start for start in self._starts if start.sizes == place.base.sizes and self._fits(start, place)]
         instances = [place.base, *own]
         if self._setting.universal:
-            instances += structured_instances(
-                self._setting, self._given, place.base.sizes, _STRUCTURED, generator
-            )
-        self._gather(place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point")
+            instances += structured_instances(self._setting, self._given, place.base.sizes, _STRUCTURED, generator)
+        self._gather(
+            place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point"
+        )
         if smooth.size:
             self._gather(place, smooth, random_vectors(smooth, _RANDOM, generator), "a random point")
 
@@ -238,6 +238,8 @@ class _Campaign:
         entries = sum(value.numel() for value in place.base.values.values())
         objective = Objective(space, self._scorer, None, self._archive, self._meter, f"search: {family}")
         for part in vectors.split(max(1, _BATCH_ENTRIES // max(1, entries))):
+            if self._over():
+                return
             with torch.no_grad():
                 scores = objective.score(part)
             for goal in dict.fromkeys((*self._goals, None)):

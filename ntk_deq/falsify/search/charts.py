@@ -72,12 +72,9 @@ def _triangle(n: int, *, offset: int, sign: float) -> Chart:
     rows, cols = torch.triu_indices(n, n, offset)
 
     def decode(x: Tensor) -> Tensor:
-        upper = x.new_zeros(len(x), n, n).index_put((slice_all(x), rows, cols), x)
-        strict = upper.triu(1)
-        return upper + sign * strict.mT
-
-    def slice_all(x: Tensor) -> Tensor:
-        return torch.arange(len(x)).unsqueeze(1)
+        points = torch.arange(len(x)).unsqueeze(1)
+        upper = x.new_zeros(len(x), n, n).index_put((points, rows, cols), x)
+        return upper + sign * upper.triu(1).mT
 
     return Chart(len(rows), decode, lambda value: value[rows, cols])
 

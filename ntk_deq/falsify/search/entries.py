@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Domain, DomainKind
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.scalars import scalar_ladder
 
 _FAR = 60.0  # of an exponent: e^60 is 1e26, beyond any size at which margins still mean something
 _NEAR = 2.0**-30  # how close, relative to its width or to one, a projection comes to an end that is excluded
@@ -91,9 +90,7 @@ def _float_bounds(domain: Domain, low: Fraction | None, high: Fraction | None) -
     return bounds[0], bounds[1]
 
 
-def _projection(
-    domain: Domain, low: Fraction | None, high: Fraction | None, bounds: tuple[float, float]
-) -> Map:
+def _projection(domain: Domain, low: Fraction | None, high: Fraction | None, bounds: tuple[float, float]) -> Map:
     width = 1.0 if low is None or high is None else float(high - low)
     low_open, high_open = _open(domain)
     least = bounds[0] if low is None or not low_open else max(bounds[0], float(low) + _NEAR * width)
@@ -156,13 +153,3 @@ def _bell(x: Tensor) -> Tensor:
 
 def _bell_inverse(share: Tensor) -> Tensor:
     return (-2 * share.clamp(math.exp(-_FAR), 1.0).log()).sqrt()
-
-
-def nice_numbers(domain: Domain) -> tuple[float, ...]:
-    """Return the first few numbers that people would try in a domain.
-
-    Example:
-        >>> nice_numbers(Domain(DomainKind.POSITIVE))
-        (1.0, 2.0, 0.5, 3.0)
-    """
-    return scalar_ladder(domain)[:4]

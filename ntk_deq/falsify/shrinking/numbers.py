@@ -13,7 +13,7 @@ from ntk_deq.claims.claim import Domain, DomainKind
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.instance import Instance, format_number
 from ntk_deq.falsify.nice import ROUNDINGS, plain_numbers, plainer, rounded, small_numbers, weight
-from ntk_deq.falsify.shrinking.state import Candidate, Knobs
+from ntk_deq.falsify.shrinking.state import Knobs, Proposals
 
 _LISTED = 12  # numbers that entries may share, the heaviest first
 
@@ -70,31 +70,30 @@ def _places(kind: DomainKind, shape: tuple[int, ...]) -> Iterator[tuple[tuple[in
         yield from (((i, 1.0),) for i in range(int(torch.Size(shape).numel())))
 
 
-def plainer_scalars(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which one scalar is plainer: a small number, an end or a quarter of its range, or rounded."""
+def plainer_scalars(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose for each scalar a small number, an end or a quarter of its range, or a rounding."""
     for slot in slots(instance, knobs):
         if slot.scalar:
             number = slot.number(instance)
-            yield from _changes(instance, knobs, [slot], [*plain_numbers(slot.domain), *_all_roundings(number)])
+            numbers = [*plain_numbers(slot.domain), *_all_roundings(number)]
+            instance = yield from _changes(instance, knobs, [slot], numbers)
+    return instance
 
 
-def equal_numbers(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which numbers of equal magnitude in several places are replaced together, signs kept."""
+def equal_numbers(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose to replace numbers of equal magnitude in several places together, signs kept."""
     groups: dict[float, list[Slot]] = {}
     for slot in slots(instance, knobs):
         groups.setdefault(abs(slot.number(instance)), []).append(slot)
     shared = sorted((x for x, group in groups.items() if x != 0 and len(group) > 1), key=lambda x: (-weight(x), x))
     for magnitude in shared[:_LISTED]:
-        yield from _changes(
-            instance,
-            knobs,
-            groups[magnitude],
-            [*(x for x in small_numbers() if x >= 0), *_all_roundings(magnitude)],
-        )
+        numbers = [*(x for x in small_numbers() if x >= 0), *_all_roundings(magnitude)]
+        instance = yield from _changes(instance, knobs, groups[magnitude], numbers)
+    return instance
 
 
-def all_rounded(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which every number that can be changed is rounded to few bits, the fewest first."""
+def all_rounded(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose to round every number that can be changed to few bits, the fewest first."""
     found = slots(instance, knobs)
     for bits in ROUNDINGS:
         values = {name: instance.values[name] for name in knobs.free}
@@ -106,53 +105,54 @@ def all_rounded(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
                 values[slot.variable] = slot.put(values[slot.variable], best)
                 moved.add(slot.variable)
         candidate = knobs.changed(instance, {name: values[name] for name in moved}, f"numbers rounded to {bits} bits")
-        if candidate is not None and moved:
-            yield candidate
+        if candidate is not None and moved and (yield candidate):
+            return candidate.instance
+    return instance
 
 
-def positive_signs(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants without negative numbers: in all variables, in each pair of them, in one.
+def positive_signs(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose to drop the signs of negative numbers: in all variables, in each pair of them, in one.
 
-    Two signs may hold each other up, as those of X and W do in X W.
+    Two signs may hold each other up, as those of X and W do in X W. It ends with the first that is accepted.
     """
     signed = [name for name in knobs.free if bool((instance.values[name] < 0).any())]
     groups = [tuple(signed), *itertools.combinations(signed, 2), *((name,) for name in signed)]
-    for group in dict.fromkeys(groups):
+    for group in dict.fromkeys(group for group in groups if group):
         values = {name: instance.values[name].abs() for name in group}
         candidate = knobs.changed(instance, values, f"{', '.join(group)} without signs")
-        if candidate is not None and group:
-            yield candidate
+        if candidate is not None and (yield candidate):
+            return candidate.instance
+    return instance
 
 
-def signs_and_zeros(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which one entry is 0, 1 or -1."""
-    yield from _entries(instance, knobs, lambda slot, number: small_numbers()[:3])
+def signs_and_zeros(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose for each entry 0, 1 and -1."""
+    return (yield from _entries(instance, knobs, lambda slot, number: small_numbers()[:3]))
 
 
-def small_entries(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which one entry is a small integer, a simple fraction, or plain in its domain."""
-    yield from _entries(instance, knobs, lambda slot, number: plain_numbers(slot.domain))
+def small_entries(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose for each entry small integers, simple fractions, and what is plain in its domain."""
+    return (yield from _entries(instance, knobs, lambda slot, number: plain_numbers(slot.domain)))
 
 
-def rounded_entries(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which one entry is rounded, to the fewest bits first."""
-    yield from _entries(instance, knobs, lambda slot, number: _all_roundings(number))
+def rounded_entries(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose for each entry its roundings, to the fewest bits first."""
+    return (yield from _entries(instance, knobs, lambda slot, number: _all_roundings(number)))
 
 
-def _entries(
-    instance: Instance, knobs: Knobs, numbers: Callable[[Slot, float], Iterable[float]]
-) -> Iterator[Candidate]:
+def _entries(instance: Instance, knobs: Knobs, numbers: Callable[[Slot, float], Iterable[float]]) -> Proposals:
     for slot in slots(instance, knobs):
         if not slot.scalar:
-            yield from _changes(instance, knobs, [slot], numbers(slot, slot.number(instance)))
+            instance = yield from _changes(instance, knobs, [slot], numbers(slot, slot.number(instance)))
+    return instance
 
 
 def _all_roundings(number: float) -> list[float]:
     return [x for bits in ROUNDINGS for x in rounded(number, bits)]
 
 
-def _changes(instance: Instance, knobs: Knobs, group: list[Slot], numbers: Iterable[float]) -> Iterator[Candidate]:
-    """Yield variants in which all slots of a group take one number, each with its own sign where there are several."""
+def _changes(instance: Instance, knobs: Knobs, group: list[Slot], numbers: Iterable[float]) -> Proposals:
+    """Propose numbers for all slots of a group, each with its own sign where there are several; the first is kept."""
     before = group[0].number(instance)
     target = before if len(group) == 1 else abs(before)
     for number in dict.fromkeys(plainer(numbers, than=target)):
@@ -163,5 +163,6 @@ def _changes(instance: Instance, knobs: Knobs, group: list[Slot], numbers: Itera
         where = group[0].variable + ("" if group[0].scalar else f"[{group[0].places[0][0]}]")
         words = where if len(group) == 1 else f"every {format_number(target)}"
         candidate = knobs.changed(instance, values, f"{words} = {format_number(number)}")
-        if candidate is not None:
-            yield candidate
+        if candidate is not None and (yield candidate):
+            return candidate.instance
+    return instance

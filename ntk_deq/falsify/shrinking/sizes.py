@@ -13,38 +13,46 @@ from ntk_deq.claims.types import Size
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.exact_families import exact_family
 from ntk_deq.falsify.instance import Instance, shape_of
-from ntk_deq.falsify.shrinking.state import ROUNDED_TOLERANCE, Candidate, Knobs
+from ntk_deq.falsify.shrinking.state import ROUNDED_TOLERANCE, Candidate, Knobs, Proposals
 
 Kept = Mapping[str, list[int]]
 """The indices that stay, for each letter that loses some."""
 
 
-def smaller_sizes(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants with smaller sizes, the smallest first.
+def smaller_sizes(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose smaller sizes, the smallest first.
 
     All letters at their low ends at once; one letter at its low end, with its first or its last indices; then runs of
-    half, a quarter, ... of a letter's indices dropped, down to single ones.
+    half, a quarter, ... of a letter's indices dropped, down to single ones. It ends with the first that is accepted.
 
     Args:
         instance: The instance.
         knobs: What may be changed.
     """
+    for kept in _kept_indices(instance, knobs):
+        for candidate in _restrictions(instance, knobs, kept):
+            if (yield candidate):
+                return candidate.instance
+    return instance
+
+
+def _kept_indices(instance: Instance, knobs: Knobs) -> Iterator[Kept]:
     spans = {letter: instance.sizes[letter] for letter, low in knobs.letters.items() if instance.sizes[letter] > low}
     lows = {letter: knobs.letters[letter] for letter in spans}
     if len(spans) > 1:
-        yield from _keep(instance, knobs, {letter: list(range(lows[letter])) for letter in spans})
+        yield {letter: list(range(lows[letter])) for letter in spans}
     for letter, size in spans.items():
-        yield from _keep(instance, knobs, {letter: list(range(lows[letter]))})
-        yield from _keep(instance, knobs, {letter: list(range(size - lows[letter], size))})
+        yield {letter: list(range(lows[letter]))}
+        yield {letter: list(range(size - lows[letter], size))}
     for letter, size in spans.items():
         run = (size - lows[letter]) // 2
         while run:
             for start in range(0, size - run + 1, run):
-                yield from _keep(instance, knobs, {letter: [i for i in range(size) if not start <= i < start + run]})
+                yield {letter: [i for i in range(size) if not start <= i < start + run]}
             run //= 2
 
 
-def _keep(instance: Instance, knobs: Knobs, kept: Kept) -> Iterator[Candidate]:
+def _restrictions(instance: Instance, knobs: Knobs, kept: Kept) -> Iterator[Candidate]:
     """Yield the instance with the kept indices only; twice where the axis of a product can be read two ways."""
     sizes = {**instance.sizes, **{letter: len(indices) for letter, indices in kept.items()}}
     words = ", ".join(f"{letter} = {len(indices)}" for letter, indices in kept.items())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from ntk_deq.falsify.nice import weight
 ROUNDED_TOLERANCE = 2.0**-40  # what a member up to rounding may miss: random ones are orthogonal to about 2^-50
 
 Measure = tuple[int, int, int, float]
+"""What the shrinker makes smaller; see `measure`."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,13 @@ class Candidate:
 
     instance: Instance
     words: str
+
+
+Proposals: TypeAlias = Generator[Candidate, bool, Instance]
+"""Proposes candidates and is told of each whether it was accepted; in the end it says which instance it left off at.
+
+A pass that goes on after an acceptance goes on from the accepted instance; one that cannot, ends.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,13 @@ class Knobs:
         exact = {name: value + 0.0 for name, value in values.items()}
         moved = replace(instance, values={**instance.values, **exact}, rounded=instance.rounded - set(exact))
         return Candidate(moved, words) if self.admits(moved, exact) else None
+
+
+def one(instance: Instance, candidate: Candidate | None) -> Proposals:
+    """Propose one candidate, if there is one."""
+    if candidate is not None and (yield candidate):
+        return candidate.instance
+    return instance
 
 
 def measure(instance: Instance) -> Measure:

@@ -9,21 +9,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import DomainKind
+from ntk_deq.claims.claim import Domain, DomainKind
 from ntk_deq.falsify.domains import SQUARE, is_cone
 from ntk_deq.falsify.exact_families import exact_family, family_names
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.falsify.shrinking.state import Candidate, Knobs
+from ntk_deq.falsify.shrinking.state import Knobs, Proposals, one
 
 _FAMILIES = 6  # of each domain's structured families, those that come first
-_DIRECT = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})  # sets whose members are changed as wholes only
 
 
-def unit_scales(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which variables are scaled by powers of two so that their largest entry is between 1 and 2.
+def unit_scales(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose to scale variables by powers of two so that their largest entry is between 1 and 2.
 
     All variables whose domains are cones together, each tensor with each scalar, each alone: a hypothesis such as
-    norm(A) <= M lets A and M go down only side by side.
+    norm(A) <= M lets A and M go down only side by side. It ends with the first that is accepted.
     """
     exponents = {}
     for name, variable in knobs.free.items():
@@ -37,7 +36,10 @@ def unit_scales(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
     for group in dict.fromkeys(groups):
         for exponent in dict.fromkeys(exponents[name] for name in group):
             scaled = {name: _scaled(instance.values[name], exponent) for name in group}
-            yield from _one(knobs, instance, scaled, f"{', '.join(group)} scaled by 2^{exponent}")
+            candidate = knobs.changed(instance, scaled, f"{', '.join(group)} scaled by 2^{exponent}")
+            if candidate is not None and (yield candidate):
+                return candidate.instance
+    return instance
 
 
 def _scaled(value: Tensor, exponent: int) -> Tensor:
@@ -46,66 +48,68 @@ def _scaled(value: Tensor, exponent: int) -> Tensor:
     return value * 2.0**half * 2.0 ** (exponent - half)
 
 
-def plainer_tensors(instance: Instance, knobs: Knobs) -> Iterator[Candidate]:
-    """Yield variants in which one tensor is zero, a member of a structured family, all ones, or of lower rank."""
-    for name, variable in knobs.free.items():
-        value = instance.values[name]
-        if value.ndim == 0 or value.numel() == 0:
-            continue
-        shape = tuple(value.shape)
-        unit = torch.eye(*shape, dtype=value.dtype) if len(shape) == 2 else torch.ones_like(value)
-        yield from _one(knobs, instance, {name: torch.zeros_like(value)}, f"{name} = 0")
-        yield from _one(knobs, instance, {name: unit}, f"{name} = identity")
-        yield from _one(knobs, instance, {name: torch.ones_like(value)}, f"{name} = ones")
-        count = len(family_names(variable.domain, shape))
-        for rank in range(min(_FAMILIES, count)):
-            family, member = exact_family(variable.domain, shape, rank, torch.Generator().manual_seed(0))
-            yield from _one(knobs, instance, {name: member}, f"{name} = {family}")
-        if variable.domain.kind is DomainKind.UNIT_ROWS and len(shape) == 2:
-            yield from _unit_rows(instance, knobs, name)
-        elif len(shape) == 2 and variable.domain.kind not in _DIRECT:
-            yield from _lower_rank(instance, knobs, name)
+def plainer_tensors(instance: Instance, knobs: Knobs) -> Proposals:
+    """Propose for each tensor to be zero, the identity, all ones, a member of a structured family, of lower rank."""
+    for name in knobs.free:
+        if instance.values[name].ndim and instance.values[name].numel():
+            for words, value in _replacements(instance.values[name], knobs.free[name].domain):
+                before = instance
+                instance = yield from one(instance, knobs.changed(instance, {name: value}, f"{name}: {words}"))
+                if instance is not before:
+                    break  # the pass is repeated, and the next time starts from the new value
+    return instance
 
 
-def _lower_rank(instance: Instance, knobs: Knobs, name: str) -> Iterator[Candidate]:
-    """Yield variants with one row or column only, with a row or column cleared, with equal rows, with the diagonal."""
-    value = instance.values[name]
-    rows, cols = value.shape
-    if rows == cols:
-        yield from _one(knobs, instance, {name: torch.diag(torch.diagonal(value))}, f"diagonal of {name}")
-    if knobs.free[name].domain.kind in SQUARE:
-        for i in range(rows):
-            cleared = value.clone()
-            cleared[i, :] = 0
-            cleared[:, i] = 0
-            yield from _one(knobs, instance, {name: cleared}, f"row and column {i + 1} of {name} cleared")
+def _replacements(value: Tensor, domain: Domain) -> Iterator[tuple[str, Tensor]]:
+    """Yield plainer values of a tensor; some may lie outside the domain."""
+    shape = tuple(value.shape)
+    yield "zero", torch.zeros_like(value)
+    yield "identity", torch.eye(*shape, dtype=value.dtype) if len(shape) == 2 else torch.ones_like(value)
+    yield "ones", torch.ones_like(value)
+    for rank in range(min(_FAMILIES, len(family_names(domain, shape)))):
+        yield exact_family(domain, shape, rank, torch.Generator().manual_seed(0))
+    if len(shape) < 2 or domain.kind is DomainKind.ORTHOGONAL:
         return
+    if domain.kind is DomainKind.UNIT_ROWS:
+        yield from _unit_rows(value)
+    elif domain.kind in SQUARE:
+        yield from _principal(value)
+    else:
+        yield from _rows_and_columns(value)
+
+
+def _principal(value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield a square matrix without what is off the diagonal, and without one row and column."""
+    yield "diagonal", torch.diag(torch.diagonal(value))
+    for i in range(len(value)):
+        cleared = value.clone()
+        cleared[i, :] = 0
+        cleared[:, i] = 0
+        yield f"row and column {i + 1} cleared", cleared
+
+
+def _rows_and_columns(value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield a matrix with its diagonal only, with one row or column only or cleared, with equal rows."""
+    rows, cols = value.shape
+    if rows == cols > 1:
+        yield "diagonal", torch.diag(torch.diagonal(value))
     for i in range(rows if rows > 1 else 0):
         alone = torch.zeros_like(value)
         alone[i] = value[i]
-        yield from _one(knobs, instance, {name: alone}, f"row {i + 1} of {name} alone")
-        yield from _one(knobs, instance, {name: value[i].expand(rows, cols)}, f"rows of {name} equal to row {i + 1}")
-        yield from _one(knobs, instance, {name: value - alone}, f"row {i + 1} of {name} cleared")
+        yield f"row {i + 1} alone", alone
+        yield f"rows equal to row {i + 1}", value[i].expand(rows, cols)
+        yield f"row {i + 1} cleared", value - alone
     for j in range(cols if cols > 1 else 0):
         alone = torch.zeros_like(value)
         alone[:, j] = value[:, j]
-        yield from _one(knobs, instance, {name: alone}, f"column {j + 1} of {name} alone")
-        yield from _one(knobs, instance, {name: value - alone}, f"column {j + 1} of {name} cleared")
+        yield f"column {j + 1} alone", alone
+        yield f"column {j + 1} cleared", value - alone
 
 
-def _unit_rows(instance: Instance, knobs: Knobs, name: str) -> Iterator[Candidate]:
-    """Yield variants in which one row is a unit vector."""
-    value = instance.values[name]
+def _unit_rows(value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield a matrix in which one row is a unit vector."""
     for i, j in itertools.product(range(value.shape[0]), range(value.shape[1])):
         moved = value.clone()
         moved[i] = 0
         moved[i, j] = 1
-        replaced = knobs.changed(instance, {name: moved}, f"row {i + 1} of {name} = unit vector {j + 1}")
-        if replaced is not None:
-            yield replaced
-
-
-def _one(knobs: Knobs, instance: Instance, values: dict[str, Tensor], words: str) -> Iterator[Candidate]:
-    candidate = knobs.changed(instance, values, words)
-    if candidate is not None:
-        yield candidate
+        yield f"row {i + 1} is unit vector {j + 1}", moved

@@ -271,7 +271,9 @@ def _margin_term(goal: Goal) -> Term:
 
 
 def _shown(box: Box) -> str:
-    return ", ".join(f"{name} = {side.low}" for name, side in box.sides.items() if side.single) or "all ranges are short"
+    return (
+        ", ".join(f"{name} = {side.low}" for name, side in box.sides.items() if side.single) or "all ranges are short"
+    )
 
 
 def goals_of(problem: Problem) -> list[Goal]:

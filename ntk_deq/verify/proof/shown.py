@@ -75,9 +75,7 @@ class Demonstrator:
             return self._positive_on_face(term, box, fixed, strict, depth)
         return depth > 0 and self._by_slopes(term, box, strict, depth)
 
-    def _positive_on_face(
-        self, term: Term, box: Box, fixed: dict[str, Fraction], strict: bool, depth: int
-    ) -> bool:
+    def _positive_on_face(self, term: Term, box: Box, fixed: dict[str, Fraction], strict: bool, depth: int) -> bool:
         """Decide a term some of whose variables are fixed: exactly, where all are."""
         if fixed.keys() == term.variables:
             sign = sign_at(term, fixed)

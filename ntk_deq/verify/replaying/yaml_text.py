@@ -22,12 +22,12 @@ def to_yaml(data: Mapping[str, Any]) -> str:
         data: Mappings, sequences, text, integers, booleans and None, nested.
 
     Example:
-        >>> print(to_yaml({"a": {"(1)": "x <= y"}, "b": [[NumberText("1/2")]], "c": {}, "n": "3"}), end="")
+        >>> print(to_yaml({"a": {"(1)": "x <= y"}, "b": [[NumberText("1/2")]], "c": {}, "k": "3"}), end="")
         a:
           "(1)": "x <= y"
         b: [[1/2]]
         c: {}
-        n: "3"
+        k: "3"
     """
     return "".join(_mapping(data, ""))
 

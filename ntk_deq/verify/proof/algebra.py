@@ -1,0 +1,275 @@
+"""Turn terms into quotients of sums of monomials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ntk_deq.verify.proof import signomial as sg
+from ntk_deq.verify.proof.signomial import Monomial, Poly, TooLargeError
+from ntk_deq.verify.proof.terms import Op, Term, below
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """numerator / product of divisor^multiplicity; divisors are primitive sums of several terms, by their text."""
+
+    numerator: Poly
+    divisors: dict[str, tuple[Poly, int]]
+
+
+class Algebra:
+    """Normal forms of terms, under what is known of the signs of the atoms.
+
+    Args:
+        sign: Gives the sign of a variable: `+`, `0` for >= 0, `?`.
+        positive: Says whether a sum is known to be > 0 everywhere.
+    """
+
+    def __init__(self, sign: Callable[[str], str], positive: Callable[[Poly], bool]) -> None:
+        self._variable_sign = sign
+        self._positive = positive
+        self.bases: dict[str, Poly] = {}  # of atoms [p]: p
+        self.exponents: dict[str, Poly] = {}  # of atoms exp{m}: m
+        self._inside_of: dict[str, frozenset[str]] = {}
+        self._known: dict[Term, Quotient] = {}
+
+    def sign(self, name: str) -> str:
+        """Return what is known of the sign of an atom."""
+        if name[0] == "#" or name.startswith("exp{"):
+            return "+"
+        if name[0] == "[":
+            return "0"
+        return "?" if name.startswith("log{") else self._variable_sign(name)
+
+    def monomial_sign(self, monomial: Monomial) -> str:
+        """Return what is known of the sign of a monomial: `+`, `0` for >= 0, `?`."""
+        found = "+"
+        for name, exponent in monomial:
+            sign = self.sign(name)
+            even = exponent.denominator == 1 and exponent.numerator % 2 == 0
+            if sign == "?" and not even:
+                return "?"
+            if sign != "+":
+                found = "0"
+        return found
+
+    def normal(self, term: Term) -> Quotient:
+        """Return the normal form of a term.
+
+        Raises:
+            TooLargeError: It is too large, or has none: a maximum or an absolute value is left in it.
+        """
+        for node in below(term):
+            if node not in self._known:
+                self._known[node] = self._convert(node, [self._known[arg] for arg in node.args])
+        return self._known[term]
+
+    def _convert(self, node: Term, parts: list[Quotient]) -> Quotient:
+        match node.op:
+            case Op.CONSTANT if node.value is not None:
+                return Quotient(sg.constant(node.value), {})
+            case Op.VARIABLE:
+                return Quotient(sg.atom(node.name), {})
+            case Op.ADD:
+                return self._sum(*parts)
+            case Op.MULTIPLY:
+                return self._product(*parts)
+            case Op.INVERSE:
+                return self._inverse(*parts)
+            case Op.POWER if node.value is not None:
+                return self._power(parts[0], node.value)
+            case Op.EXP:
+                return self._exp(*parts)
+            case Op.LOG:
+                return Quotient(self._log(*parts), {})
+        raise TooLargeError
+
+    def reduced(self, poly: Poly) -> Poly:
+        """Return a sum in which no exponent of an atom [p] reaches 1: its whole part is multiplied out."""
+        if not any(name[0] == "[" and (e >= 1 or e < 0) for monomial in poly for name, e in monomial):
+            return poly
+        parts = []
+        for monomial, c in poly.items():
+            part: Poly = {sg.UNIT: c}
+            for name, e in monomial:
+                whole = e.numerator // e.denominator if name[0] == "[" else 0
+                if whole < 0:
+                    raise TooLargeError
+                if whole:
+                    part = sg.multiply(part, sg.whole_power(self.bases[name], whole))
+                part = sg.multiply(part, sg.atom(name, e - whole))
+            parts.append(part)
+        return self.reduced(sg.total(parts))
+
+    def times(self, left: Poly, right: Poly) -> Poly:
+        """Return the product of two sums."""
+        return self.reduced(sg.multiply(left, right))
+
+    def _sum(self, left: Quotient, right: Quotient) -> Quotient:
+        divisors = dict(left.divisors)
+        for key, (poly, count) in right.divisors.items():
+            divisors[key] = (poly, max(count, divisors.get(key, (poly, 0))[1]))
+        numerator: Poly = {}
+        for part in (left, right):
+            lifted = part.numerator
+            for key, (poly, count) in divisors.items():
+                missing = count - part.divisors.get(key, (poly, 0))[1]
+                for _ in range(missing):
+                    lifted = self.times(lifted, poly)
+            numerator = sg.add(numerator, lifted)
+        return Quotient(numerator, divisors if numerator else {})
+
+    def _product(self, left: Quotient, right: Quotient) -> Quotient:
+        numerator = self.times(left.numerator, right.numerator)
+        divisors = dict(left.divisors)
+        for key, (poly, count) in right.divisors.items():
+            divisors[key] = (poly, count + divisors.get(key, (poly, 0))[1])
+        return Quotient(numerator, divisors if numerator else {})
+
+    def _inverse(self, part: Quotient) -> Quotient:
+        if not part.numerator:
+            raise TooLargeError
+        result = self._inverse_of_sum(part.numerator)
+        for poly, count in part.divisors.values():
+            for _ in range(count):
+                result = self._product(result, Quotient(poly, {}))
+        return result
+
+    def _inverse_of_sum(self, poly: Poly) -> Quotient:
+        """Return 1/poly: its monomial content and number go to the numerator, the rest becomes a divisor."""
+        monomial = sg.content(poly)
+        number, core = sg.primitive(sg.shift(poly, monomial, -1))
+        lifted = sg.scale(sg.shift(sg.constant(1), monomial, -1), 1 / number)
+        extra: dict[str, tuple[Poly, int]] = {}
+        if len(core) == 1:
+            ((rest, c),) = core.items()
+            lifted = sg.scale(sg.shift(lifted, rest, -1), 1 / c)
+        else:
+            extra[sg.shown(core)] = (core, 1)
+        for name, exponent in list(sg.content(lifted)):
+            if name[0] == "[" and exponent < 0:  # 1/p^e = p^(1 - e)/p for a root of a sum
+                base = self.bases[name]
+                whole = -(exponent.numerator // exponent.denominator)
+                lifted = sg.shift(lifted, ((name, Fraction(whole)),))
+                for _ in range(whole):
+                    inner = self._inverse_of_sum(base)
+                    lifted = self.times(lifted, inner.numerator)
+                    extra.update(_joined(extra, inner.divisors))
+        return Quotient(self.reduced(lifted), extra)
+
+    def _power(self, base: Quotient, exponent: Fraction) -> Quotient:
+        if exponent.denominator == 1:
+            if exponent > sg.MAX_DEGREE and (len(base.numerator) > 1 or base.divisors):
+                raise TooLargeError
+            divisors = {key: (poly, count * int(exponent)) for key, (poly, count) in base.divisors.items()}
+            return Quotient(self.reduced(sg.whole_power(base.numerator, int(exponent))), divisors)
+        result = self._root(base.numerator, exponent)
+        for poly, count in base.divisors.values():
+            if not self._positive(poly):
+                raise TooLargeError
+            result = self._product(result, self._inverse(self._root(poly, exponent * count)))
+        return result
+
+    def _root(self, poly: Poly, exponent: Fraction) -> Quotient:
+        """Return poly^exponent, poly being >= 0, as roots of its content times a root of what is left."""
+        if not poly:
+            return Quotient({}, {})
+        number, monomial, core = self._split(poly)
+        result = sg.shift(sg.root_of_rational(number, exponent), monomial, exponent)
+        if core != sg.constant(1):
+            result = sg.shift(result, ((self._base(core), exponent),))
+        return Quotient(self.reduced(result), {})
+
+    def _split(self, poly: Poly) -> tuple[Fraction, Monomial, Poly]:
+        """Write a sum as number > 0 times a monomial of positive atoms times the rest."""
+        signs = {name: self.sign(name) for name, _ in sg.content(poly)}
+        moved = {"+", "0"} if len(poly) == 1 and "?" not in signs.values() else {"+"}
+        monomial = tuple(item for item in sg.content(poly) if signs[item[0]] in moved)
+        number, core = sg.primitive(sg.shift(poly, monomial, -1))
+        if number < 0:
+            number, core = -number, sg.scale(core, -1)
+        if len(core) == 1 and all(name[0] == "#" for name, _ in next(iter(core))) and next(iter(core.values())) == 1:
+            return number, tuple(sorted((*monomial, *next(iter(core))))), sg.constant(1)
+        return number, monomial, core
+
+    def _base(self, core: Poly) -> str:
+        """Return the atom that stands for a sum of which a root or a logarithm is taken."""
+        name = f"[{sg.shown(core)}]"
+        self.bases[name] = core
+        self._inside_of[name] = self.inside_of_sum(core)
+        return name
+
+    def inside(self, name: str) -> frozenset[str]:
+        """Return the variables that an atom contains; none where it is one itself."""
+        if name.startswith("log{"):
+            name = name[4:-1]
+            return self._inside_of.get(name, frozenset({name}))
+        return self._inside_of.get(name, frozenset())
+
+    def inside_of_sum(self, *polys: Poly) -> frozenset[str]:
+        """Return all variables of some sums, those inside of atoms included."""
+        names = set().union(*(sg.atoms_of(poly) for poly in polys))
+        return frozenset().union(*(self.inside(name) or {name} for name in names))
+
+    def _exp(self, part: Quotient) -> Quotient:
+        if part.divisors:
+            text = "/".join([sg.shown(part.numerator), *(f"({k})^{n}" for k, (_, n) in sorted(part.divisors.items()))])
+            name = f"exp{{{text}}}"
+            self._inside_of[name] = self.inside_of_sum(part.numerator, *(p for p, _ in part.divisors.values()))
+            return Quotient(sg.atom(name), {})
+        result = Quotient(sg.constant(1), {})
+        for monomial, c in sg.key_of(part.numerator):
+            result = self._product(result, self._exp_of(monomial, c))
+        return result
+
+    def _exp_of(self, monomial: Monomial, c: Fraction) -> Quotient:
+        """Return exp(c monomial); that of a multiple of a logarithm is a power."""
+        if len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].startswith("log{"):
+            raised = self._power(Quotient(self._inside(monomial[0][0][4:-1]), {}), abs(c))
+            return raised if c > 0 else self._inverse(raised)
+        name = f"exp{{{sg.shown({monomial: Fraction(1)})}}}"
+        self.exponents[name] = {monomial: Fraction(1)}
+        self._inside_of[name] = self.inside_of_sum(self.exponents[name])
+        return Quotient(sg.atom(name, c), {})
+
+    def _inside(self, name: str) -> Poly:
+        """Return what an atom stands for."""
+        if name[0] == "#":
+            return sg.constant(int(name[1:]))
+        return self.bases[name] if name[0] == "[" else sg.atom(name)
+
+    def _log(self, part: Quotient) -> Poly:
+        """Return the logarithm of a product as a sum of logarithms of its positive parts."""
+        result = self._log_of_sum(part.numerator)
+        for poly, count in part.divisors.values():
+            if not self._positive(poly):
+                raise TooLargeError
+            result = sg.add(result, self._log_of_sum(poly), -count)
+        return result
+
+    def _log_of_sum(self, poly: Poly) -> Poly:
+        if not poly:
+            raise TooLargeError
+        number, monomial, core = self._split(poly)
+        if any(self.sign(name) != "+" for name, _ in monomial):
+            number, monomial, core = Fraction(1), (), poly
+        result: Poly = {}
+        for whole, sign in ((number.numerator, 1), (number.denominator, -1)):
+            factors = sg.prime_factors(whole)
+            if factors is None:
+                raise TooLargeError
+            for prime, count in factors.items():
+                result = sg.add(result, sg.atom(f"log{{#{prime}}}"), sign * count)
+        for name, exponent in monomial:
+            known = self.exponents.get(name)
+            result = sg.add(result, sg.atom(f"log{{{name}}}") if known is None else known, exponent)
+        return result if core == sg.constant(1) else sg.add(result, sg.atom(f"log{{{self._base(core)}}}"))
+
+
+def _joined(left: dict[str, tuple[Poly, int]], right: dict[str, tuple[Poly, int]]) -> dict[str, tuple[Poly, int]]:
+    joined = dict(left)
+    for key, (poly, count) in right.items():
+        joined[key] = (poly, count + joined.get(key, (poly, 0))[1])
+    return joined

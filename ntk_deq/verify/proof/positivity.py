@@ -1,0 +1,230 @@
+"""Show that a sum of monomials is positive: signs of coefficients, means, factors, and hypotheses times monomials.
+
+A certificate writes the sum as c_1 m_1 h_1 + ... + c_k m_k h_k plus a sum that is plainly not negative, with numbers
+c_i > 0, monomials m_i >= 0 and hypotheses h_i >= 0 (Handelman 1988, with monomials for the products of hypotheses).
+Plainly not negative are positive multiples of monomials >= 0, less what a geometric mean takes from two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from flint import Ordering, fmpz_mpoly_ctx
+
+from ntk_deq.verify.proof import signomial as sg
+from ntk_deq.verify.proof.signomial import Monomial, Poly, TooLargeError
+
+_MEAN_BITS = 30  # to which the share that a mean takes is rounded, upward
+_FACTOR_TERMS, _FACTOR_DEGREE = 300, 40  # beyond them factoring is not tried
+_NODES = 150  # sums looked at in one search
+_DEPTH = 12  # multiples of hypotheses in one certificate
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sum known to be >= 0, or > 0."""
+
+    poly: Poly
+    strict: bool
+
+
+class Positivity:
+    """Searches for certificates.
+
+    Args:
+        sign: Gives the sign of a monomial: `+`, `0` for >= 0, `?`.
+        facts: The hypotheses.
+
+    Attributes:
+        used: Names of the arguments that led to a proof.
+    """
+
+    def __init__(self, sign: Callable[[Monomial], str], facts: Sequence[Fact]) -> None:
+        self._sign = sign
+        self._facts = [(fact, self._negative_terms(fact.poly)) for fact in facts]
+        self._left = 0
+        self._failed: set[tuple[sg.Key, bool]] = set()
+        self.used: set[str] = set()
+
+    def shows(self, poly: Poly, strict: bool) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found."""
+        self._left = _NODES
+        self._failed.clear()
+        return self._shows(poly, strict, _DEPTH)
+
+    def _shows(self, poly: Poly, strict: bool, depth: int) -> bool:
+        key = (sg.key_of(poly), strict)
+        if key in self._failed or self._left <= 0:
+            return False
+        self._left -= 1
+        if self.plainly(poly, strict):
+            return True
+        steps = self._steps(poly) if depth > 0 else []
+        if any(self.plainly(rest, strict and not surely) for rest, surely in steps):
+            self.used.add("multiples of hypotheses")
+            return True
+        if depth > 0 and (self._by_factors(poly, strict) or self._by_steps(steps, strict, depth)):
+            return True
+        self._failed.add(key)
+        return False
+
+    def _negative_terms(self, poly: Poly) -> list[Monomial]:
+        """Return the terms that are not plainly >= 0."""
+        found = []
+        for rest, sign, members in sg.collected(poly):
+            if sign <= 0 or self._sign(rest) == "?":
+                found += list(members)
+        return found
+
+    def plainly(self, poly: Poly, strict: bool) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by the signs of its coefficients and geometric means."""
+        if not self._negative_terms(poly):
+            if not strict or any(self._sign(rest) == "+" for rest, _, _ in sg.collected(poly)):
+                self.used.add("signs of coefficients")
+                return True
+            return False
+        left = self._after_means(poly)
+        if left is None or (strict and not any(self._sign(m) == "+" for m in left)):
+            return False
+        self.used.add("geometric means")
+        return True
+
+    def _after_means(self, poly: Poly) -> Poly | None:
+        """Take each term that may be negative from two others, |m| <= (p + q)/2 where m^2 = p q; None where it fails."""
+        negative = self._negative_terms(poly)
+        left = {m: c for m, c in poly.items() if m not in negative}
+        if any(name[0] == "#" for monomial in poly for name, _ in monomial):
+            return None
+        pairs = {m: self._pairs(m, left) for m in negative}
+        for monomial in sorted(negative, key=lambda m: (len(pairs[m]), m)):
+            need = abs(poly[monomial])
+            for p, q in pairs[monomial]:
+                if p in left and q in left and need:
+                    need = _take(left, p, q, need)
+            if need:
+                return None
+        return left
+
+    def _pairs(self, monomial: Monomial, positive: Poly) -> list[tuple[Monomial, Monomial]]:
+        found = []
+        for p in sorted(positive):
+            q, _ = sg.times(sg.times((), monomial, 2)[0], p, -1)
+            if q in positive and p < q:
+                found.append((p, q))
+        return found
+
+    def _by_factors(self, poly: Poly, strict: bool) -> bool:
+        """Show the sign of every factor of the sum."""
+        factors = factored(poly)
+        if len(factors) < 2 and all(count == 1 for _, count in factors):
+            return False
+        total = 1
+        for factor, count in factors:
+            sign = self._factor_sign(factor, strict, even=count % 2 == 0)
+            if sign == 0:
+                return False
+            total *= sign**count
+        if total > 0:
+            self.used.add("factors")
+        return total > 0
+
+    def _factor_sign(self, factor: Poly, strict: bool, *, even: bool) -> int:
+        if even and not strict:
+            return 1
+        for sign in (1, -1):
+            signed = sg.scale(factor, sign)
+            if self.plainly(signed, strict):
+                return sign
+            if len(factor) > 1 and self._by_steps(self._steps(signed), strict, 2):
+                return sign
+        return 0
+
+    def _by_steps(self, steps: Sequence[tuple[Poly, bool]], strict: bool, depth: int) -> bool:
+        for rest, surely in steps:
+            if self._shows(rest, strict and not surely, depth - 1):
+                self.used.add("multiples of hypotheses")
+                return True
+        return False
+
+    def _steps(self, poly: Poly) -> list[tuple[Poly, bool]]:
+        """Take multiples of hypotheses away that cancel a negative term; return what is left, the simplest first."""
+        steps: list[tuple[int, int, Poly, bool]] = []
+        for fact, targets in self._facts:
+            for goal in self._negative_terms(poly):
+                for target in targets:
+                    step = self._step(poly, fact, goal, target)
+                    if step is not None:
+                        steps.append((len(self._negative_terms(step[0])), len(step[0]), *step))
+        return [(rest, surely) for _, _, rest, surely in sorted(steps, key=lambda step: step[:2])]
+
+    def _step(self, poly: Poly, fact: Fact, goal: Monomial, target: Monomial) -> tuple[Poly, bool] | None:
+        """Return poly - c m h so that the goal's term cancels, and whether m h is > 0; None where m is not >= 0."""
+        multiplier, _ = sg.times(goal, target, -1)
+        sign = self._sign(multiplier)
+        product = sg.shift(fact.poly, multiplier)
+        if sign == "?" or poly[goal] / product.get(goal, poly[goal] * -1) <= 0:
+            return None
+        return sg.add(poly, product, -poly[goal] / product[goal]), fact.strict and sign == "+"
+
+
+def _take(left: Poly, p: Monomial, q: Monomial, need: Fraction) -> Fraction:
+    """Take need * sqrt(p q) from the terms p and q by the geometric mean; return what is still needed."""
+    square = 4 * left[p] * left[q]  # (2 sqrt(a b))^2: what both can give, squared
+    if square <= need * need:
+        share, still = Fraction(1), need - _root_down(square)
+    else:
+        share, still = min(Fraction(1), need / _root_down(square)), Fraction(0)
+    for monomial in (p, q):
+        left[monomial] *= 1 - share
+        if not left[monomial]:
+            del left[monomial]
+    return still
+
+
+def _root_down(value: Fraction) -> Fraction:
+    """Return a rational number that is at most the square root, and equal to it where that is rational."""
+    scale = 1 << (2 * _MEAN_BITS)
+    top, bottom = value.numerator * value.denominator, value.denominator
+    exact = math.isqrt(top)
+    if exact * exact == top:
+        return Fraction(exact, bottom)
+    return Fraction(math.isqrt(top * scale), bottom << _MEAN_BITS)
+
+
+def factored(poly: Poly) -> list[tuple[Poly, int]]:
+    """Return irreducible factors and their multiplicities, a number as the first one where it is not 1.
+
+    Roots of atoms count as variables of their own. A sum that is too large is returned whole.
+
+    Example:
+        >>> square = sg.total([sg.atom("x", 2), sg.constant(1), sg.scale(sg.atom("x"), -2)])
+        >>> [(sg.shown(factor), count) for factor, count in factored(square)]
+        [('-1+1*x^1', 2)]
+    """
+    names = sorted({name for monomial in poly for name, _ in monomial})
+    units = {n: math.lcm(*(e.denominator for e in sg.exponents(poly, n))) for n in names}
+    below = tuple((n, low) for n in names if (low := min(sg.exponents(poly, n))) < 0)
+    if below:
+        return [(sg.shift(sg.constant(1), below), 1), *factored(sg.shift(poly, below, -1))]
+    degrees = {m: tuple(int(dict(m).get(n, Fraction(0)) * units[n]) for n in names) for m in poly}
+    if len(poly) > _FACTOR_TERMS or not names or max(sum(d) for d in degrees.values()) > _FACTOR_DEGREE:
+        return [(poly, 1)]
+    number, core = sg.primitive(poly)
+    context = fmpz_mpoly_ctx.get([f"v{k}" for k in range(len(names))], Ordering.lex)
+    unit, found = context.from_dict({degrees[m]: int(c) for m, c in core.items()}).factor()
+    factors = [(_back(dict(f.to_dict()), names, units), count) for f, count in found]
+    lead = number * int(unit)
+    return factors if lead == 1 else [(sg.constant(lead), 1), *factors]
+
+
+def _back(terms: dict[tuple[int, ...], object], names: list[str], units: dict[str, int]) -> Poly:
+    poly: Poly = {}
+    for degrees, c in terms.items():
+        monomial = tuple((n, Fraction(int(d), units[n])) for n, d in zip(names, degrees, strict=True) if d)
+        poly[monomial] = Fraction(int(c))  # type: ignore[call-overload]
+    if len(poly) > sg.MAX_TERMS:
+        raise TooLargeError
+    return poly

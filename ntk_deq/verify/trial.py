@@ -1,0 +1,268 @@
+"""One claim on trial: stored instances, the ladder, the search for a counterexample, and its shrinking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.errors import DataError, NtkDeqError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify.repair import shrink_variants
+from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
+from ntk_deq.verify.environment import DeadlineError
+from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
+from ntk_deq.verify.minimise import plainest_counterexample
+from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
+from ntk_deq.verify.replay import save_counterexample
+from ntk_deq.verify.store import InstanceStore
+from ntk_deq.verify.tally import Tally, closeness
+
+AFTER_REFUTATION = 20
+"""Instances still tried once a counterexample is found: for a plainer one, and for the margin plot."""
+
+DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
+DRAWN_LEAST = 8
+STARTS = 6  # instances from which the search of a setting starts: the tightest ones, or the nearest
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to judge.
+
+    Attributes:
+        seed: Seed of every draw.
+        instances: Instances for each domain setting of a claim (a claim's own `instances` wins).
+        device: Where instances are evaluated.
+        dtype: In which precision.
+        time_limit: Seconds for each claim, or None; a claim that runs over it is undecided.
+        stop_early: Stop at the first verdict against expectation.
+        precision: Bits with which undecided small instances are judged again; 53: none are.
+        findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
+        search: Evaluations of the adversarial search in each domain setting, a tenth in others; 0: no search.
+        satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
+        store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
+        out: Folder that gets a file to replay for each counterexample; None: none is written.
+    """
+
+    seed: int = 0
+    instances: int = 200
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float64
+    time_limit: float | None = None
+    stop_early: bool = False
+    precision: int = DEFAULT_BITS
+    findings: bool = False
+    search: int = 600
+    satisfy: bool = False
+    store: str | None = None
+    out: str | None = None
+
+
+def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
+    """Return how many instances of the ladder each setting of a claim gets."""
+    count = claim.instances or options.instances
+    return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
+
+
+def feasible(claim: Claim, setting: Setting, instance: Instance, options: Options, deadline: float | None) -> Instance:
+    """Return the instance, or the first shrunk variant of it on which no hypothesis certainly fails."""
+    if not setting.universal or not claim.assume:
+        return instance
+
+    def fails(candidate: Instance) -> bool:
+        device = torch.device(options.device)
+        return hypotheses_fail(claim, candidate, device=device, dtype=options.dtype, deadline=deadline)
+
+    if not fails(instance):
+        return instance
+    return next((v for v in shrink_variants(instance, setting, claim.given) if not fails(v)), instance)
+
+
+@dataclass
+class Trial:
+    """The state of one claim's judgement.
+
+    Attributes:
+        claim: The claim.
+        options: How it is judged.
+        started: When that began, on the clock of `time.perf_counter`.
+        heard: Called with the number of instances judged so far.
+        tally: What came out.
+        refiner: The second judgement of what floats leave undecided.
+        evaluations: Instances that the search scored.
+        plainest: The counterexample to show.
+        stopped: Why not everything planned was done, or an empty text.
+    """
+
+    claim: Claim
+    options: Options
+    started: float
+    heard: Callable[[int], None]
+    tally: Tally = field(init=False)
+    refiner: Refiner = field(init=False)
+    evaluations: int = 0
+    plainest: Judgement | None = None
+    stopped: str = ""
+    close: dict[str, list[Judgement]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing tried."""
+        self.tally = Tally(self.claim)
+        self.refiner = Refiner(self.claim, self.options.precision)
+
+    @property
+    def deadline(self) -> float | None:
+        """When to give up, on the clock of `time.perf_counter`."""
+        return None if self.options.time_limit is None else self.started + self.options.time_limit
+
+    def run(self) -> None:
+        """Go through every stage; what stops one early is kept in `stopped`."""
+        total = sum(count for _, count in planned(self.claim, self.options))
+        try:
+            self._stored()
+            self._ladder()
+            self._search()
+        except DeadlineError:
+            limit = self.options.time_limit
+            self.stopped = f"the time limit of {limit:g} s ran out after {self.tally.instances} of {total} instances"
+        except DataError as error:
+            self.stopped = f"its data cannot be had: {error}"
+        except NtkDeqError as error:
+            self.stopped = str(error)
+        except RecursionError:
+            self.stopped = "its definitions rest on each other too deeply to be evaluated; write some of them out"
+        self._shrink()
+        self._keep()
+
+    def judged(self, instance: Instance) -> Judgement:
+        """Judge an instance, a second time in higher precision where floats leave it undecided, and count it."""
+        device = torch.device(self.options.device)
+        judgement = judge_instance(
+            self.claim, instance, device=device, dtype=self.options.dtype, deadline=self.deadline
+        )
+        return self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+
+    def _count(self, judgement: Judgement) -> Judgement:
+        self.tally.add(judgement)
+        self.heard(self.tally.instances)
+        self._remember(judgement)
+        return judgement
+
+    def _remember(self, judgement: Judgement) -> None:
+        """Keep the instances of each setting that the search may start from: those closest to equality."""
+        if judgement.standing is not Standing.MET:
+            return
+        kept = self.close.setdefault(judgement.instance.setting, [])
+        kept.append(judgement)
+        kept.sort(key=closeness)
+        del kept[STARTS:]
+
+    def _stored(self) -> None:
+        if self.options.store is not None:
+            for instance in InstanceStore(Path(self.options.store)).stored_instances(self.claim):
+                self.judged(instance)
+
+    def _ladder(self) -> None:
+        left = AFTER_REFUTATION
+        for setting, count in planned(self.claim, self.options):
+            for index in range(count):
+                instance = instance_at(setting, self.claim.given, index, self.options.seed)
+                self.judged(feasible(self.claim, setting, instance, self.options, self.deadline))
+                left -= bool(self.tally.counterexamples)
+                if left < 0:
+                    return
+
+    def _search(self) -> None:
+        """Look for a counterexample where the ladder found none, and for an instance that meets the hypotheses."""
+        for setting in self.claim.settings:
+            if self.tally.counterexamples or self.options.search == 0:
+                return
+            budget = self.options.search if setting.universal else self.options.search // DRAWN_SHARE
+            starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
+            if not starts:
+                starts = self._satisfying(setting, budget)
+            if not starts:
+                continue
+            attack = find_counterexamples(
+                self.claim,
+                setting,
+                starts,
+                seed=self.options.seed,
+                budget=budget,
+                device=self.options.device,
+                dtype=self.options.dtype,
+                deadline=self.deadline,
+            )
+            self.evaluations += attack.evaluations
+            for judgement in (*attack.counterexamples, *attack.others):
+                self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+
+    def _satisfying(self, setting: Setting, budget: int) -> list[Instance]:
+        """Instances that meet the hypotheses, searched for only on demand."""
+        if not self.options.satisfy:
+            return []
+        nearest = self.tally.nearest
+        found = find_satisfying(
+            self.claim,
+            setting,
+            [] if nearest is None or nearest.instance.setting != setting.name else [nearest.instance],
+            seed=self.options.seed,
+            budget=budget,
+            device=self.options.device,
+            dtype=self.options.dtype,
+            deadline=self.deadline,
+        )
+        self.evaluations += found.evaluations
+        judgements = [self.judged(instance) for instance in found.candidates[:STARTS]]
+        return [j.instance for j in judgements if j.standing is Standing.MET]
+
+    def _shrink(self) -> None:
+        if self.tally.counterexamples:
+            self.plainest = plainest_counterexample(
+                self.claim,
+                self.tally.counterexamples,
+                device=torch.device(self.options.device),
+                dtype=self.options.dtype,
+                precision=self.options.precision,
+                deadline=self.deadline,
+            )
+
+    def saved(self) -> str | None:
+        """Write the counterexample to a file that `verify-claims replay` reads; return its path.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self.plainest is None or self.options.out is None:
+            return None
+        path = save_counterexample(
+            Path(self.options.out),
+            self.claim,
+            self.plainest,
+            seed=self.options.seed,
+            dtype=self.options.dtype,
+            device=self.options.device,
+        )
+        return str(path)
+
+    def _keep(self) -> None:
+        """Keep the counterexample, or what came closest to one, for the next run."""
+        if self.options.store is None:
+            return
+        store = InstanceStore(Path(self.options.store))
+        near = [j for kept in self.close.values() for j in kept[:2]]
+        for judgement in [self.plainest] if self.plainest is not None else near:
+            store.keep(
+                self.claim, judgement, seed=self.options.seed, dtype=self.options.dtype, device=self.options.device
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.started

@@ -1,0 +1,111 @@
+"""Findings about claims that hold: which hypotheses matter, which bounds have room; never a failure."""
+
+import json
+
+import pytest
+from mutation_harness import HEAD, claim
+
+from ntk_deq.cli.main import main
+from ntk_deq.verify.findings import bounds, constant_findings, findings, hypothesis_findings
+from ntk_deq.verify.results import FindingKind
+from ntk_deq.verify.runner import Options, judge
+
+FEW = Options(instances=25)
+
+
+def hypotheses(folder, body):
+    return {f.detail["hypothesis"]: f.detail["matters"] for f in hypothesis_findings(claim(folder, body), FEW)}
+
+
+def test_hypotheses_that_matter_and_that_do_not(tmp_path):
+    body = "setting: matrices, assume: {a: norm(A) <= c, b: norm(B) <= 1}, conclude: 'norm(A*v) <= c*norm(v)'"
+    assert hypotheses(tmp_path, body) == {"a": True, "b": False}
+    body = "setting: scalars, assume: {a: x < y, b: x <= y}, conclude: 'x <= y'"
+    assert hypotheses(tmp_path, body) == {"a": False, "b": False}  # either implies the claim
+    body = "setting: scalars, assume: {a: x < y, b: p < q}, conclude: '(x - y)/(q - p) < 0'"
+    assert hypotheses(tmp_path, body) == {"a": True, "b": True}
+
+
+def test_a_hypothesis_whose_part_stays_open(tmp_path):
+    body = "setting: net, assume: {w: gamma*norm(A) < 1}, conclude: 'fro(Z) >= 0'"
+    (finding,) = hypothesis_findings(claim(tmp_path, body), FEW)
+    assert finding.detail["matters"] is None
+    assert "is open" in finding.text
+
+
+def room(folder, conclusion, given="", setting="matrices"):
+    body = f'setting: {setting}, {given} conclude: "{conclusion}"'
+    return [(f.detail["factor"], f.detail["constant_could_be"]) for f in constant_findings(claim(folder, body), FEW)]
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "factor", "constant"),
+    [
+        ("norm(v) <= 6*fro(v)", 6, 1),
+        ("fro(A) >= norm(A)/8", 8, None),  # the 8 divides
+        ("fro(A) >= 0.125*norm(A)", 8, 1),
+        ("norm(v) < 1 + 7*norm(v)", 7, None),  # large vectors: the 1 is nothing
+    ],
+)
+def test_bounds_with_room(tmp_path, conclusion, factor, constant):
+    ((found, could_be),) = room(tmp_path, conclusion)
+    # The ladder holds long vectors and matrices of rank one.
+    assert factor * (1 - 1e-12) <= found <= factor * 1.05
+    assert could_be is None if constant is None else could_be == pytest.approx(constant)
+
+
+@pytest.mark.parametrize(
+    "conclusion",
+    [
+        "norm(A) <= fro(A)",  # tight
+        "norm(A) >= 0",  # nothing to scale
+        "A + B == B + A",
+        "-norm(A) <= fro(B)",  # one side is never positive
+        "sigma_min(A) <= fro(A) + 0*c and A*B == A*B",
+    ],
+)
+def test_no_finding_where_a_ratio_says_nothing_or_is_one(tmp_path, conclusion):
+    assert room(tmp_path, conclusion) == []
+
+
+def test_a_chain_gives_a_bound_a_link_and_steps_are_all_counted(tmp_path):
+    body = "setting: net, run: {method: fixed-point, steps: 3}, assume: {w: 'gamma*norm(A) < 1/2'}, "
+    body += "conclude: {c: 'fro(Z[l]) <= 4*fro(Phi) for all l', d: '0 <= fro(Z[1]) <= 1000*fro(Phi) == 1000*fro(Phi)'}"
+    original = claim(tmp_path, body)
+    assert [b.text for b in bounds(original)] == [
+        "fro(Z[l]) <= 4*fro(Phi)",
+        "0 <= fro(Z[1])",
+        "fro(Z[1]) <= 1000*fro(Phi)",
+    ]
+    first, second = constant_findings(original, FEW)
+    assert 2 < first.detail["factor"] <= 4  # |Z| < 2 |Phi|, and Z[1] = Phi
+    assert second.detail["factor"] == pytest.approx(1000)
+
+
+def test_a_claim_that_does_not_hold_has_no_findings(tmp_path):
+    false = claim(tmp_path, "setting: matrices, assume: {a: c < 1}, conclude: 'fro(A) <= 8*norm(A)/9'")
+    result = judge(false, FEW)
+    assert result.verdict == "refuted"
+    assert findings(false, FEW, result) == ()
+    assert judge(false, Options(instances=25, findings=True)).findings == ()
+
+
+def test_findings_reach_every_report_and_fail_nothing(tmp_path, capsys):
+    path = tmp_path / "suite.yaml"
+    entry = "id: C, setting: matrices, assume: {idle: c < 1}, conclude: 'norm(A) <= 8*fro(A)'"
+    path.write_text(HEAD + f"  - {{{entry}}}\n", encoding="utf-8")
+    code = main([str(path), "--findings", "--instances", "20", "--out", str(tmp_path / "out")])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert code == 0
+    (result,) = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    kinds = [finding["kind"] for finding in result["findings"]]
+    assert kinds == [FindingKind.HYPOTHESIS, FindingKind.CONSTANT]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Findings</h2>" in page
+    for words in ("never mattered", "its constant 8 could be 1"):
+        assert words in shown
+        assert words in page
+
+
+def test_no_findings_unless_asked_for(tmp_path):
+    assert judge(claim(tmp_path, "setting: matrices, conclude: 'norm(A) <= 8*fro(A)'"), FEW).findings == ()

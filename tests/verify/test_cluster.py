@@ -1,0 +1,62 @@
+"""Judging on a Dask cluster: the same results, in order, whatever the number of workers."""
+
+import dataclasses
+
+import pytest
+from verify_harness import load
+
+from ntk_deq.errors import ArgumentError
+from ntk_deq.verify.cluster import judge_on_cluster
+from ntk_deq.verify.runner import Options, judge_claims
+
+distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+
+SETTINGS = '  plain: {sizes: {n: 1..3}, domain: {A: "real[n, n]", x: positive}}'
+CLAIMS = """
+- {id: a, setting: plain, conclude: norm(A) <= fro(A)}
+- {id: bad, setting: plain, conclude: norm(A*x*C) <= 1}
+- {id: b, setting: plain, conclude: fro(A) <= norm(A)}
+- {id: c, setting: plain, conclude: norm(A) <= norm1(A)}
+"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    # Threads of this process instead of processes: no start-up, no pickling of the listener's terminal.
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster:
+        yield cluster.scheduler_address
+
+
+def plain(result):
+    return dataclasses.replace(result, seconds=0.0)
+
+
+def test_the_results_are_those_of_one_process(tmp_path, address):
+    claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10)
+    heard = []
+
+    class Ear:
+        def claim_started(self, claim_id, total):
+            raise AssertionError("workers have no listener")
+
+        def instance_done(self, done):
+            raise AssertionError("workers have no listener")
+
+        def claim_finished(self, result):
+            heard.append(result.id)
+
+    found = [plain(result) for result in judge_on_cluster(address, claims, options, Ear())]
+    assert found == [plain(result) for result in judge_claims(claims, options)]
+    assert heard == ["a", "bad", "b", "c"]
+
+
+def test_stop_early_leaves_the_rest(tmp_path, address):
+    claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10, stop_early=True)
+    assert [result.id for result in judge_on_cluster(address, claims, options)] == ["a", "bad"]
+
+
+def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(ArgumentError, match="needs the package distributed"):
+        judge_on_cluster("local", [], Options())
