@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ntk_deq.cli.arguments import parse_arguments
-from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from ntk_deq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def run() -> None:
@@ -32,9 +36,9 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_arguments(argv)
     if arguments.command == "schema":
         return _schema(arguments)
-    from rich.console import Console
+    from ntk_deq.cli.output import Output
 
-    console = Console()
+    console = Output()
     if arguments.command == "check":
         return _check(arguments, console)
     if arguments.command == "replay":
@@ -74,56 +78,27 @@ def _schema(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _check(arguments: argparse.Namespace, console: object) -> int:
-    from rich.console import Console
-
+def _check(arguments: argparse.Namespace, console: Console) -> int:
     from ntk_deq.claims.claim import IllFormed, Verdict
-    from ntk_deq.claims.errors import ClaimFileError
-    from ntk_deq.claims.load import load_suite
-    from ntk_deq.cli.select import select_claims
-    from ntk_deq.errors import ArgumentError
-    from ntk_deq.report.terminal import render_check, render_problems
+    from ntk_deq.cli.selection import selected_claims
+    from ntk_deq.report.terminal import render_check
 
-    assert isinstance(console, Console)
-    try:
-        suite = load_suite(suite_path(arguments), allow_data=[Path(p) for p in arguments.data])
-        claims = select_claims(suite.claims, arguments.select)
-    except ClaimFileError as error:
-        render_problems(console, error.problems)
-        return EXIT_USAGE
-    except ArgumentError as error:
-        console.print(f"verify-claims: {error}", markup=False, highlight=False)
-        return EXIT_USAGE
-    if not claims:
-        console.print("verify-claims: no claim selected", markup=False)
-        return EXIT_EMPTY
+    selected = selected_claims(arguments, suite_path(arguments), console)
+    if isinstance(selected, int):
+        return selected
+    suite, claims = selected
     render_check(console, suite, claims)
     bad = [c for c in claims if isinstance(c, IllFormed) and c.expect is not Verdict.ILL_FORMED]
     return EXIT_USAGE if bad else EXIT_OK
 
 
-def _run(arguments: argparse.Namespace, console: object) -> int:
-    from rich.console import Console
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from ntk_deq.cli.selection import selected_claims
 
-    from ntk_deq.claims.errors import ClaimFileError
-    from ntk_deq.claims.load import load_suite
-    from ntk_deq.cli.select import select_claims
-    from ntk_deq.errors import ArgumentError
-    from ntk_deq.report.terminal import render_problems
-
-    assert isinstance(console, Console)
-    try:
-        suite = load_suite(suite_path(arguments), allow_data=[Path(p) for p in arguments.data])
-        claims = select_claims(suite.claims, arguments.select)
-    except ClaimFileError as error:
-        render_problems(console, error.problems)
-        return EXIT_USAGE
-    except ArgumentError as error:
-        console.print(f"verify-claims: {error}", markup=False, highlight=False)
-        return EXIT_USAGE
-    if not claims:
-        console.print("verify-claims: no claim selected", markup=False)
-        return EXIT_EMPTY
+    selected = selected_claims(arguments, suite_path(arguments), console)
+    if isinstance(selected, int):
+        return selected
+    suite, claims = selected
     if arguments.list:
         for claim in claims:
             tags = f"  [{', '.join(claim.tags)}]" if claim.tags else ""

@@ -85,9 +85,11 @@ def certified_equilibrium(
     if norm < 1:
         radius = divide_up(residual, subtract_down(1.0, norm))
         return _proved(layer, state, radius, Proof.CONTRACTION, norm, unique=True)
-    if residual == 0:
+    if residual == 0 and not layer.activation.linear:
         return _proved(layer, state, 0.0, Proof.EXACT, norm, unique=False)
     found = _local(layer, state, residual, norm) or _by_inverses(layer, state, gap, norm)
+    if found is None and residual == 0:
+        return _proved(layer, state, 0.0, Proof.EXACT, norm, unique=False)
     if found is None:
         return _unproved(
             state, norm, f"the map's contraction factor is {norm:.6g}, which must be < 1, and no local proof succeeds"

@@ -61,11 +61,11 @@ class CertifiedEquilibrium:
         rows, cols = self.ball.shape
         if self.proof is Proof.NONE:
             return f"CertifiedEquilibrium({rows} x {cols}, nothing proved: {self.reason})"
-        scope = "unique" if self.unique else "unique nearby"
+        scope = "unique, by" if self.unique else "as" if self.proof is Proof.EXACT else "unique nearby, by"
         unsure = int((~self.pattern_certain).sum())
         return (
-            f"CertifiedEquilibrium({rows} x {cols}, radius={self.radius:.3g}, {scope} by {self.proof} "
-            f"{self.contraction:.6g}, {unsure} derivatives uncertain)"
+            f"CertifiedEquilibrium({rows} x {cols}, radius={self.radius:.3g}, {scope} {self.proof}, "
+            f"Lipschitz constant {self.contraction:.6g}, {unsure} derivatives uncertain)"
         )
 
 
@@ -99,4 +99,5 @@ class CertifiedAdjoint:
         rows, cols = self.ball.shape
         if self.proof is Proof.NONE:
             return f"CertifiedAdjoint({rows} x {cols}, nothing proved: {self.reason})"
-        return f"CertifiedAdjoint({rows} x {cols}, radius={self.radius:.3g}, by {self.proof} {self.contraction:.6g})"
+        how = f"by {self.proof}, Lipschitz constant {self.contraction:.6g}"
+        return f"CertifiedAdjoint({rows} x {cols}, radius={self.radius:.3g}, {how})"

@@ -17,6 +17,7 @@ from ntk_deq.certified.structured import (
     Kronecker,
     densified,
     lazy_above,
+    stack,
 )
 from ntk_deq.errors import ArgumentError, LimitError
 
@@ -149,6 +150,14 @@ def test_equality_is_not_lost_to_rounding():
     value = ct.lambda_min(ct.subtract(ct.identity(100), D))
     assert ct.is_true(">", value, ct.exact(0.5)) is False
     assert ct.is_true(">=", value, ct.exact(0.5)) is True
+
+
+def test_arithmetic_that_cannot_be_trusted_gives_no_information(monkeypatch):
+    monkeypatch.setattr(stack, "certification_fault", lambda device: "emulated products")
+    with lazy_above(0):
+        blocks = ct.kron(Ball(gaussian(4, 4)), ct.identity(3))
+    assert not blocks.is_finite
+    assert blocks.reason == "emulated products"
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from command_line_harness import BODIES, HEAD, call, results, suite
 
-FEW = ("--instances", "8")
+QUICK = ("--search", "0", "--no-store")
+FEW = ("--instances", "8", *QUICK)
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +211,7 @@ class TestVerdictsWithAReason:
             "id: wide, setting: fixed, assume: {small: gamma*norm(A) < 1, wide: N <= m}, conclude: sigma_min(Z) >= 0",
             f"id: good, {BODIES['holds']}",
         )
-        ran = call(capsys, path, "--instances", "40")
+        ran = call(capsys, path, "--instances", "40", *QUICK)
         assert ran.code == 6
         wide, good = results(folder)
         assert wide["verdict"] == "vacuous"
@@ -224,7 +225,7 @@ class TestVerdictsWithAReason:
         """The smallest instance fits, the largest does not: only the evaluation can tell."""
         head = 'suite: s\nsettings:\n  wide: {sizes: {n: 1..30000}, domain: {v: "real[n]"}}\nclaims:\n'
         path = suite(folder, "id: a, setting: wide, conclude: \"fro(v*v' + v*v') <= 3*norm(v)^2\"", head=head)
-        ran = call(capsys, path, "--instances", "34")
+        ran = call(capsys, path, "--instances", "34", *QUICK)
         assert ran.code == 6
         (result,) = results(folder)
         assert result["verdict"] == "undecided"

@@ -12,9 +12,10 @@ import pytest
 from command_line_harness import BODIES, COMMAND, call, finished, results, spawn, squeezed, suite
 
 from ntk_deq.cli import session
-from ntk_deq.verify import runner
+from ntk_deq.verify import trial
 
-FEW = ("--instances", "12")
+QUICK = ("--search", "0", "--no-store")
+FEW = ("--instances", "12", *QUICK)
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +61,14 @@ class TestExitCodes:
         assert call(capsys, suite(folder, bodies[0], *bodies[2:4]), *FEW).code == 6
 
     def test_an_internal_error_is_3_and_the_others_are_judged(self, capsys, folder, monkeypatch):
-        real = runner.judge_instance
+        real = trial.judge_instance
 
         def breaks(claim, instance, **options):
             if claim.id == "b":
                 raise ZeroDivisionError("made up")
             return real(claim, instance, **options)
 
-        monkeypatch.setattr(runner, "judge_instance", breaks)
+        monkeypatch.setattr(trial, "judge_instance", breaks)
         path = suite(folder, *(f"id: {name}, {BODIES['holds']}" for name in "abc"), f"id: d, {BODIES['ill-formed']}")
         code = session_code(path)
         shown = squeezed(capsys.readouterr().out)
@@ -140,7 +141,7 @@ class TestFlags:
         path = suite(folder, "id: a, setting: plain, conclude: norm(A) <= fro(A)")
         lines = {}
         for seed in ("3", "3", "4"):
-            assert call(capsys, path, "--seed", seed, "--instances", "17").code == 0
+            assert call(capsys, path, "--seed", seed, "--instances", "17", *QUICK).code == 0
             (result,) = results(folder)
             assert (result["seed"], result["instances"]) == (int(seed), 17)
             result.pop("seconds")
@@ -154,7 +155,7 @@ class TestFlags:
 
     def test_the_time_limit(self, capsys, folder):
         path = suite(folder, f"id: a, {BODIES['holds']}", f"id: b, {BODIES['refuted']}")
-        ran = call(capsys, path, "--time-limit", "0.2", "--instances", "1000000")
+        ran = call(capsys, path, "--time-limit", "0.2", "--instances", "1000000", *QUICK)
         assert ran.code == 1
         first, second = results(folder)
         assert first["verdict"] == "undecided"
@@ -355,7 +356,7 @@ class TestInterruption:
 
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
     def test_what_was_judged_is_kept(self, folder, name):
-        process = spawn(suite(folder, *self.CLAIMS), folder=folder)
+        process = spawn(suite(folder, *self.CLAIMS), *QUICK, folder=folder)
         stream = folder / "results" / "results.jsonl"
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline and not (stream.exists() and stream.read_text().endswith("\n")):
@@ -382,6 +383,17 @@ class TestInterruption:
         ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=100)
         assert ran.returncode == 2
         assert ran.stderr == "verify-claims: interrupted\n"
+
+    def test_a_reader_that_goes_away_loses_no_result(self, folder):
+        path = suite(folder, *(f"id: c{k}, {BODIES['holds']}, instances: 3" for k in range(40)))
+        with spawn(path, *QUICK, folder=folder) as process:
+            process.stdout.readline()
+            process.stdout.close()
+            error = process.stderr.read()
+            assert process.wait(timeout=100) == 0
+        assert error == ""
+        assert len(results(folder)) == 40
+        assert (folder / "results" / "report.html").exists()
 
     def test_a_reader_that_goes_away(self, folder):
         path = suite(folder, *(f"id: c{k}, {BODIES['holds']}" for k in range(400)))

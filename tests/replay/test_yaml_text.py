@@ -34,6 +34,11 @@ def test_numbers_in_exact_text_are_plain_and_matrices_stay_readable() -> None:
     assert text.splitlines()[1:4] == ["v:", "  - 7", "  - 7"]
 
 
+def test_a_list_without_entries_is_no_empty_value_even_after_a_long_key() -> None:
+    data = {"k" * 200: [], "m": {}}
+    assert plain(read_text(to_yaml(data))) == data
+
+
 def test_a_float_has_no_exact_text() -> None:
     with pytest.raises(TypeError, match="no exact text"):
         to_yaml({"a": 0.1})

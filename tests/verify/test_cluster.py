@@ -33,7 +33,7 @@ def plain(result):
 
 
 def test_the_results_are_those_of_one_process(tmp_path, address):
-    claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10)
+    claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10, search=50)
     heard = []
 
     class Ear:
@@ -52,7 +52,7 @@ def test_the_results_are_those_of_one_process(tmp_path, address):
 
 
 def test_stop_early_leaves_the_rest(tmp_path, address):
-    claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10, stop_early=True)
+    claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10, search=50, stop_early=True)
     assert [result.id for result in judge_on_cluster(address, claims, options)] == ["a", "bad"]
 
 

@@ -12,7 +12,7 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.registry import model_class, model_names, model_signature
 from ntk_deq.models.signature import Role
-from ntk_deq.verify import runner
+from ntk_deq.verify import trial
 from ntk_deq.verify.equilibria import contraction_factor
 from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.tensors import TensorNames, tensor_value
@@ -229,7 +229,7 @@ def test_a_factor_that_a_float_cannot_tell_from_one(tmp_path, monkeypatch):
     def fixed(setting, given, index, seed):
         return Instance(setting.name, "a rotation", {"N": 2, "d": 2, "m": 2}, values, index)
 
-    monkeypatch.setattr(runner, "instance_at", fixed)
+    monkeypatch.setattr(trial, "instance_at", fixed)
     result = judge_all(
         tmp_path,
         "- {id: c, setting: net, assume: norm(W) < 1, conclude: \"Z == X*U'*inv(I(m) - W')\"}",

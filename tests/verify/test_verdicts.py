@@ -13,7 +13,7 @@ from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import DataError
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.report.jsonl import result_to_dict
-from ntk_deq.verify import runner
+from ntk_deq.verify import runner, trial
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
@@ -112,7 +112,7 @@ class TestRefuted:
 
     def test_judging_goes_on_for_a_plainer_one_and_stops(self, tmp_path):
         result = only(tmp_path, "setting: plain, conclude: fro(A) < 0", instances=500)
-        assert result.instances == 1 + runner.AFTER_REFUTATION
+        assert result.instances == 1 + trial.AFTER_REFUTATION
         assert result.counterexample.sizes == {"n": 1}
 
     def test_equality_refutes_a_strict_sign(self, tmp_path):
@@ -236,7 +236,7 @@ class TestUndecided:
 
     def test_a_counterexample_found_before_the_time_limit_stands(self, tmp_path, monkeypatch):
         """The first instance breaks the claim, and the time is over at the second."""
-        real, count = runner.judge_instance, []
+        real, count = trial.judge_instance, []
 
         def out_of_time(*args, **options):
             count.append(1)
@@ -244,7 +244,7 @@ class TestUndecided:
                 raise DeadlineError("the time limit ran out")
             return real(*args, **options)
 
-        monkeypatch.setattr(runner, "judge_instance", out_of_time)
+        monkeypatch.setattr(trial, "judge_instance", out_of_time)
         result = only(tmp_path, "setting: plain, conclude: fro(A) < 0", time_limit=30.0)
         assert result.verdict is Verdict.REFUTED
         assert result.instances == 1
@@ -261,7 +261,7 @@ class TestUndecided:
         def missing(*args):
             raise DataError("digits.npz: no such file.")
 
-        monkeypatch.setattr(runner, "instance_at", missing)
+        monkeypatch.setattr(trial, "instance_at", missing)
         result = only(tmp_path, "setting: plain, conclude: norm(A) <= fro(A)")
         assert result.verdict is Verdict.UNDECIDED
         assert result.reason == "its data cannot be had: digits.npz: no such file."
@@ -291,14 +291,14 @@ class TestIllFormedAndError:
         assert results["name"].instances == 0
 
     def test_an_error_of_the_product_leaves_the_others_alone(self, tmp_path, monkeypatch):
-        real = runner.judge_instance
+        real = trial.judge_instance
 
         def breaks(claim, instance, **options):
             if claim.id == "b":
                 raise ZeroDivisionError("made up")
             return real(claim, instance, **options)
 
-        monkeypatch.setattr(runner, "judge_instance", breaks)
+        monkeypatch.setattr(trial, "judge_instance", breaks)
         entries = "\n".join(f"- {{id: {name}, setting: plain, conclude: norm(A) <= fro(A)}}" for name in "abc")
         results = judge_all(tmp_path, entries, SETTINGS)
         assert [r.verdict for r in results.values()] == [Verdict.HOLDS, Verdict.ERROR, Verdict.HOLDS]
@@ -313,7 +313,7 @@ class TestIllFormedAndError:
             raise KeyError("made up")
 
         if where == "Tally":
-            monkeypatch.setattr(runner.Tally, "verdict", breaks)
+            monkeypatch.setattr(trial.Tally, "verdict", breaks)
         else:
             monkeypatch.setattr(runner, where, breaks)
         results = judge_all(tmp_path, "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}", SETTINGS)
@@ -324,7 +324,7 @@ class TestIllFormedAndError:
         def interrupts(*args, **options):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(runner, "judge_instance", interrupts)
+        monkeypatch.setattr(trial, "judge_instance", interrupts)
         with pytest.raises(KeyboardInterrupt):
             only(tmp_path, "setting: plain, conclude: norm(A) <= fro(A)")
 
@@ -392,7 +392,7 @@ class TestRunner:
             "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}\n- {id: b, setting: plain, conclude: 1 > 0}",
             SETTINGS,
         )
-        results = judge_claims(claims, Options(instances=3))
+        results = judge_claims(claims, Options(instances=3, search=0))
         assert next(results).id == "a"
         assert next(results).id == "b"
 
@@ -410,7 +410,7 @@ class TestRunner:
                 heard.append(("finished", result.id))
 
         (claim,) = load(tmp_path, "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}", SETTINGS)
-        list(judge_claims([claim], Options(instances=3), Ear()))
+        list(judge_claims([claim], Options(instances=3, search=0), Ear()))
         assert heard[0] == ("started", "a", 3)
         assert heard[-1] == ("finished", "a")
         assert [entry for entry in heard if entry[0] == "done"] == [("done", k) for k in (1, 2, 3)]
@@ -424,7 +424,7 @@ class TestRunner:
 
         (claim,) = load_suite(path).claims
         assert isinstance(claim, Claim)
-        result = judge(claim, Options(instances=2))
+        result = judge(claim, Options(instances=2, search=0))
         assert (result.title, result.where, result.tags, result.note) == ("T", "W", ("x",), "N")
         assert result.source == {"title": "Book"}
         assert result.position.startswith(str(path))

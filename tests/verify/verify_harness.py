@@ -112,6 +112,6 @@ def load(folder: Path, claims: str, settings: str = "") -> tuple[Claim | IllForm
 
 
 def judge_all(folder: Path, claims: str, settings: str = "", **options: object) -> dict[str, ClaimResult]:
-    """Judge the claims of a file, given as YAML list entries, with few instances."""
-    chosen = Options(**{"instances": 30, **options})  # type: ignore[arg-type]
+    """Judge the claims of a file, given as YAML list entries, with few instances and, unless asked for, no search."""
+    chosen = Options(**{"instances": 30, "search": 0, **options})  # type: ignore[arg-type]
     return {result.id: result for result in judge_claims(load(folder, claims, settings), chosen)}

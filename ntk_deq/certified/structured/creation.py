@@ -162,17 +162,12 @@ def diag(a: MatrixBall) -> MatrixBall:
             entries = a.each.centre.diagonal(dim1=1, dim2=2)[:, :, None]
             return Ball(a.joined(entries), a.radius, a.reason)
         case Kronecker() if a.factors_are_square:
-            return products.kron(densified(diag_column(a.left)), densified(diag_column(a.right)))
+            return products.kron(densified(_diag_column(a.left)), densified(_diag_column(a.right)))
     return structure.diag(densified(a))
 
 
-def diag_column(a: MatrixBall) -> MatrixBall:
-    """Return the diagonal of a square matrix as a column; a 1 x 1 matrix is its own.
-
-    Example:
-        >>> diag_column(Ball(torch.eye(1))).shape
-        (1, 1)
-    """
+def _diag_column(a: MatrixBall) -> MatrixBall:
+    """Return the diagonal of a square matrix as a column; a 1 x 1 matrix is its own."""
     return a if a.shape == (1, 1) else diag(a)
 
 

@@ -15,6 +15,7 @@ from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import near_and_spread
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.bounds import all_finite, root_up
+from ntk_deq.certified.devices import certification_fault
 from ntk_deq.certified.exactness import (
     LOWEST,
     Grain,
@@ -25,7 +26,7 @@ from ntk_deq.certified.exactness import (
     shifts_exactly,
     sum_error,
 )
-from ntk_deq.certified.rounding import TINY, arithmetic_fault, multiply_up, outward
+from ntk_deq.certified.rounding import TINY, multiply_up, outward
 from ntk_deq.certified.structured.each import (
     Bounds,
     add_each,
@@ -57,7 +58,7 @@ class Stack:
 
     def __post_init__(self) -> None:
         """Turn every kind of missing information into an infinite radius."""
-        fault = arithmetic_fault()
+        fault = certification_fault(self.centre.device)
         if fault or not (all_finite(self.centre) and all_finite(self.radii)):
             known = torch.isfinite(self.centre).flatten(1).all(dim=1) & torch.isfinite(self.radii) & (not fault)
             object.__setattr__(self, "radii", torch.where(known, self.radii, torch.inf))

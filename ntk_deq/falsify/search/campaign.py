@@ -31,7 +31,9 @@ _STRUCTURED, _RANDOM = 24, 40  # points looked at for each choice of sizes
 _DESCENT = 240  # evaluations of one descent
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
-_BETTER = 1  # ranks that weigh as much as one descent, when it is decided where to go on
+_SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
+_TIGHT = 0.25
+_BETTER = 2  # ranks that weigh as much as one descent, when it is decided where to go on
 _POOL = 6  # starts remembered for each goal and each choice of sizes
 _BATCH_ENTRIES = 2**21  # of all variables of a batch, 16 MiB; larger batches are cut
 
@@ -150,8 +152,9 @@ class _Spot:
 
     @property
     def value(self) -> float:
-        """The best value there."""
-        return self.place.pools[self.goal][0][0]
+        """The best value there; one at equality, from which no descent leads on, counts as a poor one."""
+        best = self.place.pools[self.goal][0][0]
+        return _TIGHT if 0 <= best < _SAME else best
 
 
 class _Campaign:
@@ -253,7 +256,7 @@ class _Campaign:
         for index in values.argsort(stable=True)[:_POOL].tolist():
             instance = space.instance(vectors[index], family="")
             value = float(values[index])
-            if instance is not None and math.isfinite(value) and all(value != known for known, _ in pool):
+            if instance is not None and math.isfinite(value) and all(abs(value - known) > _SAME for known, _ in pool):
                 pool.append((value, instance))
         pool.sort(key=lambda entry: entry[0])
         del pool[_POOL:]

@@ -25,11 +25,15 @@ class Algebra:
     Args:
         sign: Gives the sign of a variable: `+`, `0` for >= 0, `?`.
         positive: Says whether a sum is known to be > 0 everywhere.
+        nonnegative: Says whether a sum is known to be >= 0 everywhere.
     """
 
-    def __init__(self, sign: Callable[[str], str], positive: Callable[[Poly], bool]) -> None:
+    def __init__(
+        self, sign: Callable[[str], str], positive: Callable[[Poly], bool], nonnegative: Callable[[Poly], bool]
+    ) -> None:
         self._variable_sign = sign
         self._positive = positive
+        self._nonnegative = nonnegative
         self.bases: dict[str, Poly] = {}  # of atoms [p]: p
         self.exponents: dict[str, Poly] = {}  # of atoms exp{m}: m
         self._inside_of: dict[str, frozenset[str]] = {}
@@ -78,8 +82,10 @@ class Algebra:
                 return self._product(*parts)
             case Op.INVERSE:
                 return self._inverse(*parts)
-            case Op.POWER if node.value is not None:
+            case Op.POWER if node.value is not None and node.value.denominator == 1:
                 return self._power(parts[0], node.value)
+            case Op.POWER if node.value is not None:
+                return self._root_of(node.args[0], node.value)
             case Op.EXP:
                 return self._exp(*parts)
             case Op.LOG:
@@ -171,6 +177,22 @@ class Algebra:
                 raise TooLargeError
             result = self._product(result, self._inverse(self._root(poly, exponent * count)))
         return result
+
+    def _root_of(self, term: Term, exponent: Fraction) -> Quotient:
+        """Return term^exponent, taken factor by factor where all of them are known to be >= 0."""
+        if term.op is Op.POWER and term.value is not None and self._known_nonnegative(term.args[0]):
+            whole = term.value * exponent
+            inside = term.args[0]
+            return self._power(self._known[inside], whole) if whole.denominator == 1 else self._root_of(inside, whole)
+        if term.op is Op.INVERSE:
+            return self._inverse(self._root_of(term.args[0], exponent))
+        if term.op is Op.MULTIPLY and all(self._known_nonnegative(arg) for arg in term.args):
+            return self._product(*(self._root_of(arg, exponent) for arg in term.args))
+        return self._power(self._known[term], exponent)
+
+    def _known_nonnegative(self, term: Term) -> bool:
+        part = self._known[term]
+        return self._nonnegative(part.numerator) and all(self._positive(p) for p, _ in part.divisors.values())
 
     def _root(self, poly: Poly, exponent: Fraction) -> Quotient:
         """Return poly^exponent, poly being >= 0, as roots of its content times a root of what is left."""

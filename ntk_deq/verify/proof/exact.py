@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import lcm
 
@@ -10,16 +10,22 @@ from flint import fmpz_poly
 
 from ntk_deq.verify.proof import signomial as sg
 from ntk_deq.verify.proof.algebra import Algebra
+from ntk_deq.verify.proof.enclosure import Derivatives
 from ntk_deq.verify.proof.formulas import Atom, Both, Formula, Relation, opposite
 from ntk_deq.verify.proof.orthant import Bounds, Orthant
-from ntk_deq.verify.proof.positivity import Fact, Positivity
+from ntk_deq.verify.proof.positivity import NODES, Fact, Positivity
 from ntk_deq.verify.proof.problem import Variable
 from ntk_deq.verify.proof.signomial import Poly, TooLargeError
-from ntk_deq.verify.proof.terms import Term, Terms
+from ntk_deq.verify.proof.terms import Op, Term, Terms
 from ntk_deq.verify.proof.univariate import Condition, UndecidedError, first_failure
 
 _RADICALS = 3  # roots that are squared away one after the other
+_BOUNDS = 4  # hypotheses that are put in the place of a variable one after the other
+_GLANCE = 12  # sums looked at in a short search for a certificate
 _HALVES = 3  # variables of either sign that are looked at on each half of the line
+
+
+_SIGNED = (Relation.POSITIVE, Relation.NONNEGATIVE)
 
 
 class Exact:
@@ -36,6 +42,7 @@ class Exact:
     def __init__(self, terms: Terms, variables: Iterable[Variable]) -> None:
         self._terms = terms
         self._halves = _HALVES
+        self._derivatives = Derivatives(terms)
         self._bounds = {v.name: Bounds(v.low, v.high, v.low_open, v.high_open) for v in variables}
         self._atoms: list[Atom] = []
         self._facts: list[Fact] = []
@@ -44,7 +51,7 @@ class Exact:
 
     def _renew(self) -> None:
         """Make all normal forms anew, after the signs of variables have become known."""
-        self._algebra = Algebra(self._sign, self._plainly_positive)
+        self._algebra = Algebra(self._sign, self._plainly_positive, self._nonnegative)
         self._facts = []
         for name, bounds in self._bounds.items():
             self._facts += _range_facts(name, bounds)
@@ -83,9 +90,34 @@ class Exact:
             return
         for sign in (1, -1) if atom.relation is Relation.ZERO else (1,):
             fact = Fact(sg.scale(poly, sign), atom.relation is Relation.POSITIVE)
-            self._facts.append(fact)
+            self._facts += [fact, *self._squared(fact)]
             self._tighten(fact)
         self._known.clear()
+
+    def _squared(self, fact: Fact) -> list[Fact]:
+        """Return A^2 - C^2 B >= 0 for a fact A - C r >= 0 in which A, C >= 0 and r is the square root of B."""
+        found = []
+        for name, rest, factor in self._radicals(fact.poly):
+            if self._nonnegative(rest) and self._nonnegative(sg.scale(factor, -1)):
+                found.append(Fact(self._gap(name, rest, factor), fact.strict))
+        return found
+
+    def _radicals(self, poly: Poly) -> Iterator[tuple[str, Poly, Poly]]:
+        """Yield each way of writing a sum as A + C r for the square root r of a sum: the atom of r, A and C."""
+        for name in sorted(n for n in sg.atoms_of(poly) if n[0] == "["):
+            if not set(sg.exponents(poly, name)) <= {Fraction(0), Fraction(1, 2)}:
+                continue
+            rest: Poly = {}
+            factor: Poly = {}
+            for monomial, c in poly.items():
+                without = tuple(item for item in monomial if item[0] != name)
+                (rest if without == monomial else factor)[without] = c
+            yield name, rest, factor
+
+    def _gap(self, name: str, rest: Poly, factor: Poly) -> Poly:
+        """Return A^2 - C^2 B."""
+        times = self._algebra.times
+        return sg.add(times(rest, rest), times(times(factor, factor), self._algebra.bases[name]), -1)
 
     def _tighten(self, fact: Fact) -> None:
         """Use a fact a + b x >= 0 as a bound of x."""
@@ -139,7 +171,54 @@ class Exact:
 
     def _shows_atom(self, atom: Atom) -> bool:
         poly = self._cleared(atom.term)
-        return self._follows(poly, atom.relation) or (self._halves > 0 and self._by_halves(atom, poly))
+        if self._follows(poly, atom.relation) or self._by_bounds(atom, poly, _BOUNDS):
+            return True
+        if atom.relation in _SIGNED and self._by_certificate(poly, atom.relation is Relation.POSITIVE, NODES):
+            return True
+        return self._halves > 0 and self._by_halves(atom, poly)
+
+    def _by_bounds(self, atom: Atom, poly: Poly, depth: int) -> bool:
+        """Put a bound of a variable in its place where the term only shrinks by it, and show what comes out."""
+        if depth == 0 or atom.relation not in _SIGNED:
+            return False
+        for known in self._atoms:
+            for name in sorted(known.term.variables & atom.term.variables) if known.relation in _SIGNED else ():
+                bound = self._bound(known.term, name)
+                if bound is None or not self._shrinks(atom.term, poly, name, *bound):
+                    continue
+                value = bound[0]
+                reduced = self._terms.substitute(atom.term, {self._terms.variable(name): value})
+                smaller = Atom(reduced, atom.relation)
+                left = self._cleared(reduced)
+                if self._follows(left, atom.relation) or self._by_bounds(smaller, left, depth - 1):
+                    self.used.add("bounds put in the place of variables")
+                    return True
+        return False
+
+    def _bound(self, term: Term, name: str) -> tuple[Term, int] | None:
+        """Read a term >= 0 as x >= w (1) or x <= w (-1) for a variable that it contains linearly, alone; return w."""
+        terms = self._terms
+        slope = self._derivatives.of(term, name)
+        if slope is None or slope.op is not Op.CONSTANT or not slope.value:
+            return None
+        rest = terms.substitute(term, {terms.variable(name): terms.zero})
+        return terms.multiply(terms.constant(-1 / slope.value), rest), 1 if slope.value > 0 else -1
+
+    def _shrinks(self, term: Term, poly: Poly, name: str, value: Term, side: int) -> bool:
+        """Say whether every term of a sum is least where a variable x >= 0 is moved to a bound >= 0 on one side."""
+        quotient = self._algebra.normal(term)
+        sums = (poly, *(p for p, _ in quotient.divisors.values()))
+        buried = self._algebra.inside_of_sum(*sums) - sg.atoms_of(poly)
+        inside = set().union(*(self._algebra.inside(n) for n in sg.atoms_of(poly)))
+        if name in buried | inside | self._algebra.inside_of_sum(*sums[1:]) or self._sign(name) == "?":
+            return False
+        for monomial, c in poly.items():
+            exponent = dict(monomial).get(name, Fraction(0))
+            rest = tuple(item for item in monomial if item[0] != name)
+            if exponent and (self._algebra.monomial_sign(rest) == "?" or (c > 0) != (exponent * side > 0)):
+                return False
+        lowest = min(sg.exponents(poly, name))
+        return self.shows(Atom(value, Relation.POSITIVE if lowest < 0 else Relation.NONNEGATIVE))
 
     def _by_halves(self, atom: Atom, poly: Poly) -> bool:
         """Show a comparison on each half of the range of a variable of either sign."""
@@ -187,12 +266,18 @@ class Exact:
                 poly = self._algebra.times(poly, divisor)
         return poly
 
+    def _nonnegative(self, poly: Poly) -> bool:
+        return self._plainly(poly, False) or self._shows_sum(poly, False, 0)
+
     def _plainly_positive(self, poly: Poly) -> bool:
+        return self._plainly(poly, True)
+
+    def _plainly(self, poly: Poly, strict: bool) -> bool:
         try:
             orthant = Orthant(self._algebra, self._bounds, [poly])
         except TooLargeError:
             return False
-        return Positivity(orthant.sign, ()).plainly(orthant.moved[0], True)
+        return Positivity(orthant.sign, ()).plainly(orthant.moved[0], strict)
 
     def _shows_sum(self, poly: Poly, strict: bool, radicals: int = _RADICALS) -> bool:
         key = (sg.key_of(poly), strict, radicals)
@@ -204,27 +289,26 @@ class Exact:
     def _search(self, poly: Poly, strict: bool, radicals: int) -> bool:
         if not poly:
             return not strict
-        decided = self._by_roots(poly, strict)
-        if decided is not None:
-            return decided
-        return self._by_certificate(poly, strict) or (radicals > 0 and self._by_squaring(poly, strict, radicals - 1))
+        if self._by_roots(poly, strict) or self._by_certificate(poly, strict, _GLANCE):
+            return True
+        return radicals > 0 and self._by_squaring(poly, strict, radicals - 1)
 
     # One variable: the real roots decide
 
-    def _by_roots(self, poly: Poly, strict: bool) -> bool | None:
-        """Decide a polynomial in one atom, given the facts in it alone; None where that is not what it is."""
+    def _by_roots(self, poly: Poly, strict: bool) -> bool:
+        """Show a polynomial in one atom positive from the facts in it alone, which decides that question."""
         names = sg.atoms_of(poly)
         if len(names) != 1:
-            return None
+            return False
         (name,) = names
         if name[0] == "[" or _has_radicals(poly):
-            return None
+            return False
         facts = [f for f in self._facts if sg.atoms_of(f.poly) == names and not _has_radicals(f.poly)]
         polys = [poly, *(fact.poly for fact in facts)]
         unit = lcm(*(e.denominator for p in polys for e in sg.exponents(p, name)))
         sign = self._algebra.sign(name)
         if unit > 1 and sign == "?":
-            return None
+            return False
         conditions: list[Condition] = []
         if sign != "?":
             relation = Relation.POSITIVE if sign == "+" else Relation.NONNEGATIVE
@@ -234,14 +318,14 @@ class Exact:
         try:
             found = first_failure(conditions, (goal, _relation(strict))) is None
         except UndecidedError:
-            return None
+            return False
         if found:
             self.used.add(f"real roots of polynomials in {name}")
-        return found or None
+        return found
 
     # Several variables: certificates
 
-    def _by_certificate(self, poly: Poly, strict: bool) -> bool:
+    def _by_certificate(self, poly: Poly, strict: bool, nodes: int) -> bool:
         names = self._algebra.inside_of_sum(poly)
         facts = [fact for fact in self._facts if self._algebra.inside_of_sum(fact.poly) & names]
         try:
@@ -249,7 +333,7 @@ class Exact:
             goal, *moved = orthant.moved
             kept = [Fact(p, f.strict) for p, f in zip(moved, facts, strict=True)]
             search = Positivity(orthant.sign, kept)
-            found = search.shows(goal, strict)
+            found = search.shows(goal, strict, nodes)
         except TooLargeError:
             return False
         if found:
@@ -260,18 +344,8 @@ class Exact:
 
     def _by_squaring(self, poly: Poly, strict: bool, radicals: int) -> bool:
         """Show A + C r >= 0 for a square root r = sqrt(B): A, C >= 0; or A >= 0, A^2 >= C^2 B; or C >= 0, C^2 B >= A^2."""
-        for name in sorted(n for n in sg.atoms_of(poly) if n[0] == "["):
-            degrees = set(sg.exponents(poly, name))
-            if not degrees <= {Fraction(0), Fraction(1, 2)}:
-                continue
-            rest: Poly = {}
-            factor: Poly = {}
-            for monomial, c in poly.items():
-                without = tuple(item for item in monomial if item[0] != name)
-                (rest if without == monomial else factor)[without] = c
-            times = self._algebra.times
-            square = times(times(factor, factor), self._algebra.bases[name])
-            gap = sg.add(times(rest, rest), square, -1)
+        for name, rest, factor in self._radicals(poly):
+            gap = self._gap(name, rest, factor)
             for side, difference in ((rest, gap), (factor, sg.scale(gap, -1))):
                 if self._shows_sum(side, False, radicals) and self._shows_sum(difference, strict, radicals):
                     self.used.add("squaring")

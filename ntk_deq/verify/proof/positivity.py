@@ -19,7 +19,8 @@ from ntk_deq.verify.proof.signomial import Monomial, Poly, TooLargeError
 
 _MEAN_BITS = 30  # to which the share that a mean takes is rounded, upward
 _FACTOR_TERMS, _FACTOR_DEGREE = 300, 40  # beyond them factoring is not tried
-_NODES = 150  # sums looked at in one search
+NODES = 150
+"""Sums looked at in a thorough search."""
 _DEPTH = 12  # multiples of hypotheses in one certificate
 
 
@@ -49,9 +50,9 @@ class Positivity:
         self._failed: set[tuple[sg.Key, bool]] = set()
         self.used: set[str] = set()
 
-    def shows(self, poly: Poly, strict: bool) -> bool:
-        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found."""
-        self._left = _NODES
+    def shows(self, poly: Poly, strict: bool, nodes: int = NODES) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found among so many sums."""
+        self._left = nodes
         self._failed.clear()
         return self._shows(poly, strict, _DEPTH)
 
@@ -214,7 +215,10 @@ def factored(poly: Poly) -> list[tuple[Poly, int]]:
         return [(poly, 1)]
     number, core = sg.primitive(poly)
     context = fmpz_mpoly_ctx.get([f"v{k}" for k in range(len(names))], Ordering.lex)
-    unit, found = context.from_dict({degrees[m]: int(c) for m, c in core.items()}).factor()
+    try:
+        unit, found = context.from_dict({degrees[m]: int(c) for m, c in core.items()}).factor()
+    except OverflowError:  # python-flint 0.9 sorts the factors by coefficients as machine words
+        return [(poly, 1)]
     factors = [(_back(dict(f.to_dict()), names, units), count) for f, count in found]
     lead = number * int(unit)
     return factors if lead == 1 else [(sg.constant(lead), 1), *factors]

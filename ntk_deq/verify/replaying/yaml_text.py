@@ -38,7 +38,7 @@ def _mapping(data: Mapping[str, Any], indent: str) -> list[str]:
         name = _scalar(key)
         if isinstance(value, Mapping) and value:
             lines += [f"{indent}{name}:\n", *_mapping(value, indent + "  ")]
-        elif _is_list(value) and not _fits(value, indent, name):
+        elif _is_list(value) and value and not _fits(value, indent, name):
             lines += [f"{indent}{name}:\n", *_items(value, indent + "  ")]
         else:
             lines.append(f"{indent}{name}: {_inline(value)}\n")
