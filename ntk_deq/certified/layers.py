@@ -82,17 +82,19 @@ class Activation:
 
     Attributes:
         value: The map in balls.
+        function: The map in plain floating point.
         slopes: Bounds on its difference quotients over a ball.
         linear: Whether the slopes are the same everywhere, so that a local proof of uniqueness is a global one.
     """
 
     value: Callable[[Ball], Ball]
+    function: Callable[[Tensor], Tensor]
     slopes: Callable[[Ball], Slopes]
     linear: bool = False
 
 
-RELU = Activation(relu, relu_slopes)
-IDENTITY = Activation(lambda a: a, unit_slopes, linear=True)
+RELU = Activation(relu, torch.relu, relu_slopes)
+IDENTITY = Activation(lambda a: a, lambda values: values, unit_slopes, linear=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,7 @@ class BallLayer:
 
     def float_step(self, Z: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
         """Return the map in plain floating point, to solve with."""
-        return self.activation.value(Ball(Z @ self.weight.centre + self.source.centre)).centre
+        return self.activation.function(Z @ self.weight.centre + self.source.centre)
 
     def slopes(self, pre: Ball) -> Slopes:
         """Return bounds on the activation's slopes over a ball of pre-activations; 0 at an exact zero.

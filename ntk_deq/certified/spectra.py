@@ -219,11 +219,12 @@ def projection(a: Ball) -> tuple[Tensor, float, int]:
         return work, add_up(lost, upper_scaled(a.radius, exponent)), exponent
     twice = work + other
     middle = twice * 0.5
+    halved = multiply_up(float(work.numel()), TINY)
     if work.numel() <= _CHEAP:
         rounded = fro_up(sum_error(work, other, twice))
-    else:  # each sum rounds by u of itself at most, and an exact account takes five more passes
+        halved = 0.0 if torch.equal(middle + middle, twice) else halved
+    else:  # each sum rounds by u of itself at most, and an exact account takes seven more passes
         rounded = multiply_up(unit_roundoff(), fro_up(twice))
-    halved = 0.0 if torch.equal(middle + middle, twice) else multiply_up(float(work.numel()), TINY)
     return middle, add_up(rounded, halved, lost, upper_scaled(a.radius, exponent)), exponent
 
 

@@ -168,6 +168,13 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max", type=_positive, metavar="N", help="mutants judged a claim at most (default all)")
     parser.add_argument("--seed", type=_natural, default=0, help="seed of every draw (default 0)")
     parser.add_argument("--instances", type=_positive, default=60, help="instances a mutant and domain (default 60)")
+    parser.add_argument(
+        "--search",
+        type=_natural,
+        default=600,
+        metavar="N",
+        help="evaluations of the search for a counterexample, a mutant and domain; 0: none (default 600)",
+    )
     parser.add_argument("--time-limit", type=_seconds, default=60.0, metavar="S", help="seconds a mutant (default 60)")
     parser.add_argument("--out", metavar="DIR", default="results", help="where results go (default results/)")
 

@@ -14,8 +14,6 @@ import torch
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed
-from ntk_deq.claims.errors import ClaimFileError
-from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.mutation import RULE_MEANINGS
 from ntk_deq.cli.exit_codes import (
     EXIT_EMPTY,
@@ -25,12 +23,11 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
-from ntk_deq.cli.select import select_claims
+from ntk_deq.cli.selection import selected_claims
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.report.console import say
 from ntk_deq.report.files import replace_file
 from ntk_deq.report.mutants import mutant_object, mutants_markdown, render_mutant, render_summary
-from ntk_deq.report.problems import render_problems
 from ntk_deq.verify.mutation import Fate, MutantResult, judge_mutants, worth_mutating
 from ntk_deq.verify.runner import Options
 
@@ -42,15 +39,14 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
         0 where every mutant that is not weaker by nature was refuted, 1 where not, 3 where judging one failed; 2, 4 and
         5 as for `run`.
     """
+    selection = selected_claims(arguments, path, console)
+    if isinstance(selection, int):
+        return selection
+    suite, selected = selection
     try:
         rules = chosen_rules(arguments.rules)
-        suite = load_suite(path, allow_data=[Path(p) for p in arguments.data])
-        selected = select_claims(suite.claims, arguments.select)
         out = Path(arguments.out)
         out.mkdir(parents=True, exist_ok=True)
-    except ClaimFileError as error:
-        render_problems(console, error.problems)
-        return EXIT_USAGE
     except (ArgumentError, OSError) as error:
         say(console, f"verify-claims: {error}")
         return EXIT_USAGE
@@ -63,31 +59,49 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
         return EXIT_EMPTY
     _announce(console, claims, len(selected) - len(claims), selected)
     torch.set_num_threads(1)
-    options = Options(seed=arguments.seed, instances=arguments.instances, time_limit=arguments.time_limit)
+    options = Options(
+        seed=arguments.seed,
+        instances=arguments.instances,
+        search=arguments.search,
+        time_limit=arguments.time_limit,
+    )
     started = time.perf_counter()
     results: list[MutantResult] = []
     interrupted = False
-    stream = out / "mutants.jsonl"
     try:
-        with stream.open("w", encoding="utf-8") as file:
-            for claim in claims:
-                say(console, (claim.id, "bold"), f"  {claim.title}")
-                for result in judge_mutants(claim, options, rules=rules, most=arguments.max):
-                    results.append(result)
-                    render_mutant(console, result)
-                    file.write(json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
-                    file.flush()
-    except KeyboardInterrupt:
-        interrupted = True
+        try:
+            _judge_all(claims, arguments.max, rules, options, console, out, results)
+        except KeyboardInterrupt:
+            interrupted = True
+        render_summary(console, results, seconds=time.perf_counter() - started)
+        command = shlex.join(["verify-claims", *sys.argv[1:]])
+        replace_file(out / "mutants.md", mutants_markdown(results, title=suite.title or suite.file, command=command))
     except OSError as error:
         say(console, f"verify-claims: the results cannot be written: {error}")
         return EXIT_USAGE
-    render_summary(console, results, seconds=time.perf_counter() - started)
-    command = shlex.join(["verify-claims", *sys.argv[1:]])
-    replace_file(out / "mutants.md", mutants_markdown(results, title=suite.title or suite.file, command=command))
     for name in ("mutants.jsonl", "mutants.md"):
         say(console, str(out / name))
     return EXIT_INTERRUPTED if interrupted else exit_code(results)
+
+
+def _judge_all(
+    claims: Sequence[Claim],
+    most: int | None,
+    rules: Sequence[str] | None,
+    options: Options,
+    console: Console,
+    out: Path,
+    results: list[MutantResult],
+) -> None:
+    """Judge the mutants of each claim; print each, write it down and add it to `results` as it comes."""
+    with (out / "mutants.jsonl").open("w", encoding="utf-8") as file:
+        for claim in claims:
+            say(console, (claim.id, "bold"), f"  {claim.title}")
+            for result in judge_mutants(claim, options, rules=rules, most=most):
+                results.append(result)
+                render_mutant(console, result)
+                file.write(json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
+                file.flush()
 
 
 def _announce(console: Console, claims: Sequence[Claim], left_out: int, selected: Sequence[Claim | IllFormed]) -> None:

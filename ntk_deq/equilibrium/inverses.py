@@ -121,7 +121,7 @@ def newton_steps(layer: BallLayer, start: Float[Tensor, "N m"]) -> Float[Tensor,
         pre = Ball(point @ layer.weight.centre + layer.source.centre)
         if not pre.is_finite:
             break
-        gap = point - layer.activation.value(pre).centre
+        gap = point - layer.activation.function(pre.centre)
         size = float(torch.linalg.vector_norm(gap))
         if size < least:
             best, least = point, size

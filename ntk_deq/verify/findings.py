@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,11 @@ from ntk_deq.verify.runner import Options, feasible, judge, planned
 LEAST_ROOM = 1.05
 """A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""
 
+ROUNDS = 4
+"""Stricter bounds that are tried one after another: the last one by the eighth root of the first one's factor."""
+
+_SLACK = 1e-3  # keeps the instance with the smallest ratio from being a counterexample by rounding
+
 _UPWARD = ("<=", "<")  # the right side is the generous one where it is large
 
 
@@ -44,7 +50,8 @@ def findings(claim: Claim, options: Options, result: ClaimResult) -> tuple[Findi
     """
     if result.verdict not in (Verdict.HOLDS, Verdict.PROVED):
         return ()
-    plain = replace(options, findings=False)
+    # Variants of the claim are judged by the way: they leave nothing behind.
+    plain = replace(options, findings=False, store=None, out=None)
     return (*hypothesis_findings(claim, plain), *constant_findings(claim, plain))
 
 
@@ -101,6 +108,18 @@ class Bound:
         """The inequality as text."""
         return f"{format_expr(self.left)} {self.relation} {format_expr(self.right)}"
 
+    def moved(self, factor: float) -> Expr:
+        """Return the inequality, with its quantifiers, whose right side is stricter by a factor."""
+        span = self.right.span
+        number = Expr(Kind.NUMBER, span, value=Fraction(factor).limit_denominator(10**6))
+        kind = Kind.DIVIDE if self.relation in _UPWARD else Kind.MULTIPLY
+        statement = Expr(
+            Kind.COMPARE, span, (self.left, Expr(kind, span, (self.right, number))), operators=(self.relation,)
+        )
+        for quantifier in reversed(self.quantifiers):
+            statement = replace(quantifier, args=(statement, *quantifier.args[1:]))
+        return statement
+
 
 def bounds(claim: Claim) -> Iterator[Bound]:
     """Yield the inequalities between numbers that the conclusions of a claim are made of."""
@@ -145,7 +164,11 @@ class Room:
 
 
 def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
-    """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried."""
+    """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried.
+
+    The factor is at most the smallest ratio of the two sides over the claim's instances. The stricter claim is then
+    judged as any other: where that refutes it, the square root of the factor is tried.
+    """
     rooms = {bound: Room() for bound in bounds(claim)}
     if not rooms:
         return
@@ -156,8 +179,22 @@ def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
         for bound, room in rooms.items():
             room.add(smallest_ratio(bound, env), instance)
     for bound, room in rooms.items():
-        if room.tightest is not None and LEAST_ROOM <= room.factor < float("inf"):
-            yield _roomy(bound, room)
+        if room.tightest is not None and room.factor < float("inf"):
+            room.factor = _kept(claim, bound, room.factor, options)
+            if room.factor >= LEAST_ROOM:
+                yield _roomy(bound, room)
+
+
+def _kept(claim: Claim, bound: Bound, factor: float, options: Options) -> float:
+    """Return a factor by which the bound can be made stricter without being refuted; 1 where none is found."""
+    for _ in range(ROUNDS):
+        if factor < LEAST_ROOM:
+            break
+        stricter = changed_claim(claim, ("conclude", bound.conclusion), bound.moved(factor * (1 - _SLACK)))
+        if stricter is None or judge(stricter, options).verdict is not Verdict.REFUTED:
+            return factor
+        factor = math.sqrt(factor)
+    return 1.0
 
 
 def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:

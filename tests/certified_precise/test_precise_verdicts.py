@@ -85,7 +85,7 @@ def judged(claim, precision, **options):
         ("close.true", Verdict.UNDECIDED, Verdict.HOLDS),
         ("close.false", Verdict.UNDECIDED, Verdict.REFUTED),
         ("close.equal", Verdict.UNDECIDED, Verdict.UNDECIDED),
-        ("close.hypothesis", Verdict.VACUOUS, Verdict.HOLDS),
+        ("close.hypothesis", Verdict.UNDECIDED, Verdict.HOLDS),
         ("close.equilibrium", Verdict.UNDECIDED, Verdict.HOLDS),
     ],
 )

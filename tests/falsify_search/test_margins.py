@@ -39,9 +39,7 @@ def claim_of(folder: Path, conclude: str, assume: str = "") -> Claim:
 
 def instance(n: int = 2, **values: float | list) -> Instance:
     given = {"x": 0.0, "y": 0.0, "A": torch.zeros(n, n), "B": torch.zeros(n, n), "v": torch.zeros(n), **values}
-    return Instance(
-        "s", "", {"n": n}, {k: torch.as_tensor(v, dtype=torch.float64) for k, v in given.items()}, 0
-    )
+    return Instance("s", "", {"n": n}, {k: torch.as_tensor(v, dtype=torch.float64) for k, v in given.items()}, 0)
 
 
 def margin(claim: Claim, **values: float | list) -> float:
@@ -192,7 +190,7 @@ def all_claims(*files: str) -> list[Claim]:
 def test_floats_agree_with_the_balls_on_every_claim(claim: Claim) -> None:
     setting = claim.settings[0]
     decided = 0
-    for index in range(16):
+    for index in range(10):
         case = instance_at(setting, claim.given, index, 0)
         found, judged = score_instance(claim, case), judge_instance(claim, case, device=CPU)
         if judged.standing is Standing.UNMET:
@@ -214,7 +212,7 @@ def test_floats_agree_with_the_balls_on_every_claim(claim: Claim) -> None:
 def test_a_batch_scores_like_its_members(claim: Claim) -> None:
     setting = claim.settings[0]
     scorer = ClaimScorer(claim, setting)
-    cases = [instance_at(setting, claim.given, index, 3) for index in range(1, 60, 2)]
+    cases = [instance_at(setting, claim.given, index, 3) for index in range(1, 40, 2)]
     sizes = max((case.sizes for case in cases), key=lambda s: sum(c.sizes == s for c in cases))
     same = [case for case in cases if case.sizes == sizes]
     moving = {name: torch.stack([case.values[name] for case in same]) for name in same[0].values}
@@ -252,14 +250,16 @@ def test_the_score_of_an_equilibrium_has_the_derivative_of_the_equilibrium() -> 
         sides = [undivided(case, case.values["A"] + t * slope[0]) for t in (-1e-6, 1e-6)]
         assert float((slope**2).sum()) == pytest.approx((sides[1] - sides[0]) / 2e-6 * ratio, rel=1e-4)
         compared += 1
-    assert compared >= 3
+        if compared == 3:
+            return
+    raise AssertionError("fewer than three instances could be compared")
 
 
 def undivided(case: Instance, A: Tensor) -> float:
     v = case.values
     phi = (v["X"] @ v["W"]).relu()
     Z = torch.zeros_like(phi)
-    for _ in range(3000):
+    for _ in range(800):
         Z = (v["gamma"] * Z @ A + phi).relu()
     gamma0 = v["gamma"] * v["M"]
     return float(torch.linalg.norm(phi) / (1 - gamma0) - torch.linalg.norm(Z))

@@ -14,8 +14,8 @@ from ntk_deq.claims.parser import parse
 from ntk_deq.claims.types import matrix
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
-from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.falsify.search.space import Space
+from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 
 REALS = setting_of(free("x"), free("y"))
 

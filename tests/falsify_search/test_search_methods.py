@@ -78,9 +78,7 @@ def test_a_plateau_of_undefined_points_is_no_failure(name: str) -> None:
 
 def test_gradients_follow_the_edge_of_a_disc_to_its_corner() -> None:
     # The largest 3x + 4y on the unit disc is 5, at (3/5, 4/5).
-    scorer = PlainScorer(
-        lambda v: 5 - 3 * v["x"] - 4 * v["y"], hypotheses=(lambda v: 1 - v["x"] ** 2 - v["y"] ** 2,)
-    )
+    scorer = PlainScorer(lambda v: 5 - 3 * v["x"] - 4 * v["y"], hypotheses=(lambda v: 1 - v["x"] ** 2 - v["y"] ** 2,))
     objective = objective_of(scorer, instance_of(x=0.0, y=0.0), VARIABLES)
     _, point = gradient.minimise(objective, torch.tensor([0.5, -0.5], dtype=torch.float64), 400, generator())[0]
     assert torch.allclose(point, torch.tensor([0.6, 0.8], dtype=torch.float64), atol=1e-3)

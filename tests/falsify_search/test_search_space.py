@@ -163,13 +163,17 @@ def test_derivatives_agree_with_finite_differences(kind: DomainKind, shape: tupl
 
     moving = x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(total(moving), moving)
-    step = 1e-4  # far above the cut of a semidefinite factor, 2^-22 of its largest entry; curvature enters as its square
+    step = (
+        1e-4  # far above the cut of a semidefinite factor, 2^-22 of its largest entry; curvature enters as its square
+    )
     for k in range(coordinates.size):
         shift = torch.zeros_like(x)
         shift[0, k] = step
         difference = float(total(x + shift) - total(x - shift)) / (2 * step)
-        assert abs(difference - float(slope[0, k])) < 2e-2 * max(1.0, abs(difference)) if kind is DomainKind.PSD else (
-            abs(difference - float(slope[0, k])) < 1e-6 * max(1.0, abs(difference))
+        assert (
+            abs(difference - float(slope[0, k])) < 2e-2 * max(1.0, abs(difference))
+            if kind is DomainKind.PSD
+            else (abs(difference - float(slope[0, k])) < 1e-6 * max(1.0, abs(difference)))
         )
 
 

@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_every_claim_comes_out_as_expected(path):
-    results = list(judge_claims(load_suite(path).claims, Options(instances=40, search=0)))
+    results = list(judge_claims(load_suite(path).claims, Options(instances=40, search=40)))
     assert results
     for result in results:
         assert result.as_expected, (result.id, result.verdict, result.reason)
@@ -36,7 +36,7 @@ def test_every_mutant_is_refuted(path, monkeypatch):
     suite = load_suite(path)
     assert suite.claims
     assert not [claim.id for claim in suite.claims if isinstance(claim, IllFormed) or claim.mutates is None]
-    for result in judge_claims(suite.claims, Options(instances=60, search=0)):
+    for result in judge_claims(suite.claims, Options(instances=60)):
         assert result.verdict is Verdict.REFUTED, (result.id, result.reason)
         assert result.counterexample is not None
 

@@ -38,11 +38,10 @@ def test_false_statements_are_refuted(seed, monkeypatch):
     monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)  # the plainest counterexample is not the point here
     claims = load_suite(HERE / "false.yaml").claims
     assert len(claims) >= 80
-    for result in judge_claims(claims, Options(seed=seed, instances=60, search=0)):
+    for result in judge_claims(claims, Options(seed=seed, instances=60)):
         assert result.verdict is Verdict.REFUTED, (result.id, result.reason)
         assert result.evidence is Evidence.CERTIFIED, result.id
         assert result.counterexample.margin.hi <= 0
-        assert result.worst_margin.lo <= result.counterexample.margin.lo
 
 
 def test_every_function_of_plain_matrices_occurs():

@@ -11,6 +11,7 @@ from verify_harness import judge_all, load, write_suite
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import DataError
+from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.verify import runner, trial
@@ -87,14 +88,18 @@ class TestRefuted:
         assert witness.margin.hi < 0
         assert result.tightest is None
 
-    def test_seed_and_index_reproduce_it(self, tmp_path):
-        result = only(tmp_path, "setting: plain, conclude: rho(A*A') <= 2*rho(A)^2", seed=3)
+    def test_what_is_shown_breaks_the_claim_when_judged_again(self, tmp_path):
+        """Shrunk or not: the values printed are the counterexample, to the last digit."""
+        body = 'setting: plain, conclude: "rho(A*A\') <= 2*rho(A)^2"'
+        result = only(tmp_path, body, seed=3)
         assert result.verdict is Verdict.REFUTED
-        (claim,) = load(tmp_path, '- {id: c, setting: plain, conclude: "rho(A*A\') <= 2*rho(A)^2"}', SETTINGS)
-        instance = instance_at(claim.settings[0], claim.given, result.counterexample.index, 3)
-        again = judge_instance(claim, instance, device=torch.device("cpu"))
-        assert again.conclusions["conclusion"].truth is Truth.FALSE
-        assert instance.values["A"].tolist() == result.counterexample.values["A"]
+        (claim,) = load(tmp_path, f"- {{id: c, {body}}}", SETTINGS)
+        witness = result.counterexample
+        values = {name: torch.tensor(value, dtype=torch.float64) for name, value in witness.values.items()}
+        instance = Instance(witness.setting, "", witness.sizes, values, witness.index)
+        again = judge_instance(claim, instance, device=torch.device("cpu")).conclusions["conclusion"]
+        assert again.truth is Truth.FALSE
+        assert (again.comparison.margin.lo, again.comparison.margin.hi) == (witness.margin.lo, witness.margin.hi)
 
     def test_one_counterexample_outweighs_everything(self, tmp_path):
         """True on all but the instances with c = 1."""

@@ -25,9 +25,10 @@ from ntk_deq.falsify.search.space import Space, movable
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.falsify.seeds import stream
 
-_CHOICES = 18  # of sizes in a universal setting
+_CHOICES = 27  # of sizes in a universal setting: three of each of three letters
 _DRAWS = 3  # of data in a setting with distributions
-_STRUCTURED, _RANDOM = 24, 40  # points looked at for each choice of sizes
+_POINTS = 64  # looked at for each choice of sizes, at most
+_LOOKING = 0.4  # of the budget goes into this at most
 _DESCENT = 240  # evaluations of one descent
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
@@ -180,10 +181,11 @@ class _Campaign:
     def run(self) -> SearchResult:
         """Look at every place, then descend from the best points until the budget is spent."""
         places = self._places()
+        points = min(_POINTS, max(8, int(_LOOKING * self._meter.budget) // max(1, len(places))))
         for place in places:
             if self._over():
                 break
-            self._look(place)
+            self._look(place, points)
         spots = [_Spot(place, goal) for place in places for goal in self._goals if place.pools.get(goal)]
         while spots and self._free and not self._over():
             spot = self._promising(spots)
@@ -215,19 +217,19 @@ class _Campaign:
             ]
         return [_Place(base, self._free, {}, set(self._goals)) for base in bases]
 
-    def _look(self, place: _Place) -> None:
+    def _look(self, place: _Place, points: int) -> None:
         """Score structured and random points of a place, and the starts that belong there."""
         generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes))
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
         own = [start for start in self._starts if start.sizes == place.base.sizes and self._fits(start, place)]
         instances = [place.base, *own]
         if self._setting.universal:
-            instances += structured_instances(self._setting, self._given, place.base.sizes, _STRUCTURED, generator)
+            instances += structured_instances(self._setting, self._given, place.base.sizes, points * 3 // 8, generator)
         self._gather(
             place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point"
         )
         if smooth.size:
-            self._gather(place, smooth, random_vectors(smooth, _RANDOM, generator), "a random point")
+            self._gather(place, smooth, random_vectors(smooth, points * 5 // 8, generator), "a random point")
 
     def _fits(self, start: Instance, place: _Place) -> bool:
         """Whether a start differs from the place's base in what moves only."""

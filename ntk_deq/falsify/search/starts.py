@@ -18,14 +18,14 @@ from ntk_deq.falsify.sizes import sizes_at
 
 _FAMILIES = 13  # at least as many as a domain has: see `exact_family`
 _RUNGS = 6  # of the scalar ladder, from its simplest value on
-_CORNERED = 4  # size letters of which every combination of two values is tried
+_CROSSED, _CORNERED = 3, 4  # size letters of which every combination of three, of two values is tried
 
 
 def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], most: int) -> list[dict[str, int]]:
     """Return the sizes to search at, small ones first.
 
-    Every letter at its low end or one above, in every combination of up to four letters; then the first of the size
-    ladder; the sizes of the starts in any case.
+    Every letter at its low end or up to two above, in every combination, for up to three letters; up to one above for
+    four; then the first of the size ladder; the sizes of the starts in any case.
 
     Args:
         ranges: Range of each size letter.
@@ -35,11 +35,12 @@ def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], mo
     Example:
         >>> ranges = {"n": SizeRange(1, 3), "m": SizeRange(1, 3)}
         >>> size_choices(ranges, [], 5)
-        [{'n': 1, 'm': 1}, {'n': 1, 'm': 2}, {'n': 2, 'm': 1}, {'n': 2, 'm': 2}, {'n': 3, 'm': 3}]
+        [{'n': 1, 'm': 1}, {'n': 1, 'm': 2}, {'n': 2, 'm': 1}, {'n': 1, 'm': 3}, {'n': 2, 'm': 2}]
     """
     own = [{name: start.sizes[name] for name in ranges} for start in starts]
     generator = torch.Generator().manual_seed(0)  # ranks this low draw nothing
-    corners = product((0, 1), repeat=len(ranges)) if len(ranges) <= _CORNERED else ()
+    steps = (0, 1, 2) if len(ranges) <= _CROSSED else (0, 1) if len(ranges) <= _CORNERED else (0,)
+    corners = product(steps, repeat=len(ranges))
     cornered = [
         {name: min(size.low + up, size.high) for (name, size), up in zip(ranges.items(), ups, strict=True)}
         for ups in sorted(corners, key=sum)
@@ -89,7 +90,7 @@ def _structured(
 
 
 def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tensor:
-    """Draw points of a space: Gaussian, of sizes from 1/8 to 4; a third of them rounded to whole numbers.
+    """Draw points of a space: Gaussian, of sizes from 1/8 to 4; some of whole numbers, some without negative ones.
 
     Args:
         space: The space.
@@ -98,5 +99,6 @@ def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tens
     """
     drawn = torch.randn(count, space.size, generator=generator, dtype=torch.float64)
     sizes = torch.exp2(5 * torch.rand(count, 1, generator=generator, dtype=torch.float64) - 3)
-    whole = torch.rand(count, 1, generator=generator) < 1 / 3
-    return torch.where(whole, (drawn * 1.5).round(), drawn * sizes)
+    kind = torch.rand(2, count, 1, generator=generator)
+    drawn = torch.where(kind[0] < 1 / 3, (drawn * 1.5).round(), drawn * sizes)
+    return torch.where(kind[1] < 1 / 4, drawn.abs(), drawn)

@@ -191,6 +191,10 @@ class Algebra:
         return self._power(self._known[term], exponent)
 
     def _known_nonnegative(self, term: Term) -> bool:
+        if term.op is Op.POWER and term.value is not None and (term.value.denominator > 1 or term.value % 2 == 0):
+            return True
+        if term.op in (Op.MULTIPLY, Op.INVERSE, Op.POWER):
+            return all(self._known_nonnegative(arg) for arg in term.args)
         part = self._known[term]
         return self._nonnegative(part.numerator) and all(self._positive(p) for p, _ in part.divisors.values())
 

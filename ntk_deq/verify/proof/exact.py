@@ -13,7 +13,7 @@ from ntk_deq.verify.proof.algebra import Algebra
 from ntk_deq.verify.proof.enclosure import Derivatives
 from ntk_deq.verify.proof.formulas import Atom, Both, Formula, Relation, opposite
 from ntk_deq.verify.proof.orthant import Bounds, Orthant
-from ntk_deq.verify.proof.positivity import NODES, Fact, Positivity
+from ntk_deq.verify.proof.positivity import WORK, Fact, Positivity
 from ntk_deq.verify.proof.problem import Variable
 from ntk_deq.verify.proof.signomial import Poly, TooLargeError
 from ntk_deq.verify.proof.terms import Op, Term, Terms
@@ -21,7 +21,7 @@ from ntk_deq.verify.proof.univariate import Condition, UndecidedError, first_fai
 
 _RADICALS = 3  # roots that are squared away one after the other
 _BOUNDS = 4  # hypotheses that are put in the place of a variable one after the other
-_GLANCE = 12  # sums looked at in a short search for a certificate
+_GLANCE = 4_000  # terms written down in a short search for a certificate
 _HALVES = 3  # variables of either sign that are looked at on each half of the line
 
 
@@ -173,7 +173,7 @@ class Exact:
         poly = self._cleared(atom.term)
         if self._follows(poly, atom.relation) or self._by_bounds(atom, poly, _BOUNDS):
             return True
-        if atom.relation in _SIGNED and self._by_certificate(poly, atom.relation is Relation.POSITIVE, NODES):
+        if atom.relation in _SIGNED and self._by_certificate(poly, atom.relation is Relation.POSITIVE, WORK):
             return True
         return self._halves > 0 and self._by_halves(atom, poly)
 
@@ -325,7 +325,7 @@ class Exact:
 
     # Several variables: certificates
 
-    def _by_certificate(self, poly: Poly, strict: bool, nodes: int) -> bool:
+    def _by_certificate(self, poly: Poly, strict: bool, work: int) -> bool:
         names = self._algebra.inside_of_sum(poly)
         facts = [fact for fact in self._facts if self._algebra.inside_of_sum(fact.poly) & names]
         try:
@@ -333,7 +333,7 @@ class Exact:
             goal, *moved = orthant.moved
             kept = [Fact(p, f.strict) for p, f in zip(moved, facts, strict=True)]
             search = Positivity(orthant.sign, kept)
-            found = search.shows(goal, strict, nodes)
+            found = search.shows(goal, strict, work)
         except TooLargeError:
             return False
         if found:

@@ -19,8 +19,9 @@ from ntk_deq.verify.proof.signomial import Monomial, Poly, TooLargeError
 
 _MEAN_BITS = 30  # to which the share that a mean takes is rounded, upward
 _FACTOR_TERMS, _FACTOR_DEGREE = 300, 40  # beyond them factoring is not tried
-NODES = 150
-"""Sums looked at in a thorough search."""
+WORK = 40_000
+"""Terms written down in a thorough search."""
+_FACTOR_DEPTH = 3  # multiples of hypotheses in that of a factor
 _DEPTH = 12  # multiples of hypotheses in one certificate
 
 
@@ -50,9 +51,9 @@ class Positivity:
         self._failed: set[tuple[sg.Key, bool]] = set()
         self.used: set[str] = set()
 
-    def shows(self, poly: Poly, strict: bool, nodes: int = NODES) -> bool:
-        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found among so many sums."""
-        self._left = nodes
+    def shows(self, poly: Poly, strict: bool, work: int = WORK) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found within so many terms."""
+        self._left = work
         self._failed.clear()
         return self._shows(poly, strict, _DEPTH)
 
@@ -60,14 +61,14 @@ class Positivity:
         key = (sg.key_of(poly), strict)
         if key in self._failed or self._left <= 0:
             return False
-        self._left -= 1
+        self._left -= len(poly)
         if self.plainly(poly, strict):
             return True
         steps = self._steps(poly) if depth > 0 else []
         if any(self.plainly(rest, strict and not surely) for rest, surely in steps):
             self.used.add("multiples of hypotheses")
             return True
-        if depth > 0 and (self._by_factors(poly, strict) or self._by_steps(steps, strict, depth)):
+        if depth > 0 and (self._by_factors(poly, strict, depth) or self._by_steps(steps, strict, depth)):
             return True
         self._failed.add(key)
         return False
@@ -117,14 +118,14 @@ class Positivity:
                 found.append((p, q))
         return found
 
-    def _by_factors(self, poly: Poly, strict: bool) -> bool:
+    def _by_factors(self, poly: Poly, strict: bool, depth: int) -> bool:
         """Show the sign of every factor of the sum."""
         factors = factored(poly)
         if len(factors) < 2 and all(count == 1 for _, count in factors):
             return False
         total = 1
         for factor, count in factors:
-            sign = self._factor_sign(factor, strict, even=count % 2 == 0)
+            sign = self._factor_sign(factor, strict, min(depth, _FACTOR_DEPTH), even=count % 2 == 0)
             if sign == 0:
                 return False
             total *= sign**count
@@ -132,14 +133,14 @@ class Positivity:
             self.used.add("factors")
         return total > 0
 
-    def _factor_sign(self, factor: Poly, strict: bool, *, even: bool) -> int:
+    def _factor_sign(self, factor: Poly, strict: bool, depth: int, *, even: bool) -> int:
         if even and not strict:
             return 1
         for sign in (1, -1):
             signed = sg.scale(factor, sign)
             if self.plainly(signed, strict):
                 return sign
-            if len(factor) > 1 and self._by_steps(self._steps(signed), strict, 2):
+            if len(factor) > 1 and self._by_steps(self._steps(signed), strict, depth - 1):
                 return sign
         return 0
 
@@ -156,8 +157,10 @@ class Positivity:
         for fact, targets in self._facts:
             for goal in self._negative_terms(poly):
                 for target in targets:
-                    step = self._step(poly, fact, goal, target)
+                    self._left -= len(fact.poly)
+                    step = self._step(poly, fact, goal, target) if self._left > 0 else None
                     if step is not None:
+                        self._left -= len(step[0])
                         steps.append((len(self._negative_terms(step[0])), len(step[0]), *step))
         return [(rest, surely) for _, _, rest, surely in sorted(steps, key=lambda step: step[:2])]
 
