@@ -170,14 +170,14 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--matrices", type=int, help=f"how many (default {MATRICES}; 1000 with --weaken)")
-    parser.add_argument("--equilibria", type=int, help=f"how many (default {EQUILIBRIA}; 200 with --weaken)")
+    parser.add_argument("--matrices", type=int, help=f"how many (default {MATRICES}; 400 with --weaken)")
+    parser.add_argument("--equilibria", type=int, help=f"how many (default {EQUILIBRIA}; 100 with --weaken)")
     parser.add_argument("--seed", type=int, default=1, help="the run is reproducible from it (default 1)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1; about 10 minutes with one)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1; 10 to 20 minutes with one)")
     parser.add_argument("--weaken", choices=["all", *weakenings()], help="plant a mistake, and see that it is found")
     options = parser.parse_args(arguments)
-    options.matrices = options.matrices or (1000 if options.weaken else MATRICES)
-    options.equilibria = options.equilibria or (200 if options.weaken else EQUILIBRIA)
+    options.matrices = options.matrices or (400 if options.weaken else MATRICES)
+    options.equilibria = options.equilibria or (100 if options.weaken else EQUILIBRIA)
     print_machine()
     return weaken(options) if options.weaken else plain(options)
 

@@ -6,7 +6,6 @@ All sums run in float64, whatever the tensor's type. A norm of an exactly zero t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -69,29 +68,11 @@ def times_power_of_two(tensor: Tensor, exponent: int) -> Tensor:
     return tensor
 
 
-def _scaled(tensor: Tensor, norm: Callable[[Tensor], float]) -> float:
-    """Apply an absolutely homogeneous norm bound to entries brought near 1, where no square leaves the range."""
-    work = tensor.double()
-    largest = largest_entry(work)
-    if largest == 0:
-        return 0.0
-    if not math.isfinite(largest):
-        return math.inf
-    if _SAFE_LOW < largest < _SAFE_HIGH:
-        return norm(work)
-    exponent = power_of_two(largest)
-    # An entry that this scaling pushes below 2^-1074 is lost: at most TINY each, against a largest entry >= 1/2.
-    lost = multiply_up(float(work.numel()), TINY)
-    bound = add_up(norm(times_power_of_two(work, -exponent)), lost)
-    half = exponent // 2
-    return multiply_up(bound, math.ldexp(1.0, half), math.ldexp(1.0, exponent - half))
-
-
-def _fro(work: Tensor) -> float:
-    norm = float(torch.linalg.vector_norm(work))
+def _from_norm(norm: float, entries: int) -> float:
+    """Return an upper bound of the norm that was computed as `norm` without leaving the range."""
     # A rounded sum of rounded squares, and a rounded root: one rounding more for the square, two for the root.
-    squares = summation_up(multiply_up(norm, norm), work.numel() + 3)
-    return root_up(add_up(squares, multiply_up(float(work.numel()), TINY)))
+    squares = summation_up(multiply_up(norm, norm), entries + 3)
+    return root_up(add_up(squares, multiply_up(float(entries), TINY)))
 
 
 def fro_up(tensor: Tensor) -> float:
@@ -101,7 +82,21 @@ def fro_up(tensor: Tensor) -> float:
         >>> 5.0 <= fro_up(torch.tensor([[3.0, 4.0]])) < 5.0 + 1e-12
         True
     """
-    return _scaled(tensor, _fro)
+    work = tensor.double()
+    norm = float(torch.linalg.vector_norm(work))
+    if _SAFE_LOW < norm < _SAFE_HIGH:  # then no entry is so large that its square overflows
+        return _from_norm(norm, work.numel())
+    largest = largest_entry(work)
+    if largest == 0:
+        return 0.0
+    if not math.isfinite(largest):
+        return math.inf
+    # Bring the largest entry to 1/2 or above. An entry that this pushes below 2^-1074 is lost: at most TINY each.
+    exponent = power_of_two(largest)
+    norm = float(torch.linalg.vector_norm(times_power_of_two(work, -exponent)))
+    bound = add_up(_from_norm(norm, work.numel()), multiply_up(float(work.numel()), TINY))
+    half = exponent // 2
+    return multiply_up(bound, math.ldexp(1.0, half), math.ldexp(1.0, exponent - half))
 
 
 def column_up(tensor: Tensor) -> float:

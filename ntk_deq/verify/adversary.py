@@ -21,7 +21,7 @@ BUDGET = 4000
 DRAWN_BUDGET = 400
 """The same where data are drawn: instances are larger there, and little may move."""
 
-_JUDGED = 12  # candidates and near misses that are judged when the search is over
+_CANDIDATES, _NEAR = 8, 3  # candidates and near misses that are judged when the search is over
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def find_counterexamples(
         known[id(instance)] = judged(instance)
         return refutes(known[id(instance)])
 
-    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype)
+    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
     result = search(
         setting,
         claim.given,
@@ -93,7 +93,8 @@ def find_counterexamples(
         seed=seed,
         confirm=confirm,
     )
-    shown = [*result.candidates, *result.near_misses][: 1 if result.confirmed else _JUDGED]
+    shown = result.candidates[:1] if result.confirmed else result.candidates[:_CANDIDATES]
+    shown += () if result.confirmed else result.near_misses[:_NEAR]
     judgements = [known.get(id(instance)) or judged(instance) for instance in shown]
     return Attack(
         tuple(j for j in judgements if refutes(j)),
@@ -134,7 +135,7 @@ def find_satisfying(
         judgement = judge_instance(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
         return judgement.standing is Standing.MET
 
-    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype)
+    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
     return satisfy(
         setting,
         claim.given,

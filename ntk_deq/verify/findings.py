@@ -29,8 +29,8 @@ from ntk_deq.verify.runner import Options, feasible, judge, planned
 LEAST_ROOM = 1.05
 """A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""
 
-ROUNDS = 4
-"""Stricter bounds that are tried one after another: the last one by the eighth root of the first one's factor."""
+ROUNDS = 5
+"""Stricter bounds that are tried one after another, in a bisection on the logarithm of the factor."""
 
 _SLACK = 1e-3  # keeps the instance with the smallest ratio from being a counterexample by rounding
 
@@ -167,7 +167,7 @@ def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
     """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried.
 
     The factor is at most the smallest ratio of the two sides over the claim's instances. The stricter claim is then
-    judged as any other: where that refutes it, the square root of the factor is tried.
+    judged as any other, search included: where that refutes it, smaller factors are tried.
     """
     rooms = {bound: Room() for bound in bounds(claim)}
     if not rooms:
@@ -186,15 +186,20 @@ def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
 
 
 def _kept(claim: Claim, bound: Bound, factor: float, options: Options) -> float:
-    """Return a factor by which the bound can be made stricter without being refuted; 1 where none is found."""
+    """Return a factor by which the bound can be made stricter without being refuted, or 1: by bisection."""
+    kept, tried, refuted = 1.0, factor, factor
     for _ in range(ROUNDS):
-        if factor < LEAST_ROOM:
+        if tried < LEAST_ROOM:
             break
-        stricter = changed_claim(claim, ("conclude", bound.conclusion), bound.moved(factor * (1 - _SLACK)))
-        if stricter is None or judge(stricter, options).verdict is not Verdict.REFUTED:
-            return factor
-        factor = math.sqrt(factor)
-    return 1.0
+        stricter = changed_claim(claim, ("conclude", bound.conclusion), bound.moved(tried * (1 - _SLACK)))
+        if stricter is not None and judge(stricter, options).verdict is Verdict.REFUTED:
+            refuted = tried
+        else:
+            kept = tried
+        if kept == refuted:
+            break
+        tried = math.sqrt(kept * refuted)
+    return kept
 
 
 def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:

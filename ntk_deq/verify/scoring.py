@@ -15,7 +15,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.score import Score, Scores
 from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly
-from ntk_deq.verify.environment import ModelFormulas, model_formulas
+from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
@@ -31,6 +31,7 @@ class ClaimScorer:
         setting: One of its settings.
         device: Where to compute.
         dtype: In which precision.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
 
     Example:
         >>> from ntk_deq.claims.load import load_suite
@@ -46,8 +47,10 @@ class ClaimScorer:
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
+        deadline: float | None = None,
     ) -> None:
         self.claim, self.setting = claim, setting
+        self._notes = Notes(deadline=deadline)
         self._like = torch.zeros((), device=device, dtype=dtype)
         self._types = {**setting.variable_types(), **{name: free.type for name, free in claim.given.items()}}
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
@@ -70,7 +73,11 @@ class ClaimScorer:
 
         Returns:
             One row for each value; one row where nothing moves.
+
+        Raises:
+            DeadlineError: The deadline has passed.
         """
+        self._notes.check_time()
         count = len(next(iter(moving.values()))) if moving else 1
         try:
             if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:

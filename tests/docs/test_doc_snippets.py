@@ -7,6 +7,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 from doc_blocks import PAGES, ROOT, Block, all_blocks, anchors, blocks, prose, rows, write_claim_files
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
@@ -16,6 +17,7 @@ from ntk_deq.claims.tree import Expr
 from ntk_deq.cli import exit_codes
 from ntk_deq.cli.arguments import build_parser
 from ntk_deq.cli.main import main
+from ntk_deq.cli.select import select_claims
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge, judge_claims
 
@@ -55,7 +57,7 @@ def test_claim_files_are_well_formed(block, tmp_path):
 @pytest.mark.parametrize("name", ["first.yaml", "mutant.yaml"])
 def test_claim_files_of_the_reference_come_out_as_expected(name, tmp_path):
     write_claim_files(LANGUAGE, tmp_path)
-    results = list(judge_claims(load_suite(tmp_path / name).claims, Options(instances=20)))
+    results = list(judge_claims(load_suite(tmp_path / name).claims, Options(instances=20, search=0)))
     assert [(r.id, r.verdict) for r in results if not r.as_expected] == []
 
 
@@ -106,16 +108,24 @@ def test_the_run_that_the_readme_shows(tmp_path, monkeypatch, capsys):
     for line in (line for line in shown if "refuted" in line):
         assert re.sub(r"\s+\S+ m?s\b", " TIME", line) in timeless
     assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        "counterexamples",
         "junit.xml",
         "report.html",
         "results.jsonl",
         "run.json",
     }
+    command = "verify-claims replay results/counterexamples/My.shallow.yaml my_claims.yaml"
+    assert main(command.split()[1:]) == exit_codes.EXIT_OK
+    replayed = capsys.readouterr().out.splitlines()
+    for line in (line for line in console(README, command).strip("\n").splitlines() if line != "  ..."):
+        assert line in replayed
 
 
 def test_the_readme_excerpt_of_the_suite_shows_expected_verdicts():
-    suite = {claim.id: claim.expect for claim in load_suite(ROOT / "paper_claims.yaml").claims}
-    shown = console(README, ".venv/bin/verify-claims paper_claims.yaml")
+    selection = "not scalar"
+    claims = select_claims(load_suite(ROOT / "paper_claims.yaml").claims, selection)
+    suite = {claim.id: claim.expect for claim in claims}
+    shown = console(README, f'.venv/bin/verify-claims paper_claims.yaml -k "{selection}"')
     lines = re.findall(r"^✓ (R\S+) +(\S+)", shown, re.MULTILINE)
     assert lines
     for name, verdict in lines:
@@ -210,7 +220,7 @@ def test_every_claim_that_holds_has_a_mutant():
 
 def test_counterexamples_worked_out_by_hand(tmp_path):
     write_claim_files(CLAIMS, tmp_path)
-    results = {c.id: judge(c, Options(instances=8)) for c in load_suite(tmp_path / "by_hand.yaml").claims}
+    results = {c.id: judge(c, Options(instances=8, search=0)) for c in load_suite(tmp_path / "by_hand.yaml").claims}
     assert {(r.verdict, r.evidence) for r in results.values()} == {(Verdict.REFUTED, Evidence.CERTIFIED)}
     sides = {name: (r.counterexample.lhs, r.counterexample.rhs) for name, r in results.items() if r.counterexample}
     numbers = {name: tuple(float(side.split(" ")[0]) for side in pair) for name, pair in sides.items()}
@@ -218,8 +228,32 @@ def test_counterexamples_worked_out_by_hand(tmp_path):
     assert numbers["strict.eigenvalue"] == (0.5, 0.5)
     assert numbers["factor.M"] == pytest.approx((2 / 9, 2 / 3))
     assert numbers["factor.P"] == pytest.approx((2 / 3, 2))
+    assert numbers["loose.M"] == (0.5, 1)
+    assert numbers["loose.P"] == (1, 2)
     assert numbers["tall.M"][0] == pytest.approx(0, abs=1e-12)
     assert numbers["tall.P"] == pytest.approx((0, 2), abs=1e-12)
+
+
+SHRUNK = {
+    "R.L3.1.decrease": ({"W": 0, "A": 0, "b": 0, "X": 0}, "0 < 0"),
+    "R.L3.2": ({"W": 1, "A": 1, "b": 0, "X": 1}, "0.5 > 0.5"),
+    "R.S4M": ({"W": 1, "A": 0, "b": 1, "X": 1}, "0.5 >= 1"),
+    "R.S4P": ({"W": 1, "A": 0, "b": 1, "X": 1}, "1 >= 2"),
+}
+
+
+@pytest.mark.parametrize("name", SHRUNK)
+def test_shrunk_counterexamples(name):
+    (claim,) = [claim for claim in load_suite(ROOT / "paper_claims.yaml").claims if claim.id == name]
+    shown = judge(claim, Options(instances=40, search=0)).counterexample
+    assert shown is not None
+    assert shown.sizes == {"N": 1, "d": 1, "m": 1}
+    values = {
+        key: torch.as_tensor(value, dtype=torch.float64).flatten().tolist() for key, value in shown.values.items()
+    }
+    expected = {**SHRUNK[name][0], "y": 0, "gamma": 0.5, "M": 1}
+    assert values == {key: [value] for key, value in expected.items()}
+    assert f"{shown.lhs} {shown.relation} {shown.rhs}" == SHRUNK[name][1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

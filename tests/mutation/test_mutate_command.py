@@ -20,7 +20,7 @@ def run(capsys, folder, *bodies, words=()):
     path = folder / "mutated.yaml"
     path.write_text(HEAD + "".join(f"  - {{{body}}}\n" for body in bodies), encoding="utf-8")
     try:
-        code = main(["mutate", str(path), "--instances", "12", "--out", str(folder / "out"), *words])
+        code = main(["mutate", str(path), "--instances", "12", "--search", "40", "--out", str(folder / "out"), *words])
     except SystemExit as stop:
         code = stop.code
     captured = capsys.readouterr()
@@ -107,7 +107,7 @@ def test_fates_follow_the_verdicts(tmp_path):
         def fake(mutant, options):
             return type(real)(**{**real.__dict__, "verdict": verdict})
 
-        real = judge(original, Options(instances=2))
+        real = judge(original, Options(instances=2, search=0))
         return [r.fate for r in judge_mutants(original, Options(), rules=["flip"], judge=fake)]
 
     assert judged_as(Verdict.PROVED) == [Fate.SURVIVED]
@@ -131,6 +131,6 @@ def test_what_follows_is_not_judged(tmp_path):
 
 def test_markdown_cells_hold_any_text(tmp_path):
     original = claim(tmp_path, SHARP)
-    results = list(judge_mutants(original, Options(instances=4), rules=["halve"]))
+    results = list(judge_mutants(original, Options(instances=4, search=0), rules=["halve"]))
     text = mutants_markdown(results, title="<b>|x|</b>", command="verify-claims mutate f")
     assert "# Mutants of &lt;b&gt;\\|x\\|&lt;/b&gt;" in text

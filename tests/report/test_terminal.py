@@ -52,7 +52,11 @@ def test_one_line_a_claim_with_the_promised_fields():
 
 
 def test_columns_line_up():
-    lines = [line for line in run(plain_console(), all_results()).splitlines() if line[:1] in "✓✗" and ("numeric" in line or "none" in line)]
+    lines = [
+        line
+        for line in run(plain_console(), all_results()).splitlines()
+        if line[:1] in "✓✗" and ("numeric" in line or "none" in line)
+    ]
     assert len(lines) == 7
     assert {line.index("numeric" if "numeric" in line else "none") for line in lines} == {28}
     assert len({line.index("unexpected") for line in lines if "unexpected" in line}) == 1

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from flint import fmpq
+
 from ntk_deq.verify.proof import signomial as sg
 from ntk_deq.verify.proof.signomial import Monomial, Poly, TooLargeError
 from ntk_deq.verify.proof.terms import Op, Term, below
@@ -77,13 +79,13 @@ class Algebra:
             case Op.VARIABLE:
                 return Quotient(sg.atom(node.name), {})
             case Op.ADD:
-                return self._sum(*parts)
+                return self.plus(*parts)
             case Op.MULTIPLY:
-                return self._product(*parts)
+                return self.product(*parts)
             case Op.INVERSE:
-                return self._inverse(*parts)
+                return self.inverse(*parts)
             case Op.POWER if node.value is not None and node.value.denominator == 1:
-                return self._power(parts[0], node.value)
+                return self.power(parts[0], node.value)
             case Op.POWER if node.value is not None:
                 return self._root_of(node.args[0], node.value)
             case Op.EXP:
@@ -113,7 +115,7 @@ class Algebra:
         """Return the product of two sums."""
         return self.reduced(sg.multiply(left, right))
 
-    def _sum(self, left: Quotient, right: Quotient) -> Quotient:
+    def plus(self, left: Quotient, right: Quotient) -> Quotient:
         divisors = dict(left.divisors)
         for key, (poly, count) in right.divisors.items():
             divisors[key] = (poly, max(count, divisors.get(key, (poly, 0))[1]))
@@ -127,20 +129,20 @@ class Algebra:
             numerator = sg.add(numerator, lifted)
         return Quotient(numerator, divisors if numerator else {})
 
-    def _product(self, left: Quotient, right: Quotient) -> Quotient:
+    def product(self, left: Quotient, right: Quotient) -> Quotient:
         numerator = self.times(left.numerator, right.numerator)
         divisors = dict(left.divisors)
         for key, (poly, count) in right.divisors.items():
             divisors[key] = (poly, count + divisors.get(key, (poly, 0))[1])
         return Quotient(numerator, divisors if numerator else {})
 
-    def _inverse(self, part: Quotient) -> Quotient:
+    def inverse(self, part: Quotient) -> Quotient:
         if not part.numerator:
             raise TooLargeError
         result = self._inverse_of_sum(part.numerator)
         for poly, count in part.divisors.values():
             for _ in range(count):
-                result = self._product(result, Quotient(poly, {}))
+                result = self.product(result, Quotient(poly, {}))
         return result
 
     def _inverse_of_sum(self, poly: Poly) -> Quotient:
@@ -158,14 +160,20 @@ class Algebra:
             if name[0] == "[" and exponent < 0:  # 1/p^e = p^(1 - e)/p for a root of a sum
                 base = self.bases[name]
                 whole = -(exponent.numerator // exponent.denominator)
-                lifted = sg.shift(lifted, ((name, Fraction(whole)),))
+                lifted = sg.shift(lifted, ((name, whole),))
                 for _ in range(whole):
                     inner = self._inverse_of_sum(base)
                     lifted = self.times(lifted, inner.numerator)
                     extra.update(_joined(extra, inner.divisors))
         return Quotient(self.reduced(lifted), extra)
 
-    def _power(self, base: Quotient, exponent: Fraction) -> Quotient:
+    def raised(self, base: Quotient, exponent: Fraction) -> Quotient:
+        """Return base^exponent for any rational exponent; the base is >= 0, and > 0 for a negative one."""
+        if exponent == 0:
+            return Quotient(sg.constant(1), {})
+        return self.power(base, exponent) if exponent > 0 else self.inverse(self.power(base, -exponent))
+
+    def power(self, base: Quotient, exponent: Fraction) -> Quotient:
         if exponent.denominator == 1:
             if exponent > sg.MAX_DEGREE and (len(base.numerator) > 1 or base.divisors):
                 raise TooLargeError
@@ -175,27 +183,28 @@ class Algebra:
         for poly, count in base.divisors.values():
             if not self._positive(poly):
                 raise TooLargeError
-            result = self._product(result, self._inverse(self._root(poly, exponent * count)))
+            result = self.product(result, self.inverse(self._root(poly, exponent * count)))
         return result
 
     def _root_of(self, term: Term, exponent: Fraction) -> Quotient:
         """Return term^exponent, taken factor by factor where all of them are known to be >= 0."""
-        if term.op is Op.POWER and term.value is not None and self._known_nonnegative(term.args[0]):
+        if term.op is Op.POWER and term.value is not None and self.known_nonnegative(term.args[0]):
             whole = term.value * exponent
             inside = term.args[0]
-            return self._power(self._known[inside], whole) if whole.denominator == 1 else self._root_of(inside, whole)
+            return self.power(self._known[inside], whole) if whole.denominator == 1 else self._root_of(inside, whole)
         if term.op is Op.INVERSE:
-            return self._inverse(self._root_of(term.args[0], exponent))
-        if term.op is Op.MULTIPLY and all(self._known_nonnegative(arg) for arg in term.args):
-            return self._product(*(self._root_of(arg, exponent) for arg in term.args))
-        return self._power(self._known[term], exponent)
+            return self.inverse(self._root_of(term.args[0], exponent))
+        if term.op is Op.MULTIPLY and all(self.known_nonnegative(arg) for arg in term.args):
+            return self.product(*(self._root_of(arg, exponent) for arg in term.args))
+        return self.power(self._known[term], exponent)
 
-    def _known_nonnegative(self, term: Term) -> bool:
+    def known_nonnegative(self, term: Term) -> bool:
+        """Say whether a term is known to be >= 0, factor by factor."""
         if term.op is Op.POWER and term.value is not None and (term.value.denominator > 1 or term.value % 2 == 0):
             return True
         if term.op in (Op.MULTIPLY, Op.INVERSE, Op.POWER):
-            return all(self._known_nonnegative(arg) for arg in term.args)
-        part = self._known[term]
+            return all(self.known_nonnegative(arg) for arg in term.args)
+        part = self.normal(term)
         return self._nonnegative(part.numerator) and all(self._positive(p) for p, _ in part.divisors.values())
 
     def _root(self, poly: Poly, exponent: Fraction) -> Quotient:
@@ -247,18 +256,19 @@ class Algebra:
             return Quotient(sg.atom(name), {})
         result = Quotient(sg.constant(1), {})
         for monomial, c in sg.key_of(part.numerator):
-            result = self._product(result, self._exp_of(monomial, c))
+            result = self.product(result, self._exp_of(monomial, c))
         return result
 
-    def _exp_of(self, monomial: Monomial, c: Fraction) -> Quotient:
+    def _exp_of(self, monomial: Monomial, c: fmpq) -> Quotient:
         """Return exp(c monomial); that of a multiple of a logarithm is a power."""
         if len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].startswith("log{"):
-            raised = self._power(Quotient(self._inside(monomial[0][0][4:-1]), {}), abs(c))
-            return raised if c > 0 else self._inverse(raised)
-        name = f"exp{{{sg.shown({monomial: Fraction(1)})}}}"
-        self.exponents[name] = {monomial: Fraction(1)}
+            raised = self.power(Quotient(self._inside(monomial[0][0][4:-1]), {}), abs(sg.fraction(c)))
+            return raised if c > 0 else self.inverse(raised)
+        single = sg.shift(sg.constant(1), monomial)
+        name = f"exp{{{sg.shown(single)}}}"
+        self.exponents[name] = single
         self._inside_of[name] = self.inside_of_sum(self.exponents[name])
-        return Quotient(sg.atom(name, c), {})
+        return Quotient(sg.atom(name, sg.fraction(c)), {})
 
     def _inside(self, name: str) -> Poly:
         """Return what an atom stands for."""

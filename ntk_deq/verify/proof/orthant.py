@@ -113,8 +113,8 @@ class Orthant:
         """Multiply every exponent of an atom by `root` and raise all of them to at least 0."""
         raised: Poly = {}
         for monomial, c in poly.items():
-            raised[tuple((n, e * root if n == name else e) for n, e in monomial)] = c
-        least = min(sg.exponents(raised, name), default=Fraction(0))
+            raised[tuple((n, int(e * root) if n == name else e) for n, e in monomial)] = c
+        least = min(sg.exponents(raised, name), default=0)
         if least >= 0:
             return raised
         if sign == "?" and least.numerator % 2:
@@ -168,14 +168,14 @@ def _change(bounds: Bounds) -> tuple[Linear, Linear, str] | None:
 
 def _replaced(poly: Poly, name: str, top: Linear, bottom: Linear) -> Poly:
     """Return bottom^n times poly at name = top/bottom, n being the degree of poly in it."""
-    degree = int(max(sg.exponents(poly, name), default=Fraction(0)))
+    degree = int(max(sg.exponents(poly, name), default=0))
     if degree > sg.MAX_DEGREE:
         raise sg.TooLargeError
     upper = sg.add(sg.constant(top[0]), sg.atom(name), top[1])
     lower = sg.add(sg.constant(bottom[0]), sg.atom(name), bottom[1])
     parts: dict[int, Poly] = {}
     for monomial, c in poly.items():
-        exponent = int(dict(monomial).get(name, Fraction(0)))
+        exponent = int(dict(monomial).get(name, 0))
         rest = tuple(item for item in monomial if item[0] != name)
         parts.setdefault(exponent, {})[rest] = c
     result: Poly = {}

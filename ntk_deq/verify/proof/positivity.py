@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from flint import Ordering, fmpz_mpoly_ctx
+from flint import Ordering, fmpq, fmpz_mpoly_ctx
 
 from ntk_deq.verify.proof import signomial as sg
-from ntk_deq.verify.proof.signomial import Monomial, Poly, TooLargeError
+from ntk_deq.verify.proof.signomial import Monomial, Poly
 
 _MEAN_BITS = 30  # to which the share that a mean takes is rounded, upward
+_MEANS = 12  # terms that are taken from the means of others
 _FACTOR_TERMS, _FACTOR_DEGREE = 300, 40  # beyond them factoring is not tried
-WORK = 40_000
-"""Terms written down in a thorough search."""
 _FACTOR_DEPTH = 3  # multiples of hypotheses in that of a factor
 _DEPTH = 12  # multiples of hypotheses in one certificate
 
@@ -42,20 +41,24 @@ class Positivity:
 
     Attributes:
         used: Names of the arguments that led to a proof.
+        spent: Terms that the last search wrote down.
     """
 
     def __init__(self, sign: Callable[[Monomial], str], facts: Sequence[Fact]) -> None:
         self._sign = sign
         self._facts = [(fact, self._negative_terms(fact.poly)) for fact in facts]
         self._left = 0
+        self.spent = 0
         self._failed: set[tuple[sg.Key, bool]] = set()
         self.used: set[str] = set()
 
-    def shows(self, poly: Poly, strict: bool, work: int = WORK) -> bool:
-        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found within so many terms."""
+    def shows(self, poly: Poly, strict: bool, work: int) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found while `work` terms are written."""
         self._left = work
         self._failed.clear()
-        return self._shows(poly, strict, _DEPTH)
+        found = self._shows(poly, strict, _DEPTH)
+        self.spent = work - self._left
+        return found
 
     def _shows(self, poly: Poly, strict: bool, depth: int) -> bool:
         key = (sg.key_of(poly), strict)
@@ -65,7 +68,7 @@ class Positivity:
         if self.plainly(poly, strict):
             return True
         steps = self._steps(poly) if depth > 0 else []
-        if any(self.plainly(rest, strict and not surely) for rest, surely in steps):
+        if any(self._by_signs(rest, strict and not surely) for rest, surely in steps):
             self.used.add("multiples of hypotheses")
             return True
         if depth > 0 and (self._by_factors(poly, strict, depth) or self._by_steps(steps, strict, depth)):
@@ -83,22 +86,27 @@ class Positivity:
 
     def plainly(self, poly: Poly, strict: bool) -> bool:
         """Say whether a sum is >= 0 (> 0 if `strict`) by the signs of its coefficients and geometric means."""
-        if not self._negative_terms(poly):
-            if not strict or any(self._sign(rest) == "+" for rest, _, _ in sg.collected(poly)):
-                self.used.add("signs of coefficients")
-                return True
-            return False
+        if self._by_signs(poly, strict):
+            return True
         left = self._after_means(poly)
         if left is None or (strict and not any(self._sign(m) == "+" for m in left)):
             return False
         self.used.add("geometric means")
         return True
 
+    def _by_signs(self, poly: Poly, strict: bool) -> bool:
+        if self._negative_terms(poly):
+            return False
+        if strict and not any(self._sign(rest) == "+" for rest, _, _ in sg.collected(poly)):
+            return False
+        self.used.add("signs of coefficients")
+        return True
+
     def _after_means(self, poly: Poly) -> Poly | None:
         """Take each term that may be negative from two others, |m| <= (p + q)/2 where m^2 = p q; None where it fails."""
         negative = self._negative_terms(poly)
         left = {m: c for m, c in poly.items() if m not in negative}
-        if any(name[0] == "#" for monomial in poly for name, _ in monomial):
+        if len(negative) > _MEANS or len(negative) > len(left) or _has_primes(poly):
             return None
         pairs = {m: self._pairs(m, left) for m in negative}
         for monomial in sorted(negative, key=lambda m: (len(pairs[m]), m)):
@@ -111,10 +119,12 @@ class Positivity:
         return left
 
     def _pairs(self, monomial: Monomial, positive: Poly) -> list[tuple[Monomial, Monomial]]:
+        self._left -= len(positive)
+        square, _ = sg.times(monomial, monomial)
         found = []
         for p in sorted(positive):
-            q, _ = sg.times(sg.times((), monomial, 2)[0], p, -1)
-            if q in positive and p < q:
+            q, _ = sg.times(square, p, -1)
+            if p < q and q in positive:
                 found.append((p, q))
         return found
 
@@ -174,13 +184,17 @@ class Positivity:
         return sg.add(poly, product, -poly[goal] / product[goal]), fact.strict and sign == "+"
 
 
-def _take(left: Poly, p: Monomial, q: Monomial, need: Fraction) -> Fraction:
+def _has_primes(poly: Poly) -> bool:
+    return any(name[0] == "#" for monomial in poly for name, _ in monomial)
+
+
+def _take(left: Poly, p: Monomial, q: Monomial, need: fmpq) -> fmpq:
     """Take need * sqrt(p q) from the terms p and q by the geometric mean; return what is still needed."""
     square = 4 * left[p] * left[q]  # (2 sqrt(a b))^2: what both can give, squared
     if square <= need * need:
-        share, still = Fraction(1), need - _root_down(square)
+        share, still = fmpq(1), need - _root_down(square)
     else:
-        share, still = min(Fraction(1), need / _root_down(square)), Fraction(0)
+        share, still = min(fmpq(1), need / _root_down(square)), fmpq(0)
     for monomial in (p, q):
         left[monomial] *= 1 - share
         if not left[monomial]:
@@ -188,14 +202,13 @@ def _take(left: Poly, p: Monomial, q: Monomial, need: Fraction) -> Fraction:
     return still
 
 
-def _root_down(value: Fraction) -> Fraction:
+def _root_down(value: fmpq) -> fmpq:
     """Return a rational number that is at most the square root, and equal to it where that is rational."""
-    scale = 1 << (2 * _MEAN_BITS)
-    top, bottom = value.numerator * value.denominator, value.denominator
+    top, bottom = int(value.numerator * value.denominator), int(value.denominator)
     exact = math.isqrt(top)
     if exact * exact == top:
-        return Fraction(exact, bottom)
-    return Fraction(math.isqrt(top * scale), bottom << _MEAN_BITS)
+        return fmpq(exact, bottom)
+    return fmpq(math.isqrt(top << (2 * _MEAN_BITS)), bottom << _MEAN_BITS)
 
 
 def factored(poly: Poly) -> list[tuple[Poly, int]]:
@@ -213,7 +226,7 @@ def factored(poly: Poly) -> list[tuple[Poly, int]]:
     below = tuple((n, low) for n in names if (low := min(sg.exponents(poly, n))) < 0)
     if below:
         return [(sg.shift(sg.constant(1), below), 1), *factored(sg.shift(poly, below, -1))]
-    degrees = {m: tuple(int(dict(m).get(n, Fraction(0)) * units[n]) for n in names) for m in poly}
+    degrees = {m: tuple(int(dict(m).get(n, 0) * units[n]) for n in names) for m in poly}
     if len(poly) > _FACTOR_TERMS or not names or max(sum(d) for d in degrees.values()) > _FACTOR_DEGREE:
         return [(poly, 1)]
     number, core = sg.primitive(poly)
@@ -231,7 +244,5 @@ def _back(terms: dict[tuple[int, ...], object], names: list[str], units: dict[st
     poly: Poly = {}
     for degrees, c in terms.items():
         monomial = tuple((n, Fraction(int(d), units[n])) for n, d in zip(names, degrees, strict=True) if d)
-        poly[monomial] = Fraction(int(c))  # type: ignore[call-overload]
-    if len(poly) > sg.MAX_TERMS:
-        raise TooLargeError
+        poly = sg.add(poly, sg.shift(sg.constant(1), monomial), fmpq(c))
     return poly

@@ -8,18 +8,20 @@ linearly independent over the rationals (Besicovitch 1940), and so a coefficient
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import product
 
-from flint import arb
+from flint import arb, fmpq
 
 from ntk_deq.certified.functions import power
-from ntk_deq.certified.scalar import exact
 
-Monomial = tuple[tuple[str, Fraction], ...]
-Poly = dict[Monomial, Fraction]
-Key = tuple[tuple[Monomial, Fraction], ...]
+Exponent = int | Fraction  # a whole one is an int
+Monomial = tuple[tuple[str, Exponent], ...]
+Poly = dict[Monomial, fmpq]
+Key = tuple[tuple[Monomial, fmpq], ...]
+Number = int | Fraction | fmpq
 
 UNIT: Monomial = ()
 MAX_TERMS = 1_500
@@ -32,14 +34,28 @@ class TooLargeError(Exception):
     """An expression is too large for its normal form, or has none."""
 
 
-def constant(value: Fraction | int) -> Poly:
+def rational(value: Number) -> fmpq:
+    """Return a number as a coefficient."""
+    return fmpq(value.numerator, value.denominator) if isinstance(value, Fraction) else fmpq(value)
+
+
+def fraction(value: fmpq) -> Fraction:
+    """Return a coefficient as a fraction."""
+    return Fraction(int(value.numerator), int(value.denominator))
+
+
+def _short(exponent: Exponent) -> Exponent:
+    return exponent.numerator if exponent.denominator == 1 else exponent
+
+
+def constant(value: Number) -> Poly:
     """Return a number as a sum."""
-    return {UNIT: Fraction(value)} if value else {}
+    return {UNIT: rational(value)} if value else {}
 
 
-def atom(name: str, exponent: Fraction | int = 1) -> Poly:
+def atom(name: str, exponent: Exponent = 1) -> Poly:
     """Return a power of an atom as a sum."""
-    return {((name, Fraction(exponent)),): Fraction(1)} if exponent else constant(1)
+    return {((name, _short(exponent)),): fmpq(1)} if exponent else constant(1)
 
 
 def key_of(poly: Poly) -> Key:
@@ -57,34 +73,43 @@ def shown(poly: Poly) -> str:
     return "+".join("*".join([str(c), *(f"{a}^{e}" for a, e in m)]) for m, c in key_of(poly)) or "0"
 
 
-def add(left: Poly, right: Poly, factor: Fraction | int = 1) -> Poly:
+def add(left: Poly, right: Poly, factor: Number = 1) -> Poly:
     """Return left + factor * right."""
     total = dict(left)
+    multiple = rational(factor)
     for monomial, coefficient in right.items():
-        value = total.get(monomial, Fraction(0)) + factor * coefficient
-        if value:
-            total[monomial] = value
-        else:
-            total.pop(monomial, None)
+        _accumulate(total, monomial, multiple * coefficient)
     return _limited(total)
 
 
-def scale(poly: Poly, factor: Fraction | int) -> Poly:
+def _accumulate(total: Poly, monomial: Monomial, coefficient: fmpq) -> None:
+    value = total.get(monomial)
+    value = coefficient if value is None else value + coefficient
+    if value:
+        total[monomial] = value
+    else:
+        total.pop(monomial, None)
+
+
+def scale(poly: Poly, factor: Number) -> Poly:
     """Return factor * poly."""
-    return {m: c * factor for m, c in poly.items()} if factor else {}
+    multiple = rational(factor)
+    return {m: c * multiple for m, c in poly.items()} if factor else {}
 
 
-def times(left: Monomial, right: Monomial, exponent: Fraction | int = 1) -> tuple[Monomial, Fraction]:
+def times(left: Monomial, right: Monomial, exponent: Exponent = 1) -> tuple[Monomial, fmpq]:
     """Return the product left * right^exponent: a monomial and a rational factor that primes give off."""
+    if not right or not exponent:
+        return left, fmpq(1)
     exponents = dict(left)
     for name, e in right:
-        exponents[name] = exponents.get(name, Fraction(0)) + e * exponent
-    factor = Fraction(1)
+        exponents[name] = _short(exponents.get(name, 0) + e * exponent)
+    factor = fmpq(1)
     for name, e in list(exponents.items()):
         if name[0] == "#" and (e >= 1 or e < 0):
             whole = e.numerator // e.denominator
-            factor *= Fraction(int(name[1:])) ** whole
-            exponents[name] = e - whole
+            factor *= fmpq(int(name[1:])) ** whole
+            exponents[name] = _short(e - whole)
     return tuple(sorted((name, e) for name, e in exponents.items() if e)), factor
 
 
@@ -95,20 +120,16 @@ def multiply(left: Poly, right: Poly) -> Poly:
     total: Poly = {}
     for (m, c), (n, d) in product(left.items(), right.items()):
         monomial, factor = times(m, n)
-        value = total.get(monomial, Fraction(0)) + c * d * factor
-        if value:
-            total[monomial] = value
-        else:
-            total.pop(monomial, None)
+        _accumulate(total, monomial, c * d * factor)
     return _limited(total)
 
 
-def shift(poly: Poly, monomial: Monomial, exponent: Fraction | int = 1) -> Poly:
+def shift(poly: Poly, monomial: Monomial, exponent: Exponent = 1) -> Poly:
     """Return poly * monomial^exponent."""
     moved: Poly = {}
     for m, c in poly.items():
         new, factor = times(m, monomial, exponent)
-        moved[new] = moved.get(new, Fraction(0)) + c * factor
+        _accumulate(moved, new, c * factor)
     return moved
 
 
@@ -122,7 +143,7 @@ def whole_power(poly: Poly, exponent: int) -> Poly:
     """Return poly^exponent for a whole exponent >= 0."""
     if len(poly) == 1:
         ((m, c),) = poly.items()
-        if abs(exponent) * max(c.numerator.bit_length(), c.denominator.bit_length()) > 10_000:
+        if exponent * c.height_bits() > 10_000:
             raise TooLargeError
         monomial, factor = times(UNIT, m, exponent)
         return {monomial: c**exponent * factor}
@@ -139,9 +160,9 @@ def atoms_of(poly: Poly) -> set[str]:
     return {name for monomial in poly for name, _ in monomial if name[0] != "#"}
 
 
-def exponents(poly: Poly, name: str) -> list[Fraction]:
+def exponents(poly: Poly, name: str) -> list[Exponent]:
     """Return the exponents with which an atom occurs, 0 included where a term lacks it."""
-    return [dict(monomial).get(name, Fraction(0)) for monomial in poly]
+    return [dict(monomial).get(name, 0) for monomial in poly]
 
 
 def content(poly: Poly) -> Monomial:
@@ -158,19 +179,10 @@ def primitive(poly: Poly) -> tuple[Fraction, Poly]:
     """Return a rational factor and a sum with coprime whole coefficients whose first term is positive."""
     if not poly:
         return Fraction(1), {}
-    top = bottom = 0
-    for c in poly.values():
-        top = _gcd(top, c.numerator)
-        bottom = c.denominator if not bottom else bottom * c.denominator // _gcd(bottom, c.denominator)
-    first = key_of(poly)[0][1]
-    factor = Fraction(top, bottom) * (1 if first > 0 else -1)
+    top = math.gcd(*(int(c.numerator) for c in poly.values()))
+    bottom = math.lcm(*(int(c.denominator) for c in poly.values()))
+    factor = Fraction(top, bottom) * (1 if poly[min(poly)] > 0 else -1)
     return factor, scale(poly, 1 / factor)
-
-
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return abs(a)
 
 
 def split_primes(monomial: Monomial) -> tuple[Monomial, Monomial]:
@@ -191,13 +203,13 @@ def collected(poly: Poly) -> Iterator[tuple[Monomial, int, tuple[Monomial, ...]]
             yield rest, _radical_sign({split_primes(m)[0]: poly[m] for m in members}), tuple(members)
 
 
-def _radical_sign(terms: dict[Monomial, Fraction]) -> int:
+def _radical_sign(terms: Poly) -> int:
     """Return the sign of a sum of rational multiples of radicals, which is not zero; 0 where the balls cannot tell."""
     total = arb(0)
     for primes, c in terms.items():
-        value = exact(c)
+        value = arb(c)
         for name, e in primes:
-            value *= power(arb(int(name[1:])), e)
+            value *= power(arb(int(name[1:])), Fraction(e))
         total += value
     return 1 if total > 0 else -1 if total < 0 else 0
 
@@ -231,22 +243,8 @@ def root_of_rational(value: Fraction, exponent: Fraction) -> Poly:
         if primes is None:
             raise TooLargeError
         for prime, multiplicity in primes.items():
-            monomial, factor = times(UNIT, ((f"#{prime}", Fraction(1)),), sign * multiplicity * exponent)
+            monomial, factor = times(UNIT, ((f"#{prime}", 1),), sign * multiplicity * exponent)
             result = multiply(result, {monomial: factor})
-    return result
-
-
-def substitute(poly: Poly, name: str, value: Poly) -> Poly:
-    """Return a sum with an atom, all of whose exponents are whole and >= 0, replaced by another sum."""
-    result: Poly = {}
-    powers: dict[int, Poly] = {}
-    for monomial, c in poly.items():
-        e = dict(monomial).get(name, Fraction(0))
-        rest = tuple(item for item in monomial if item[0] != name)
-        degree = int(e)
-        if degree not in powers:
-            powers[degree] = whole_power(value, degree)
-        result = add(result, shift({rest: c}, UNIT) if not degree else multiply({rest: c}, powers[degree]))
     return result
 
 
