@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 
 from ntk_deq.version import __version__
 
 COMMANDS = ("run", "check", "replay", "mutate", "schema")
+
+_MOST = 10_000_000  # as for `instances` in a claim file
 
 _DESCRIPTION = """\
 Judge the claims of a claim file: draw instances, check hypotheses, measure margins, give verdicts.
@@ -106,7 +109,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="judge undecided small instances again with BITS bits, 53 to 4096; 53 means not (default 128)",
     )
     parser.add_argument(
-        "--threads", type=_positive, default=1, help="threads of one matrix product (default 1: instances are small)"
+        "--threads", type=_threads, default=1, help="threads of one matrix product (default 1: instances are small)"
     )
     parser.add_argument(
         "--time-limit",
@@ -203,8 +206,15 @@ def _whole(text: str) -> int:
 
 def _positive(text: str) -> int:
     number = _whole(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number >= 1. Got {text}.")
+    if not 1 <= number <= _MOST:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST:,}. Got {text}.")
+    return number
+
+
+def _threads(text: str) -> int:
+    number, most = _positive(text), os.cpu_count() or 1
+    if number > most:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {most}, the processors here. Got {text}.")
     return number
 
 

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Domain, DomainKind
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.domains import SQUARE
+from ntk_deq.falsify.domains import SQUARE, within
 from ntk_deq.falsify.exact_builders import BUILDERS, Shape
 from ntk_deq.falsify.scalars import scalar_ladder
 
-_ENTRYWISE = ("constant", "two values", "mixed values")
+_ENTRYWISE = ("constant", "two values", "mixed values", "zeros and ones")
 
 _REAL = {
     "square": (
@@ -199,7 +199,18 @@ def family_names(domain: Domain, shape: Shape) -> tuple[str, ...]:
 def _entrywise(domain: Domain, shape: Shape, order: int, generator: torch.Generator) -> tuple[str, Tensor]:
     """Fill with values of the scalar ladder: one value, two of them by turns, or any of them."""
     ladder = torch.tensor(scalar_ladder(domain), dtype=torch.float64)
-    kind, rank = _ENTRYWISE[order % 3], order // 3
+    kind, rank = _ENTRYWISE[order % len(_ENTRYWISE)], order // len(_ENTRYWISE)
+    if kind == "zeros and ones":
+        # The members that counterexamples are made of; a domain without 0 or 1 has none, and gets a constant instead.
+        name = (
+            ("identity", "zero", "ones")[rank % 3]
+            if len(shape) == 2 and shape[0] == shape[1]
+            else ("zero", "ones")[rank % 2]
+        )
+        value = BUILDERS[name](shape, generator)
+        if all(within(domain, entry) for entry in value.unique().tolist()):
+            return name, value
+        kind = "constant"
     count = shape[0] * (shape[1] if len(shape) == 2 else 1)
     if kind == "constant":
         picks = torch.full((count,), rank % len(ladder))

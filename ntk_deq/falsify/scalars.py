@@ -24,7 +24,7 @@ _ROUND_BITS = 40  # a bound such as 1/3 is approached to 2^-40 of the interval's
 def scalar_ladder(domain: Domain) -> tuple[float, ...]:
     """Return the exact values to try for a scalar, or an entry, of a domain; simplest first, no value twice.
 
-    Intervals: the middle, the quarters, the ends where they are closed, and distances 2^-k from either end. Half-lines:
+    Intervals: the middle, the ends where they are closed, the quarters, and distances 2^-k from either end. Half-lines:
     powers of two and of ten beyond the end. Reals: 1, 0, -1, halves, small integers, and far powers of either sign.
 
     Args:
@@ -89,9 +89,9 @@ def _interval_candidates(low: Fraction, high: Fraction) -> Iterator[Fraction]:
     """Yield points of a bounded interval; inexact ones are rounded towards the middle to a short binary fraction."""
     width = high - low
     yield _short(low + width / 2, width)
+    yield from (low, high)
     yield from (_short(low + width * Fraction(k, 4), width) for k in (1, 3))
     yield from (_short(low + width * Fraction(k, 8), width) for k in (1, 7))
-    yield from (low, high)
     for k in _SMALL_EXPONENTS[1:]:
         yield _short(low + width / 2**k, width)
         yield _short(high - width / 2**k, width)

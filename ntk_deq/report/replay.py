@@ -21,6 +21,7 @@ _TRUTH = {
     Truth.TRUE: ("true", "green"),
     Truth.FALSE: ("false", "red"),
     Truth.TIGHT: ("tight", "yellow"),
+    Truth.NEAR_ZERO: ("tight", "yellow"),
     Truth.STRICT_TIGHT: ("tight", "yellow"),
     Truth.UNSURE: ("undecided", "yellow"),
 }

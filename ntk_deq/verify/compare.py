@@ -53,19 +53,34 @@ def _compare_scalars(left: Scalar, relation: str, right: Scalar, steps: Steps) -
         margin = -distance if sign == "==" else distance
     scale = max(left.scale, right.scale)
     comparison = Comparison(show_ball(left.ball), show_ball(right.ball), relation, margin_of(margin), scale, steps)
-    return _judge(sign, margin, scale, comparison)
+    return _judge(sign, margin, max(_size(left.ball), _size(right.ball)), comparison)
 
 
-def _judge(sign: str, margin: arb, scale: float, comparison: Comparison) -> Outcome:
-    """Turn the ball of a margin into a truth value; `sign` is one of <= < == !=, and a positive margin is good."""
+def _size(ball: arb) -> float:
+    """Return how large a side is: the midpoint of its ball, without sign."""
+    return abs(float(ball.mid())) if ball.is_finite() else 0.0
+
+
+def _judge(sign: str, margin: arb, size: float, comparison: Comparison) -> Outcome:
+    """Turn the ball of a margin into a truth value.
+
+    Args:
+        sign: One of <= < == !=; a positive margin is good.
+        margin: Its ball.
+        size: Of the larger side.
+        comparison: What was compared, with the scale of its sides.
+    """
     identity = sign == "=="
     if not margin.is_finite():
         return Outcome(Truth.UNSURE, comparison, "a side is undefined or unbounded", identity)
     decided = sc.is_true({"<=": ">=", "<": ">", "==": ">=", "!=": ">"}[sign], margin, arb(0))
     if decided is not None:
         return Outcome(Truth.TRUE if decided else Truth.FALSE, comparison, "", identity)
-    if scale < float("inf") and sc.upper(margin.rad()) <= TIGHT * scale:
-        return Outcome(Truth.STRICT_TIGHT if sign in ("<", "!=") else Truth.TIGHT, comparison, "", identity)
+    radius = sc.upper(margin.rad())
+    if comparison.scale < float("inf") and radius <= TIGHT * comparison.scale:
+        if sign in ("<", "!="):
+            return Outcome(Truth.STRICT_TIGHT, comparison, "", identity)
+        return Outcome(Truth.TIGHT if radius <= TIGHT * size else Truth.NEAR_ZERO, comparison, "", identity)
     return Outcome(Truth.UNSURE, comparison, "the margin's ball is wide and contains zero", identity)
 
 
@@ -73,11 +88,12 @@ def _compare_identity(left: Matrix, right: Matrix, steps: Steps) -> Outcome:
     difference = ct.subtract(left.ball, right.ball)
     distance = ct.frobenius(difference)
     scale = max(left.scale, right.scale)
-    size = [show_ball(ct.frobenius(side.ball)) for side in (left, right)]
+    norms = [ct.frobenius(side.ball) for side in (left, right)]
+    shown = [show_ball(norm) for norm in norms]
     comparison = Comparison(
-        f"a matrix of Frobenius norm {size[0]}", f"one of {size[1]}", "==", margin_of(-distance), scale, steps
+        f"a matrix of Frobenius norm {shown[0]}", f"one of {shown[1]}", "==", margin_of(-distance), scale, steps
     )
-    return _judge("==", -distance, scale, comparison)
+    return _judge("==", -distance, max(map(_size, norms)), comparison)
 
 
 def _compare_entries(
@@ -97,7 +113,8 @@ def _compare_entries(
         for v in (left, right)
         if not isinstance(v, Outcome)
     ]
-    return _judge(sign, margin, scale, Comparison(names[0], names[1], relation, margin_of(margin), scale, steps))
+    size = max(_size(ct.frobenius(v.ball) if isinstance(v, Matrix) else to_scalar(v).ball) for v in (left, right))
+    return _judge(sign, margin, size, Comparison(names[0], names[1], relation, margin_of(margin), scale, steps))
 
 
 def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
@@ -106,7 +123,7 @@ def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
         return Outcome(Truth.UNSURE, None, "a quantifier ranges over no step")
     worst = min(outcomes, key=lambda o: (o.truth, _relative(o)))
     # A conjunction is an identity only if each part that is merely tight is one.
-    identity = all(o.identity for o in outcomes if o.truth is Truth.TIGHT)
+    identity = all(o.identity for o in outcomes if o.truth in (Truth.TIGHT, Truth.NEAR_ZERO))
     return Outcome(worst.truth, worst.comparison, worst.reason, identity)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from flint import arb
@@ -12,7 +12,7 @@ from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.errors import LimitError
 from ntk_deq.verify import arithmetic as ar
 from ntk_deq.verify.compare import compare_chain, conjunction, disjunction, negation
-from ntk_deq.verify.environment import Environment, Value
+from ntk_deq.verify.environment import Environment, OutsideClaimError, Value
 from ntk_deq.verify.operations import call
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth
 
@@ -142,11 +142,30 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
 
 
 def _and(expr: Expr, env: Environment, indices: Indices) -> Outcome:
-    return conjunction([evaluate_truth(arg, env, indices) for arg in expr.args])
+    return _connected(expr, env, indices, Truth.FALSE, conjunction)
 
 
 def _or(expr: Expr, env: Environment, indices: Indices) -> Outcome:
-    return disjunction([evaluate_truth(arg, env, indices) for arg in expr.args])
+    return _connected(expr, env, indices, Truth.TRUE, disjunction)
+
+
+def _connected(
+    expr: Expr,
+    env: Environment,
+    indices: Indices,
+    decisive: Truth,
+    combine: Callable[[Sequence[Outcome]], Outcome],
+) -> Outcome:
+    """Combine the parts of a connective; a part without a value does not matter where another one decides."""
+    outcomes, outside = [], None
+    for arg in expr.args:
+        try:
+            outcomes.append(evaluate_truth(arg, env, indices))
+        except OutsideClaimError as error:
+            outside = error
+    if outside is not None and not any(outcome.truth is decisive for outcome in outcomes):
+        raise outside
+    return combine(outcomes)
 
 
 def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:

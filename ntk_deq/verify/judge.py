@@ -38,7 +38,7 @@ class Judgement:
         instance: The instance.
         standing: Whether it meets the hypotheses for certain.
         hypotheses: Outcomes by name, in order, up to the first that fails; implicit ones appear where they fail.
-        conclusions: Outcomes by name; empty where the hypotheses fail.
+        conclusions: Outcomes by name of those that have a value here; empty where the hypotheses fail.
         reason: Why it is unsure, if it is.
         estimated: Operations whose error bound is an estimate, each with the reason.
     """
@@ -92,18 +92,32 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
             hypotheses[name] = _outcome(formula, env)
             if hypotheses[name].truth is Truth.FALSE:
                 return Judgement(instance, Standing.UNMET, hypotheses)
-        conclusions = {name: _outcome(formula, env) for name, formula in claim.conclude.items()}
     except OutsideClaimError as outside:
-        truth = Truth.FALSE if outside.certain else Truth.UNSURE
-        hypotheses[outside.hypothesis] = Outcome(truth, None, str(outside))
-        standing = Standing.UNMET if outside.certain else Standing.UNSURE
-        return Judgement(instance, standing, hypotheses, reason=str(outside))
+        return _outside(instance, hypotheses, [outside])
+    conclusions, gaps = {}, []
+    for name, formula in claim.conclude.items():
+        try:
+            conclusions[name] = _outcome(formula, env)
+        except OutsideClaimError as outside:
+            gaps.append(outside)
+    if not conclusions:
+        return _outside(instance, hypotheses, gaps)
     # A hypothesis that is merely tight is not certain.
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
     standing = Standing.MET if certain else Standing.UNSURE
     return Judgement(
         instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)), estimated=notes.estimated
+    )
+
+
+def _outside(instance: Instance, hypotheses: dict[str, Outcome], gaps: list[OutsideClaimError]) -> Judgement:
+    """The judgement of an instance on which a hypothesis, or every conclusion, has no value."""
+    certain = all(gap.certain for gap in gaps)
+    for gap in gaps:
+        hypotheses[gap.hypothesis] = Outcome(Truth.FALSE if gap.certain else Truth.UNSURE, None, str(gap))
+    return Judgement(
+        instance, Standing.UNMET if certain else Standing.UNSURE, hypotheses, reason="; ".join(map(str, gaps))
     )
 
 

@@ -2,7 +2,8 @@
 
 The `scale` of a quantity is the value of its formula with every term taken by absolute value, so that cancellation
 shows: for `a - b` it is |a| + |b|, for sigma_min(A) it is a bound on norm(A). A comparison whose margin straddles zero
-is *tight* when its radius is at most `TIGHT` of the larger side's scale, and *unsure* otherwise (docs/design.md, 1).
+is *tight* when its radius is at most `TIGHT` of the larger side, *near zero* when it is at most that of the larger
+side's scale, and *unsure* otherwise (docs/design.md, 1). Two sides that are zero in truth get no further than near zero.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Truth(IntEnum):
     FALSE = 0  # for certain
     UNSURE = 1  # the ball is wide around zero, or something is undefined
     STRICT_TIGHT = 2  # a strict inequality whose narrow ball contains zero
-    TIGHT = 3  # a weak inequality or an identity whose narrow ball contains zero
-    TRUE = 4  # for certain
+    NEAR_ZERO = 3  # a weak one or an identity whose ball contains zero and is narrow for its scale, not for its sides
+    TIGHT = 4  # a weak inequality or an identity whose ball contains zero and is narrow for the larger side
+    TRUE = 5  # for certain
 
 
 @dataclass(frozen=True)

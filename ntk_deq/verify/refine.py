@@ -23,7 +23,10 @@ HOPELESS = 10
 SMALL = 512
 """Entries of all matrices of an instance together, at most, for it to count as small."""
 
-_OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT)
+MUCH_FINER = 4
+"""Two sides that stay near zero are judged once more with so many times the bits: then zero is what they are."""
+
+_OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
 
 
 class Refiner:
@@ -59,6 +62,16 @@ class Refiner:
         if not self._worthwhile(first):
             return first
         self.tried += 1
+        again = self._again(first, self._bits, dtype, deadline)
+        if _near_zero(again):
+            again = self._again(again, MUCH_FINER * self._bits, dtype, deadline)
+        better = openness(again) < openness(first)
+        decided = better and not undecided(again)
+        self.settled += decided
+        self._in_vain = 0 if better or _near_zero(again) else self._in_vain + 1
+        return again if better else first
+
+    def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement:
         try:
             again = judge_instance(
                 self._claim,
@@ -66,16 +79,12 @@ class Refiner:
                 device=torch.device("cpu"),
                 dtype=dtype,
                 deadline=deadline,
-                precision=self._bits,
+                precision=bits,
             )
         except LimitError:  # a matrix too large after all, or a function that only floats have: the first one stands
-            again = first
+            return first
         require_agreement(first, again)
-        better = openness(again) < openness(first)
-        decided = better and not undecided(again)
-        self.settled += decided
-        self._in_vain = 0 if better else self._in_vain + 1
-        return again if better else first
+        return again
 
     def _worthwhile(self, judgement: Judgement) -> bool:
         if self._bits <= FLOAT_BITS or self.tried >= MOST or self._in_vain >= HOPELESS:
@@ -90,11 +99,16 @@ def undecided(judgement: Judgement) -> bool:
     return judgement.standing is Standing.MET and any(o.truth in _OPEN for o in judgement.conclusions.values())
 
 
-def openness(judgement: Judgement) -> tuple[int, int, int, int]:
+def _near_zero(judgement: Judgement) -> bool:
+    truths = [o.truth for o in judgement.conclusions.values()]
+    return judgement.standing is Standing.MET and min(truths, default=Truth.TRUE) is Truth.NEAR_ZERO
+
+
+def openness(judgement: Judgement) -> tuple[int, ...]:
     """Order judgements by how much they leave open: hypotheses first, then wide margins, then narrow ones."""
     truths = [o.truth for o in judgement.conclusions.values()]
-    counts = [truths.count(truth) for truth in (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.TIGHT)]
-    return (int(judgement.standing is Standing.UNSURE), *counts)  # type: ignore[return-value]
+    counts = [truths.count(truth) for truth in list(Truth)[1:-1]]
+    return (int(judgement.standing is Standing.UNSURE), *counts)
 
 
 def require_agreement(first: Judgement, again: Judgement) -> None:

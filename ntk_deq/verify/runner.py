@@ -84,7 +84,7 @@ def _nothing(done: int) -> None:
 
 def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
     claim, options, tally = trial.claim, trial.options, trial.tally
-    verdict, reason = tally.verdict(stopped=trial.stopped)
+    verdict, evidence, reason = trial.verdict()
     shown = trial.plainest
     conclusions = tally.conclusion_records()
     return ClaimResult(
@@ -92,7 +92,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         title=claim.title,
         where=claim.where,
         verdict=verdict,
-        evidence=tally.evidence(),
+        evidence=evidence,
         estimated=dict(tally.estimated),
         expected=claim.expect,
         instances=tally.instances,

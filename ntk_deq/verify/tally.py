@@ -107,7 +107,7 @@ class Tally:
             self.tight += Truth.UNSURE not in truths
             self.doubts.append(judgement)
         else:
-            self.tight += Truth.TIGHT in truths
+            self.tight += Truth.TIGHT in truths or Truth.NEAR_ZERO in truths
             if self.tightest is None or closeness(judgement) < closeness(self.tightest):
                 self.tightest = judgement
 
@@ -134,7 +134,7 @@ class Tally:
         if unconfirmed:
             return (
                 Verdict.UNDECIDED,
-                f"every instance is tight for {unconfirmed[0]!r}: nothing bears it out for certain",
+                f"no instance bears out {unconfirmed[0]!r} for certain: all are tight, or two sides near zero",
             )
         return Verdict.HOLDS, ""
 
@@ -174,7 +174,7 @@ class Tally:
             Standing.MET: "the margin could not be decided",
             Standing.UNSURE: "the conclusion breaks where a hypothesis could not be decided",
         }[first.standing]
-        names = [n for n, o in first.conclusions.items() if o.truth not in (Truth.TRUE, Truth.TIGHT)]
+        names = [n for n, o in first.conclusions.items() if o.truth < Truth.NEAR_ZERO]
         detail = first.reason or "a strict inequality whose narrow ball contains zero"
         return (
             f"{len(self.doubts)} of {self.instances} instances are undecided; first, {first.instance.setting} #"
@@ -214,7 +214,7 @@ class Tally:
                 tuple(t.margins),
                 true=t.counts[Truth.TRUE],
                 false=t.counts[Truth.FALSE],
-                tight=t.counts[Truth.TIGHT] + t.counts[Truth.STRICT_TIGHT],
+                tight=t.counts[Truth.TIGHT] + t.counts[Truth.NEAR_ZERO] + t.counts[Truth.STRICT_TIGHT],
                 unsure=t.counts[Truth.UNSURE],
             )
             for name, t in self.conclusions.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.claims.claim import Claim, Setting, Verdict
 from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
@@ -18,8 +18,10 @@ from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
+from ntk_deq.verify.proof.prover import Proof, prove_claim
 from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.replay import save_counterexample
+from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
 
@@ -46,6 +48,7 @@ class Options:
         findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
         search: Evaluations of the adversarial search in each domain setting, a tenth in others; 0: no search.
         satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
+        boxes: Boxes that the proof of a claim about real numbers may look at; 0: no proof is tried.
         store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
         out: Folder that gets a file to replay for each counterexample; None: none is written.
     """
@@ -60,6 +63,7 @@ class Options:
     findings: bool = False
     search: int = 600
     satisfy: bool = False
+    boxes: int = 5000
     store: str | None = None
     out: str | None = None
 
@@ -97,6 +101,7 @@ class Trial:
         refiner: The second judgement of what floats leave undecided.
         evaluations: Instances that the search scored.
         plainest: The counterexample to show.
+        proof: What the proof of a claim about real numbers came to; None for other claims.
         stopped: Why not everything planned was done, or an empty text.
     """
 
@@ -108,6 +113,7 @@ class Trial:
     refiner: Refiner = field(init=False)
     evaluations: int = 0
     plainest: Judgement | None = None
+    proof: Proof | None = None
     stopped: str = ""
     close: dict[str, list[Judgement]] = field(default_factory=dict)
 
@@ -125,6 +131,7 @@ class Trial:
         """Go through every stage; what stops one early is kept in `stopped`."""
         total = sum(count for _, count in planned(self.claim, self.options))
         try:
+            self._prove()
             self._stored()
             self._ladder()
             self._search()
@@ -163,6 +170,28 @@ class Trial:
         kept.sort(key=closeness)
         del kept[STARTS:]
 
+    def _prove(self) -> None:
+        """Try to prove a claim about real numbers; a witness that the proof finds is counted as an instance."""
+        if self.options.boxes == 0:
+            return
+        self.proof = prove_claim(self.claim, budget=self.options.boxes, deadline=self.deadline)
+        if self.proof is not None and self.proof.counterexample is not None:
+            self._count(self.proof.counterexample)
+
+    def verdict(self) -> tuple[Verdict, Evidence, str]:
+        """Return the verdict, its evidence and its reason: those of a proof, or what the instances say.
+
+        Raises:
+            RuntimeError: An instance contradicts the proof.
+        """
+        proof = self.proof
+        if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
+            verdict, reason = self.tally.verdict(stopped=self.stopped)
+            return verdict, self.tally.evidence(), reason
+        if self.tally.counterexamples or (proof.verdict is Verdict.VACUOUS and self.tally.met):
+            raise RuntimeError(f"an instance contradicts the proof ({proof.reason}): one of the two is wrong")
+        return proof.verdict, proof.evidence, proof.reason
+
     def _stored(self) -> None:
         if self.options.store is not None:
             for instance in InstanceStore(Path(self.options.store)).stored_instances(self.claim):
@@ -181,7 +210,8 @@ class Trial:
     def _search(self) -> None:
         """Look for a counterexample where the ladder found none, and for an instance that meets the hypotheses."""
         for setting in self.claim.settings:
-            if self.tally.counterexamples or self.options.search == 0:
+            proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
+            if self.tally.counterexamples or proved or self.options.search == 0:
                 return
             budget = self.options.search if setting.universal else self.options.search // DRAWN_SHARE
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]

@@ -117,6 +117,14 @@ def test_a_claim_that_is_flat_is_given_up_early() -> None:
     assert result.evaluations < 2000
 
 
+def test_without_derivatives_the_other_methods_have_the_budget() -> None:
+    scorer = beyond(4.99)
+    scorer.differentiable = False
+    result = search(REALS, {}, score=scorer, starts=[], budget=3000, seed=0)
+    assert result.evaluations == 3000
+    assert result.candidates
+
+
 def test_infeasible_points_guide_and_never_count() -> None:
     # Feasible points make a box of width 1e-3 far from every start; outside it the goal is broken everywhere.
     def inside(v: Values) -> Tensor:

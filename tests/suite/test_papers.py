@@ -32,7 +32,9 @@ def test_every_claim_comes_out_as_expected(path):
 
 @pytest.mark.parametrize("path", MUTANTS, ids=lambda path: path.stem)
 def test_every_mutant_is_refuted(path, monkeypatch):
-    monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)  # the plainest counterexample is not the point here
+    # The plainest counterexample is not the point here, and looking for it takes most of the time.
+    monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)
+    monkeypatch.setattr(trial, "plainest_counterexample", lambda claim, judgements, **options: judgements[0])
     suite = load_suite(path)
     assert suite.claims
     assert not [claim.id for claim in suite.claims if isinstance(claim, IllFormed) or claim.mutates is None]

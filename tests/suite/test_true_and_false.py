@@ -35,7 +35,9 @@ def test_true_statements_hold(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_false_statements_are_refuted(seed, monkeypatch):
-    monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)  # the plainest counterexample is not the point here
+    # The plainest counterexample is not the point here, and looking for it takes most of the time.
+    monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)
+    monkeypatch.setattr(trial, "plainest_counterexample", lambda claim, judgements, **options: judgements[0])
     claims = load_suite(HERE / "false.yaml").claims
     assert len(claims) >= 80
     for result in judge_claims(claims, Options(seed=seed, instances=60)):

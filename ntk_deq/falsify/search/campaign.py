@@ -145,11 +145,12 @@ class _Place:
 
 @dataclass
 class _Spot:
-    """A goal at a place, and how many descents it has had."""
+    """A goal at a place: how many descents it has had, and how many of the last ones had nothing to do."""
 
     place: _Place
     goal: int | None
     visits: int = 0
+    idle: int = 0
 
     @property
     def value(self) -> float:
@@ -192,8 +193,9 @@ class _Campaign:
             before = self._meter.used
             self._descend(spot)
             spot.visits += 1
+            spot.idle = spot.idle + 1 if self._meter.used == before else 0
             flat = spot.goal in spot.place.flat and spot.visits >= len(METHODS)
-            if flat or self._meter.used == before:
+            if flat or spot.idle >= len(METHODS):
                 spots.remove(spot)
         return self._result()
 
@@ -219,7 +221,7 @@ class _Campaign:
 
     def _look(self, place: _Place, points: int) -> None:
         """Score structured and random points of a place, and the starts that belong there."""
-        generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes))
+        generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes), place.base.index)
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
         own = [start for start in self._starts if start.sizes == place.base.sizes and self._fits(start, place)]
         instances = [place.base, *own]
@@ -272,7 +274,8 @@ class _Campaign:
         turn, index = divmod(spot.visits, len(METHODS))
         name, (method, smooth) = list(METHODS.items())[index]
         space = Space(place.free, place.base, smooth=smooth)
-        generator = stream(self._seed, self._setting.name, "descent", repr(place.base.sizes), str(goal), spot.visits)
+        labels = ("descent", repr(place.base.sizes), place.base.index, str(goal), spot.visits)
+        generator = stream(self._seed, self._setting.name, *labels)
         # With every turn of the methods the next of the remembered points comes first, and descents go on for longer.
         start = pool[turn % len(pool)][1]
         objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")

@@ -37,7 +37,7 @@ class Algebra:
         self._positive = positive
         self._nonnegative = nonnegative
         self.bases: dict[str, Poly] = {}  # of atoms [p]: p
-        self.exponents: dict[str, Poly] = {}  # of atoms exp{m}: m
+        self.exponents: dict[str, Quotient] = {}  # of atoms exp{q}: q
         self._inside_of: dict[str, frozenset[str]] = {}
         self._known: dict[Term, Quotient] = {}
 
@@ -252,6 +252,7 @@ class Algebra:
         if part.divisors:
             text = "/".join([sg.shown(part.numerator), *(f"({k})^{n}" for k, (_, n) in sorted(part.divisors.items()))])
             name = f"exp{{{text}}}"
+            self.exponents[name] = part
             self._inside_of[name] = self.inside_of_sum(part.numerator, *(p for p, _ in part.divisors.values()))
             return Quotient(sg.atom(name), {})
         result = Quotient(sg.constant(1), {})
@@ -266,8 +267,8 @@ class Algebra:
             return raised if c > 0 else self.inverse(raised)
         single = sg.shift(sg.constant(1), monomial)
         name = f"exp{{{sg.shown(single)}}}"
-        self.exponents[name] = single
-        self._inside_of[name] = self.inside_of_sum(self.exponents[name])
+        self.exponents[name] = Quotient(single, {})
+        self._inside_of[name] = self.inside_of_sum(single)
         return Quotient(sg.atom(name, sg.fraction(c)), {})
 
     def _inside(self, name: str) -> Poly:
@@ -299,8 +300,9 @@ class Algebra:
             for prime, count in factors.items():
                 result = sg.add(result, sg.atom(f"log{{#{prime}}}"), sign * count)
         for name, exponent in monomial:
-            known = self.exponents.get(name)
-            result = sg.add(result, sg.atom(f"log{{{name}}}") if known is None else known, exponent)
+            inside = self.exponents.get(name)
+            whole = inside is not None and not inside.divisors
+            result = sg.add(result, inside.numerator if inside and whole else sg.atom(f"log{{{name}}}"), exponent)
         return result if core == sg.constant(1) else sg.add(result, sg.atom(f"log{{{self._base(core)}}}"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from ntk_deq.verify.proof import intervals as iv
@@ -80,6 +80,10 @@ class Derivatives:
     Where a maximum or an absolute value has a kink, the derivative encloses those of both branches, for which the mean
     value theorem still holds (Clarke 1983, theorem 2.3.7).
 
+    Args:
+        terms: Makes the terms.
+        simplify: Shortens a finished derivative.
+
     Example:
         >>> terms = Terms()
         >>> x = terms.variable("x")
@@ -87,21 +91,24 @@ class Derivatives:
         True
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, simplify: Callable[[Term], Term] | None = None) -> None:
         self._terms = terms
+        self._simplify = simplify
         self._known: dict[tuple[Term, str], Term | None] = {}
+        self._made: dict[tuple[Term, str], Term | None] = {}
 
     def of(self, term: Term, name: str) -> Term | None:
         """Return the derivative by a variable; None where it has none, or it would be too large."""
         key = (term, name)
-        if key not in self._known:
+        if key not in self._made:
             for node in below(term):
                 if (node, name) not in self._known:
                     self._known[node, name] = self._derive(node, name)
             found = self._known[key]
-            if found is not None and len(below(found)) > MAX_NODES:
-                self._known[key] = None
-        return self._known[key]
+            if found is not None and self._simplify is not None:
+                found = self._simplify(found)
+            self._made[key] = None if found is None or len(below(found)) > MAX_NODES else found
+        return self._made[key]
 
     def _derive(self, node: Term, name: str) -> Term | None:
         terms = self._terms

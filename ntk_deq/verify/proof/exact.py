@@ -15,7 +15,8 @@ from ntk_deq.verify.proof.problem import Variable
 from ntk_deq.verify.proof.radicals import radicals, split
 from ntk_deq.verify.proof.rooted import positive_by_roots
 from ntk_deq.verify.proof.signomial import Poly, TooLargeError
-from ntk_deq.verify.proof.terms import Op, Term, Terms
+from ntk_deq.verify.proof.terms import Op, Term, Terms, below
+from ntk_deq.verify.proof.writing import Writer
 
 TOTAL_WORK = 120_000
 """Terms written down for one case of a goal, about two seconds."""
@@ -32,6 +33,7 @@ class Exact:
     Args:
         terms: Makes the terms.
         variables: The variables with their ranges.
+        work: Terms that may be written down in all.
 
     Attributes:
         used: Names of the arguments that led to a proof.
@@ -44,13 +46,13 @@ class Exact:
         True
     """
 
-    def __init__(self, terms: Terms, variables: Iterable[Variable]) -> None:
-        self._terms = terms
+    def __init__(self, terms: Terms, variables: Iterable[Variable], work: int = TOTAL_WORK) -> None:
+        self.terms = terms
         self._derivatives = Derivatives(terms)
         self._bounds = {v.name: Bounds(v.low, v.high, v.low_open, v.high_open) for v in variables}
         self._atoms: list[Atom] = []
         self._halves = _HALVES
-        self._work = [TOTAL_WORK]  # what is left; children draw on the same
+        self._work = [work]  # what is left; children draw on the same
         self.used: set[str] = set()
         self._renew()
 
@@ -64,7 +66,7 @@ class Exact:
 
     def _child(self, bounds: Mapping[str, Bounds], halves: int) -> Exact:
         """Return a copy with other ranges, which draws on the same work."""
-        child = Exact(self._terms, ())
+        child = Exact(self.terms, ())
         child._work = self._work
         child._halves = halves
         child._bounds = dict(bounds)
@@ -74,6 +76,11 @@ class Exact:
 
     def _sign(self, name: str) -> str:
         return self._bounds[name].sign if name in self._bounds else "?"
+
+    def start(self, work: int) -> None:
+        """Begin a new question: forget which arguments were used, and allow so much work."""
+        self.used.clear()
+        self._work[0] = work
 
     # What is known
 
@@ -125,6 +132,29 @@ class Exact:
 
     # What follows
 
+    def is_zero(self, term: Term) -> bool:
+        """Say whether a term is zero everywhere, as its normal form tells; False where it has none."""
+        try:
+            return not self._algebra.normal(term).numerator
+        except TooLargeError:
+            return False
+
+    def rewritten(self, term: Term) -> Term:
+        """Return a term in its normal form where that is no longer than it is."""
+        try:
+            found = Writer(self.terms, self._algebra).quotient(self._algebra.normal(term))
+        except TooLargeError:
+            return term
+        return found if len(below(found)) <= len(below(term)) else term
+
+    def cleared(self, term: Term) -> Term | None:
+        """Return a term without divisors and positive factors that stands to zero as a given one does."""
+        try:
+            poly = self._without_content(self._cleared(self._algebra.normal(term)))
+            return Writer(self.terms, self._algebra).sum(poly)
+        except TooLargeError:
+            return None
+
     def shows(self, formula: Formula) -> bool:
         """Say whether a statement follows from what is known."""
         if any(bounds.empty for bounds in self._bounds.values()):
@@ -145,7 +175,7 @@ class Exact:
         """Show one part of a disjunction where all others fail."""
         child = self._child(self._bounds, self._halves)
         for other in others:
-            child.learn(opposite(other, self._terms))
+            child.learn(opposite(other, self.terms))
         found = child.shows(part)
         self.used |= child.used
         return found
@@ -221,18 +251,17 @@ class Exact:
     def _search(self, poly: Poly, strict: bool, steps: int) -> bool:
         if not poly:
             return not strict
-        poly = self._without_content(poly, strict)
+        poly = self._without_content(poly)
         if self._by_roots(poly, strict) or self._by_certificate(poly, strict, _LOOK if steps else _GLANCE):
             return True
         if steps == 0 or self._work[0] <= 0:
             return False
         return self._by_bounds(poly, strict, steps - 1) or self._by_squaring(poly, strict, steps - 1)
 
-    def _without_content(self, poly: Poly, strict: bool) -> Poly:
-        """Divide by the monomials that are positive, or not negative where that is enough."""
-        allowed = {"+"} if strict else {"+", "0"}
-        content = tuple(item for item in sg.content(poly) if self._algebra.sign(item[0]) in allowed)
-        return sg.shift(poly, content, -1) if content and not any(n[0] == "[" for n, _ in content) else poly
+    def _without_content(self, poly: Poly) -> Poly:
+        """Divide by the positive monomials that all terms have in common."""
+        common = tuple(i for i in sg.content(poly) if self._algebra.sign(i[0]) == "+" and i[0][0] != "[")
+        return sg.shift(poly, common, -1)
 
     def _by_roots(self, poly: Poly, strict: bool) -> bool:
         names = sg.atoms_of(poly)
@@ -241,7 +270,7 @@ class Exact:
         (name,) = names
         found = name[0] != "[" and positive_by_roots(poly, strict, self._facts, self._algebra.sign(name))
         if found:
-            self.used.add(f"the real roots of polynomials in {name}")
+            self.used.add("real roots of polynomials")
         return found
 
     def _by_certificate(self, poly: Poly, strict: bool, work: int) -> bool:
@@ -335,7 +364,7 @@ class Exact:
         """Do as `_by_bounds` with the terms as written, whose roots and powers may go together."""
         if steps == 0 or atom.relation not in _SIGNED or self._work[0] <= 0:
             return False
-        terms = self._terms
+        terms = self.terms
         for known in [a for a in self._atoms if a.relation in _SIGNED]:
             for name in sorted(known.term.variables & atom.term.variables):
                 value = self._bound(known.term, name)
@@ -353,7 +382,7 @@ class Exact:
 
     def _bound(self, term: Term, name: str) -> Term | None:
         """Read a term as a multiple of x - w for a variable x that it contains in no other way; return w."""
-        terms = self._terms
+        terms = self.terms
         slope = self._derivatives.of(term, name)
         if slope is None or slope.op is not Op.CONSTANT or not slope.value:
             return None

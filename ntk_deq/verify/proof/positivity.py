@@ -15,10 +15,10 @@ from fractions import Fraction
 from flint import Ordering, fmpq, fmpz_mpoly_ctx
 
 from ntk_deq.verify.proof import signomial as sg
+from ntk_deq.verify.proof.means import after_means
 from ntk_deq.verify.proof.signomial import Monomial, Poly
 
-_MEAN_BITS = 30  # to which the share that a mean takes is rounded, upward
-_MEANS = 12  # terms that are taken from the means of others
+_TRIED = 8  # rests for which means are tried at once
 _FACTOR_TERMS, _FACTOR_DEGREE = 300, 40  # beyond them factoring is not tried
 _FACTOR_DEPTH = 3  # multiples of hypotheses in that of a factor
 _DEPTH = 12  # multiples of hypotheses in one certificate
@@ -68,7 +68,9 @@ class Positivity:
         if self.plainly(poly, strict):
             return True
         steps = self._steps(poly) if depth > 0 else []
-        if any(self._by_signs(rest, strict and not surely) for rest, surely in steps):
+        if any(self.plainly(rest, strict and not surely) for rest, surely in steps[:_TRIED]) or any(
+            self._by_signs(rest, strict and not surely) for rest, surely in steps[_TRIED:]
+        ):
             self.used.add("multiples of hypotheses")
             return True
         if depth > 0 and (self._by_factors(poly, strict, depth) or self._by_steps(steps, strict, depth)):
@@ -103,30 +105,13 @@ class Positivity:
         return True
 
     def _after_means(self, poly: Poly) -> Poly | None:
-        """Take each term that may be negative from two others, |m| <= (p + q)/2 where m^2 = p q; None where it fails."""
-        negative = self._negative_terms(poly)
-        left = {m: c for m, c in poly.items() if m not in negative}
-        if len(negative) > _MEANS or len(negative) > len(left) or _has_primes(poly):
+        """Take each term that may be negative from means of others; return what is left, or None where that fails."""
+        negative = set(self._negative_terms(poly))
+        if any(name[0] == "#" for monomial in poly for name, _ in monomial):
             return None
-        pairs = {m: self._pairs(m, left) for m in negative}
-        for monomial in sorted(negative, key=lambda m: (len(pairs[m]), m)):
-            need = abs(poly[monomial])
-            for p, q in pairs[monomial]:
-                if p in left and q in left and need:
-                    need = _take(left, p, q, need)
-            if need:
-                return None
-        return left
-
-    def _pairs(self, monomial: Monomial, positive: Poly) -> list[tuple[Monomial, Monomial]]:
-        self._left -= len(positive)
-        square, _ = sg.times(monomial, monomial)
-        found = []
-        for p in sorted(positive):
-            q, _ = sg.times(square, p, -1)
-            if p < q and q in positive:
-                found.append((p, q))
-        return found
+        given = {m: c for m, c in poly.items() if m not in negative}
+        self._left -= len(poly)
+        return after_means(given, {m: poly[m] for m in negative})
 
     def _by_factors(self, poly: Poly, strict: bool, depth: int) -> bool:
         """Show the sign of every factor of the sum."""
@@ -164,14 +149,16 @@ class Positivity:
     def _steps(self, poly: Poly) -> list[tuple[Poly, bool]]:
         """Take multiples of hypotheses away that cancel a negative term; return what is left, the simplest first."""
         steps: list[tuple[int, int, Poly, bool]] = []
+        negative = self._negative_terms(poly)
         for fact, targets in self._facts:
-            for goal in self._negative_terms(poly):
-                for target in targets:
-                    self._left -= len(fact.poly)
-                    step = self._step(poly, fact, goal, target) if self._left > 0 else None
-                    if step is not None:
-                        self._left -= len(step[0])
-                        steps.append((len(self._negative_terms(step[0])), len(step[0]), *step))
+            places = [(goal, target) for goal in negative for target in targets]
+            places += [(m, m) for m in fact.poly if m in poly and m not in targets]  # the hypothesis itself
+            for goal, target in places:
+                self._left -= len(fact.poly)
+                step = self._step(poly, fact, goal, target) if self._left > 0 else None
+                if step is not None:
+                    self._left -= len(step[0])
+                    steps.append((len(self._negative_terms(step[0])), len(step[0]), *step))
         return [(rest, surely) for _, _, rest, surely in sorted(steps, key=lambda step: step[:2])]
 
     def _step(self, poly: Poly, fact: Fact, goal: Monomial, target: Monomial) -> tuple[Poly, bool] | None:
@@ -182,33 +169,6 @@ class Positivity:
         if sign == "?" or poly[goal] / product.get(goal, poly[goal] * -1) <= 0:
             return None
         return sg.add(poly, product, -poly[goal] / product[goal]), fact.strict and sign == "+"
-
-
-def _has_primes(poly: Poly) -> bool:
-    return any(name[0] == "#" for monomial in poly for name, _ in monomial)
-
-
-def _take(left: Poly, p: Monomial, q: Monomial, need: fmpq) -> fmpq:
-    """Take need * sqrt(p q) from the terms p and q by the geometric mean; return what is still needed."""
-    square = 4 * left[p] * left[q]  # (2 sqrt(a b))^2: what both can give, squared
-    if square <= need * need:
-        share, still = fmpq(1), need - _root_down(square)
-    else:
-        share, still = min(fmpq(1), need / _root_down(square)), fmpq(0)
-    for monomial in (p, q):
-        left[monomial] *= 1 - share
-        if not left[monomial]:
-            del left[monomial]
-    return still
-
-
-def _root_down(value: fmpq) -> fmpq:
-    """Return a rational number that is at most the square root, and equal to it where that is rational."""
-    top, bottom = int(value.numerator * value.denominator), int(value.denominator)
-    exact = math.isqrt(top)
-    if exact * exact == top:
-        return fmpq(exact, bottom)
-    return fmpq(math.isqrt(top << (2 * _MEAN_BITS)), bottom << _MEAN_BITS)
 
 
 def factored(poly: Poly) -> list[tuple[Poly, int]]:

@@ -7,19 +7,26 @@ that a term which touches zero at a corner of the box, to second or third order,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 from ntk_deq.verify.proof import intervals as iv
 from ntk_deq.verify.proof.box import Box, Side, mean
 from ntk_deq.verify.proof.enclosure import Derivatives
+from ntk_deq.verify.proof.exact import Exact
 from ntk_deq.verify.proof.formulas import Atom, Both, Formula, Relation
 from ntk_deq.verify.proof.intervals import Interval
 from ntk_deq.verify.proof.points import sign_at
-from ntk_deq.verify.proof.terms import Op, Term, Terms
+from ntk_deq.verify.proof.problem import Variable
+from ntk_deq.verify.proof.terms import Op, Term
 
 DEPTH = 3
 """Orders of derivatives that are looked at for a function of one variable; the work grows fast with the order..."""
+
+EXACT_DEPTH = 1
+"""Cuts up to which the sign of a slope is also looked for by exact arguments, ..."""
+
+EXACT_WORK = 2_000
+"""... and the work that each of them may take."""
 
 MANY_DEPTH = 2
 """... and with the number of variables."""
@@ -29,14 +36,13 @@ class Demonstrator:
     """Shows statements over boxes.
 
     Args:
-        terms: Makes the terms.
-        vanishes: Says whether a term is zero everywhere, where that can be seen from its form.
+        exact: Gives normal forms, and exact arguments for slopes over large boxes.
     """
 
-    def __init__(self, terms: Terms, vanishes: Callable[[Term], bool]) -> None:
-        self._terms = terms
-        self._vanishes = vanishes
-        self.derivatives = Derivatives(terms)
+    def __init__(self, exact: Exact) -> None:
+        self._exact = exact
+        self._terms = exact.terms
+        self.derivatives = Derivatives(exact.terms, exact.rewritten)
 
     def shows(self, formula: Formula, box: Box, depth: int = DEPTH) -> bool:
         """Say whether a statement is known to hold at every point of a box."""
@@ -53,7 +59,7 @@ class Demonstrator:
             case Relation.NONNEGATIVE:
                 return self._positive(term, box, False, depth)
             case Relation.ZERO:
-                return self._vanishes(term) or all(self._positive(t, box, False, depth) for t in (term, negative))
+                return self._exact.is_zero(term) or all(self._positive(t, box, False, depth) for t in (term, negative))
             case _:
                 return any(self._positive(t, box, True, depth) for t in (term, negative))
 
@@ -84,7 +90,7 @@ class Demonstrator:
         reduced = terms.substitute(term, {terms.variable(n): terms.constant(v) for n, v in fixed.items()})
         if reduced.op is Op.CONSTANT and reduced.value is not None:
             return reduced.value > 0 or (reduced.value == 0 and not strict)
-        if not strict and self._vanishes(reduced):
+        if not strict and self._exact.is_zero(reduced):
             return True
         found = box.enclosures.of(reduced)
         if found is None or reduced.variables & fixed.keys():
@@ -130,6 +136,21 @@ class Demonstrator:
             return 1
         if slope.nonpositive or (depth > 1 and slope.lo < 0 and self._positive(negative, box, False, depth - 1)):
             return -1
+        return self._exact_direction(derivative, box) if depth > 1 and box.depth <= EXACT_DEPTH else 0
+
+    def _exact_direction(self, derivative: Term, box: Box) -> int:
+        """Return the sign of a derivative over a box by exact arguments, as `_direction` does."""
+        variables = [
+            Variable(name, s.low, s.high, s.low_open, s.high_open)
+            for name, s in box.sides.items()
+            if name in derivative.variables
+        ]
+        exact = Exact(self._terms, variables, EXACT_WORK)
+        for sign, term in ((1, derivative), (-1, self._terms.negate(derivative))):
+            if exact.shows(Atom(term, Relation.POSITIVE)):
+                return 2 * sign
+            if exact.shows(Atom(term, Relation.NONNEGATIVE)):
+                return sign
         return 0
 
     def _by_centre(self, term: Term, box: Box, slopes: dict[str, Interval], strict: bool) -> bool:

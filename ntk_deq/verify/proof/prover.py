@@ -1,0 +1,207 @@
+"""Prove or refute a claim about real numbers: exact arguments first, then branch and bound over the whole domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+import torch
+
+from ntk_deq.certified.rounding import arithmetic_fault
+from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.falsify.instance import Instance, format_number
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.proof.branch import BranchAndBound, Goal, goals_of
+from ntk_deq.verify.proof.elimination import Reduced, eliminate
+from ntk_deq.verify.proof.exact import Exact
+from ntk_deq.verify.proof.formulas import Atom, Both, Either, Formula
+from ntk_deq.verify.proof.meeting import find_meeting
+from ntk_deq.verify.proof.points import Point
+from ntk_deq.verify.proof.problem import Problem, applicable, problems
+from ntk_deq.verify.proof.shown import Demonstrator
+from ntk_deq.verify.proof.symbolic import SymbolicProver
+from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.results import Evidence
+
+__all__ = ["Proof", "applicable", "prove_claim"]
+
+_MEETING_BOXES = 500  # in which a point that meets the hypotheses is looked for
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof attempt came to.
+
+    Attributes:
+        verdict: `proved`, `refuted`, `vacuous` (no point meets the hypotheses) or `undecided`.
+        evidence: `symbolic` for exact arguments alone, `certified` where boxes were needed, else `none`.
+        reason: What was done, or why it is undecided, for people.
+        boxes: How many boxes were looked at.
+        margin: A lower bound of every conclusion's margin over the whole domain, where one is known and > 0.
+        counterexample: The judgement on an instance that breaks the claim for certain.
+    """
+
+    verdict: Verdict
+    evidence: Evidence
+    reason: str
+    boxes: int = 0
+    margin: float | None = None
+    counterexample: Judgement | None = None
+
+
+def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> Proof | None:
+    """Prove or refute a claim, or say why neither was possible.
+
+    `proved` means: at every point of every setting's domain, closed and infinite ends and all whole numbers included,
+    some hypothesis fails, or every formula is defined and every conclusion true; and some point meets the hypotheses.
+
+    Args:
+        claim: The claim.
+        budget: Boxes that may be looked at, in all.
+        deadline: When to stop, on the clock of `time.perf_counter`.
+
+    Returns:
+        The outcome; None for a claim that is not `applicable`.
+
+    Example:
+        >>> from ntk_deq.claims.load import load_suite
+        >>> claims = {claim.id: claim for claim in load_suite("checks/scalar_facts.yaml").claims}
+        >>> prove_claim(claims["N.log"], budget=100).verdict
+        <Verdict.PROVED: 'proved'>
+    """
+    if not applicable(claim):
+        return None
+    boxes, attempts = 0, list[_Attempt]()
+    for setting in claim.settings:
+        for problem in problems(claim, setting):
+            attempts.append(_Attempt(claim, problem, deadline))
+            found = attempts[-1].run(budget - boxes)
+            boxes += attempts[-1].boxes
+            if found is not None:
+                return replace(found, boxes=boxes)
+    if any(attempt.meeting is _Meeting.FOUND for attempt in attempts):
+        used = set[str]().union(*(attempt.used for attempt in attempts))
+        return _proved(boxes, used, min(attempt.margin for attempt in attempts))
+    if any(attempt.meeting is _Meeting.UNKNOWN for attempt in attempts):
+        return replace(_undecided("it follows from its hypotheses, but no point is known that meets them"), boxes=boxes)
+    tried = sum(attempt.meeting_boxes for attempt in attempts)
+    reason = f"no point meets the hypotheses: shown by branch and bound over {_count(tried)}"
+    return Proof(Verdict.VACUOUS, Evidence.CERTIFIED, reason, boxes + tried)
+
+
+def _proved(boxes: int, used: set[str], margin: float) -> Proof:
+    arguments = ", ".join(sorted(used))
+    if not boxes:
+        return Proof(Verdict.PROVED, Evidence.SYMBOLIC, f"proved in exact arithmetic: {arguments or 'equal numbers'}")
+    exact = f"; the rest in exact arithmetic: {arguments}" if used else ""
+    reason = f"proved by branch and bound over {_count(boxes)}{exact}"
+    known = margin if not used and 0 < margin < float("inf") else None
+    return Proof(Verdict.PROVED, Evidence.CERTIFIED, reason, boxes, known)
+
+
+def _count(boxes: int) -> str:
+    return f"{boxes:,} box{'es' if boxes != 1 else ''}"
+
+
+class _Meeting(Enum):
+    """Whether some point meets the hypotheses."""
+
+    FOUND = auto()
+    NONE = auto()
+    UNKNOWN = auto()
+
+
+class _Attempt:
+    """The attempt on one problem of a claim."""
+
+    def __init__(self, claim: Claim, problem: Problem, deadline: float | None) -> None:
+        self._claim, self._problem, self._deadline = claim, problem, deadline
+        self.used: set[str] = set()
+        self.boxes = 0
+        self.margin = float("inf")
+        self.meeting = _Meeting.UNKNOWN
+        self.meeting_boxes = 0
+
+    def run(self, budget: int) -> Proof | None:
+        """Return what ends the whole proof, or None where this problem's goals are shown."""
+        prover = SymbolicProver(self._problem, deadline=self._deadline)
+        left = [goal for goal in goals_of(self._problem) if not self._shown_exactly(prover, goal)]
+        reduced = eliminate(self._problem)
+        if left:
+            found = self._search(reduced, left, budget)
+            if found is not None:
+                return found
+        if self.meeting is _Meeting.UNKNOWN:
+            self._look_for_meeting(reduced)
+        return None
+
+    def _shown_exactly(self, prover: SymbolicProver, goal: Goal) -> bool:
+        found = prover.shows(goal)
+        self.used |= found or set()
+        return found is not None
+
+    def _search(self, reduced: Reduced, left: Sequence[Goal], budget: int) -> Proof | None:
+        fault = arithmetic_fault()
+        if fault:
+            return _undecided(f"boxes cannot be used: {fault}")
+        exact = Exact(reduced.problem.terms, reduced.problem.variables)
+        goals = [Goal(g.name, _eased(exact, reduced.change(g.formula)), g.conclusion) for g in left]
+        search = BranchAndBound(reduced.problem, goals, Demonstrator(exact), deadline=self._deadline)
+        outcome = search.run(budget)
+        self.boxes += outcome.boxes
+        self.meeting = _Meeting.UNKNOWN if outcome.met is None else _Meeting.FOUND
+        self.margin = outcome.low
+        if outcome.counterexample is not None:
+            return self._refuted(reduced.restored(outcome.counterexample))
+        return None if outcome.covered else _undecided(outcome.reason)
+
+    def _look_for_meeting(self, reduced: Reduced) -> None:
+        """Look for a point that meets the hypotheses: without one the claim may say nothing."""
+        if not self._problem.hypotheses:
+            self.meeting = _Meeting.FOUND
+            return
+        exact = Exact(reduced.problem.terms, reduced.problem.variables)
+        found = find_meeting(reduced.problem, Demonstrator(exact), _MEETING_BOXES)
+        self.meeting_boxes = found.boxes
+        if found.point is not None:
+            self.meeting = _Meeting.FOUND
+        elif found.none:
+            self.meeting = _Meeting.NONE
+
+    def _refuted(self, point: Point | None) -> Proof:
+        instance = None if point is None else self._instance(point)
+        if instance is not None:
+            judgement = judge_instance(self._claim, instance, device=torch.device("cpu"), deadline=self._deadline)
+            broken = any(o.truth is Truth.FALSE for o in judgement.conclusions.values())
+            if judgement.standing is Standing.MET and broken:
+                reason = f"branch and bound found a point that breaks it: {instance.family}"
+                return Proof(Verdict.REFUTED, Evidence.CERTIFIED, reason, counterexample=judgement)
+        return _undecided("it breaks at a point whose coordinates are no floats")
+
+    def _instance(self, point: Point) -> Instance | None:
+        """Return a point as an instance, or None where a coordinate is no float."""
+        if any(float(value) != value for value in point.values()):
+            return None
+        names = {v.name: v.size for v in self._problem.variables}
+        setting = next(s for s in self._claim.settings if s.name == self._problem.setting)
+        numbers = {**{name: float(v) for name, v in point.items()}, **dict(self._problem.fixed)}
+        sizes = {name: int(numbers[name]) for name in setting.sizes}
+        free = [name for name in numbers if name not in names or not names[name]]
+        values = {n: torch.tensor(float(numbers[n]), dtype=torch.float64) for n in free if n not in sizes}
+        family = ", ".join(f"{name} = {format_number(float(numbers[name]))}" for name in (*sizes, *values))
+        return Instance(setting.name, family, sizes, values, 0)
+
+
+def _eased(exact: Exact, formula: Formula) -> Formula:
+    """Return a statement with each comparison also in a form without divisors: either will do."""
+    if isinstance(formula, Both):
+        return Both(tuple(_eased(exact, part) for part in formula.parts))
+    if isinstance(formula, Either):
+        return Either(tuple(_eased(exact, part) for part in formula.parts))
+    term = exact.cleared(formula.term)
+    return formula if term in (None, formula.term) else Either((formula, Atom(term, formula.relation)))
+
+
+def _undecided(reason: str) -> Proof:
+    return Proof(Verdict.UNDECIDED, Evidence.NONE, reason)
