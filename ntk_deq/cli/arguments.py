@@ -31,7 +31,7 @@ exit codes:
   3  an internal error on some claim (its trace is in the report)
   4  a usage or claim-file error
   5  no claim selected
-  6  nothing wrong, but something vacuous or undecided where another verdict was expected
+  6  nothing wrong, but something vacuous or undecided that was expected to hold or to be proved
 """
 
 _REPLAY_EPILOG = """\
@@ -126,9 +126,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--search",
         type=_natural,
-        default=600,
+        default=300,
         metavar="N",
-        help="evaluations of the search for a counterexample, a claim and domain; 0: none (default 600)",
+        help="evaluations of the search for a counterexample, a claim and domain; 0: none (default 300)",
     )
     parser.add_argument(
         "--satisfy", action="store_true", help="where no instance meets the hypotheses, search for one that does"

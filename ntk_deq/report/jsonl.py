@@ -77,7 +77,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
 
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
     reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
-    settled, precision, replay, statement, hypotheses, conclusions, counterexample, tightest, nearest, findings,
+    settled, precision, searched, replay, statement, hypotheses, conclusions, counterexample, tightest, nearest, findings,
     problems, trace`. A conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them,
     and their number in `margins_total`.
 
@@ -98,7 +98,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
         entry[name] = json_safe(getattr(result, name))
     for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
         entry[name] = json_safe(getattr(result, name))
-    for name in ("refined", "settled", "precision", "replay"):
+    for name in ("refined", "settled", "precision", "searched", "replay"):
         entry[name] = getattr(result, name)
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}

@@ -9,7 +9,7 @@ maximum, `not` the negative, `for all` the minimum over the steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -117,24 +117,17 @@ class Margins:
         raise TypeError(f"`{expr.kind}` is no statement")
 
     def _link(self, expr: Expr, link: int, indices: Indices) -> Tensor:
+        return _relative(expr.operators[link], *self._sides(expr, link, indices))
+
+    def _sides(self, expr: Expr, link: int, indices: Indices) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the side that shall be the smaller one, the other one, and the magnitude of each."""
         sides = [expr.args[link], expr.args[link + 1]]
-        relation = expr.operators[link]
-        if relation in (">", ">="):
+        if expr.operators[link] in (">", ">="):
             sides.reverse()
         left, right = (tensor_value(side, self.names, indices) for side in sides)
         with torch.no_grad():
             magnitudes = [self._magnitudes.of(side, indices) for side in sides]
-            magnitude = torch.maximum(*magnitudes)
-        margin, size = _distance(relation, left, right)
-        margin = torch.where(torch.isfinite(margin), margin, torch.nan)  # overflow leaves nothing to compare
-        noise = margin.detach().abs() <= _NOISE * torch.finfo(margin.dtype).eps * magnitude
-        exact = margin.new_full((), BROKEN_BY_EQUALITY if relation in _STRICT else 0.0)
-        flat = torch.where(margin.detach() == 0, exact, 0.0)
-        # Where both sides are zero so is the margin, and it is noise: what it is divided by does not matter.
-        magnitude, size = torch.maximum(magnitude, size).clamp_min(_TINY), size.clamp_min(_TINY)
-        whole = torch.zeros_like(size) if relation == "==" else torch.minimum(*magnitudes)
-        relative = margin * torch.where(whole == 0, 1 / magnitude, 0.5 / size + 0.5 / magnitude)
-        return torch.where(noise, flat, relative)
+        return left, right, magnitudes[0], magnitudes[1]
 
     def _for_all(self, expr: Expr, indices: Indices) -> Tensor:
         count = (self.last_step + 1) ** len(expr.names)
@@ -143,17 +136,33 @@ class Margins:
         body = expr.args[0]
         used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
         self._keep_fixed_parts(body, frozenset({*indices, *expr.names}))
-        margins = []
+        scopes: list[tuple[Indices, bool | Tensor]] = []
         for steps in product(range(self.last_step + 1), repeat=len(expr.names)):
             scope = {**indices, **dict(zip(expr.names, steps, strict=True))}
             if not all(0 <= step_of(node, scope) <= self.last_step for node in used if _names(node) <= scope.keys()):
                 continue
             met = self._condition(expr.args[1], scope) if len(expr.args) > 1 else True
-            if met is False:
-                continue
-            margin = self.of(body, scope)
-            margins.append(margin if met is True else torch.where(met, margin, 0.0))
-        return _smallest_known(margins, self.names)
+            if met is not False:
+                scopes.append((scope, met))
+        margins = self._over(body, [scope for scope, _ in scopes])
+        kept = [
+            torch.where(met, margin, 0.0) if isinstance(met, Tensor) else margin
+            for margin, (_, met) in zip(margins, scopes, strict=True)
+        ]
+        return _smallest_known(kept, self.names)
+
+    def _over(self, body: Expr, scopes: list[Indices]) -> Sequence[Tensor]:
+        """Return the margins of a formula at many steps."""
+        if body.kind is not Kind.COMPARE or len(body.operators) > 1 or not scopes:
+            return [self.of(body, scope) for scope in scopes]
+        rows = [self._sides(body, 0, scope) for scope in scopes]
+        if not all(_plain(side) for row in rows for side in row[:2]):
+            return [_relative(body.operators[0], *row) for row in rows]
+        # A single comparison of numbers: all steps at once, as one batch.
+        cells = torch.stack(torch.broadcast_tensors(*(scalar(cell) for row in rows for cell in row)))
+        shape = (len(rows), *cells.shape[1:])
+        columns = (cells[k::4].reshape(-1) for k in range(4))
+        return _relative(body.operators[0], *columns).reshape(shape).unbind(0)
 
     def _condition(self, expr: Expr, scope: Indices) -> bool | Tensor:
         """Whether a quantifier's condition holds: decided in integers where it compares steps only."""
@@ -187,9 +196,29 @@ _HOLDS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+def _relative(relation: str, left: Tensor, right: Tensor, *magnitudes: Tensor) -> Tensor:
+    """Return the relative margin of `left <= right` or of an equality, from the sides and their magnitudes."""
+    margin, size = _distance(relation, left, right)
+    margin = torch.where(torch.isfinite(margin), margin, torch.nan)  # overflow leaves nothing to compare
+    magnitude = torch.maximum(*magnitudes)
+    noise = margin.detach().abs() <= _NOISE * torch.finfo(margin.dtype).eps * magnitude
+    exact = margin.new_full((), BROKEN_BY_EQUALITY if relation in _STRICT else 0.0)
+    flat = torch.where(margin.detach() == 0, exact, 0.0)
+    # Where both sides are zero so is the margin, and it is noise: what it is divided by does not matter.
+    magnitude, size = torch.maximum(magnitude, size).clamp_min(_TINY), size.clamp_min(_TINY)
+    smaller = torch.zeros_like(size) if relation == "==" else torch.minimum(*magnitudes)
+    weight = torch.where(smaller == 0, 1 / magnitude, 0.5 / size + 0.5 / magnitude)
+    return torch.where(noise, flat, margin * weight)
+
+
+def _plain(side: Tensor) -> bool:
+    """Whether a side is a number for each instance."""
+    return side.ndim < 2 or side.shape[-2:] == (1, 1)
+
+
 def _distance(relation: str, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Return the margin of `left <= right` (or of an equality), and the size of the larger side."""
-    if all(side.ndim < 2 or side.shape[-2:] == (1, 1) for side in (left, right)):
+    if _plain(left) and _plain(right):
         a, b = scalar(left), scalar(right)
         margin = b - a
         if relation in ("==", "!="):

@@ -61,7 +61,7 @@ class Options:
     stop_early: bool = False
     precision: int = DEFAULT_BITS
     findings: bool = False
-    search: int = 600
+    search: int = 300
     satisfy: bool = False
     boxes: int = 5000
     store: str | None = None

@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_used(capsys, folder, name, command):
     text, place, message = WHOLE_FILE[name]
     ran = call(capsys, command, write(folder, text))
     assert ran.code == 4
-    assert f"suite.yaml{place}" in ran.raw.replace("\n", "").replace("  ", "") or f"suite.yaml{place}" in ran.out
+    assert f"suite.yaml{place}" in "".join(ran.raw.split())  # a long path is broken anywhere
     assert message in ran.out
     assert len(ran.raw) < 3000
     assert not (folder / "results").exists()
@@ -117,7 +117,7 @@ def test_a_claim_that_is_wrong_leaves_the_others_to_be_judged(capsys, folder, na
     assert first in told
     assert second in told
     assert len(told) < 2000
-    assert "suite.yaml:8:" in ran.out
+    assert "suite.yaml:8:" in "".join(ran.raw.split())  # a long path is broken anywhere
     assert call(capsys, "check", path).code == 4
 
 

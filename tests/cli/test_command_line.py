@@ -83,7 +83,7 @@ class TestExitCodes:
             ((), "usage"),
             (("--nonsense",), "unrecognized arguments: --nonsense"),
             (("suite.yaml", "--nonsense"), "unrecognized arguments: --nonsense"),
-            (("suite.yaml", "--instances", "0"), "must be a whole number >= 1. Got 0."),
+            (("suite.yaml", "--instances", "0"), "must be a whole number from 1 to 10,000,000. Got 0."),
             (("suite.yaml", "--instances", "many"), "must be a whole number. Got 'many'."),
             (("suite.yaml", "--seed", "-1"), "must be a whole number >= 0. Got -1."),
             (("suite.yaml", "--time-limit", "0"), "must be a number of seconds > 0. Got '0'."),

@@ -124,7 +124,8 @@ class TestClosedForms:
     )
     def test_they_agree(self, text):
         env = environment({"A": self.A, "B": self.B, "v": self.v, "x": 0.75, "y": 2.5})
-        assert truth_of(text, env).truth in (Truth.TRUE, Truth.TIGHT)
+        # Derivatives that vanish compare rounding with zero, which is near zero rather than tight.
+        assert truth_of(text, env).truth in (Truth.TRUE, Truth.TIGHT, Truth.NEAR_ZERO)
 
     @pytest.mark.parametrize(
         "text",

@@ -145,11 +145,18 @@ class TestVacuous:
         assert -1.01 < result.hypotheses[0].nearest.hi < -1
 
     def test_a_conclusion_that_never_exists(self, tmp_path):
-        result = only(tmp_path, "setting: plain, conclude: {never: 1/(c - c) > 0, wrong: c > 1e9}")
+        result = only(tmp_path, "setting: plain, conclude: 1/(c - c) > 0")
         assert result.verdict is Verdict.VACUOUS
         assert "'defined'" in result.reason
         assert "every quotient, inverse, root and logarithm exists" in result.reason
         assert result.nearest.values
+
+    def test_beside_a_conclusion_that_never_exists_the_others_are_judged(self, tmp_path):
+        result = only(tmp_path, "setting: plain, conclude: {never: 1/(c - c) > 0, wrong: fro(A) > 1e9}")
+        assert (result.verdict, result.counterexample.conclusion) == (Verdict.REFUTED, "wrong")
+        result = only(tmp_path, "setting: plain, conclude: {never: 1/(c - c) > 0, right: norm(A) <= fro(A)}")
+        assert result.verdict is Verdict.UNDECIDED
+        assert "no instance bears out 'never' for certain" in result.reason
 
     def test_a_derivative_that_never_exists(self, tmp_path):
         result = only(tmp_path, 'setting: plain, conclude: "sum(grad(sum(relu(A - A)), A)) == 0"')
@@ -191,7 +198,7 @@ class TestUndecided:
             tmp_path, "setting: plain, given: {t: [3, 3.5]}, conclude: t == t and (t^(1/3))^3 <= t", instances=40
         )
         assert result.verdict is Verdict.UNDECIDED
-        assert "every instance is tight for 'conclusion'" in result.reason
+        assert "no instance bears out 'conclusion' for certain" in result.reason
         assert not result.as_expected
 
     def test_a_hypothesis_that_is_never_certain(self, tmp_path):
