@@ -3,7 +3,7 @@
 The `scale` of a quantity is the value of its formula with every term taken by absolute value, so that cancellation
 shows: for `a - b` it is |a| + |b|, for sigma_min(A) it is a bound on norm(A). A comparison whose margin straddles zero
 is *tight* when its radius is at most `TIGHT` of the larger side, *near zero* when it is at most that of the larger
-side's scale, and *unsure* otherwise (docs/design.md, 1). Two sides that are zero in truth get no further than near zero.
+side's scale, and *unsure* otherwise (docs/design.md, 1). Two sides that are zero in truth stay near zero.
 """
 
 from __future__ import annotations

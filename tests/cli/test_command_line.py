@@ -304,7 +304,7 @@ class TestSchemaAndCheck:
         path = suite(folder, f"id: a, {BODIES['ill-formed']}", f"id: b, {BODIES['holds']}")
         ran = call(capsys, "check", path)
         assert ran.code == 4
-        assert "suite.yaml:7:" in ran.out
+        assert "suite.yaml:7:" in "".join(ran.raw.split())  # a long path is broken anywhere
         assert "cannot multiply" in ran.out
         assert "^" in ran.out
         expected = suite(folder, f"id: a, expect: ill-formed, {BODIES['ill-formed']}", name="expected.yaml")

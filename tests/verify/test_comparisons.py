@@ -78,6 +78,21 @@ class TestBalls:
         env = environment({"x": 1e6}, radius={"x": 1e-2})
         assert truth_of("x <= 1000000", env).truth is Truth.UNSURE
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("x <= y", Truth.TIGHT),
+            ("x - y <= 0", Truth.NEAR_ZERO),
+            ("x - y == 0", Truth.NEAR_ZERO),
+            ("0 >= x - y", Truth.NEAR_ZERO),
+            ("x - y < 0", Truth.STRICT_TIGHT),
+            ("x - y <= 1e-6", Truth.TRUE),
+        ],
+    )
+    def test_sides_that_cancel_are_near_zero_and_not_tight(self, text, expected):
+        """A true difference of 1e-13, say, would pass unseen where the sides themselves are of that size."""
+        assert truth_of(text, environment({"x": 1.0, "y": 1.0}, radius={"x": 1e-12})).truth is expected
+
     def test_a_ball_that_touches_its_bound_is_true_weakly(self):
         outcome = truth_of("abs(x) >= 0", environment({"x": 0.0}, radius={"x": 1e-3}))
         assert outcome.truth is Truth.TRUE
@@ -154,7 +169,7 @@ class TestMatrices:
 X = {"x": 1.0, "w": 1.0, "y": 1.0}
 RADIUS = {"x": 1e-12, "w": 1e-3}
 TRUTHS = {"1 <= 2": Truth.TRUE, "2 <= 1": Truth.FALSE, "x <= 1": Truth.TIGHT, "x < 1": Truth.STRICT_TIGHT}
-TRUTHS["w <= 1"] = Truth.UNSURE
+TRUTHS |= {"w <= 1": Truth.UNSURE, "x - 1 <= 0": Truth.NEAR_ZERO}
 
 
 class TestConnectives:

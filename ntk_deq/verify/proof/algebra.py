@@ -116,6 +116,7 @@ class Algebra:
         return self.reduced(sg.multiply(left, right))
 
     def plus(self, left: Quotient, right: Quotient) -> Quotient:
+        """Return the sum over the least common divisor."""
         divisors = dict(left.divisors)
         for key, (poly, count) in right.divisors.items():
             divisors[key] = (poly, max(count, divisors.get(key, (poly, 0))[1]))
@@ -130,6 +131,7 @@ class Algebra:
         return Quotient(numerator, divisors if numerator else {})
 
     def product(self, left: Quotient, right: Quotient) -> Quotient:
+        """Return the product; equal divisors add up their powers."""
         numerator = self.times(left.numerator, right.numerator)
         divisors = dict(left.divisors)
         for key, (poly, count) in right.divisors.items():
@@ -137,6 +139,7 @@ class Algebra:
         return Quotient(numerator, divisors if numerator else {})
 
     def inverse(self, part: Quotient) -> Quotient:
+        """Return one over a quotient that is not zero."""
         if not part.numerator:
             raise TooLargeError
         result = self._inverse_of_sum(part.numerator)
@@ -174,6 +177,7 @@ class Algebra:
         return self.power(base, exponent) if exponent > 0 else self.inverse(self.power(base, -exponent))
 
     def power(self, base: Quotient, exponent: Fraction) -> Quotient:
+        """Return a positive power of a quotient."""
         if exponent.denominator == 1:
             if exponent > sg.MAX_DEGREE and (len(base.numerator) > 1 or base.divisors):
                 raise TooLargeError

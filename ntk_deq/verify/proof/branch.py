@@ -6,7 +6,7 @@ import heapq
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -20,6 +20,9 @@ from ntk_deq.verify.proof.terms import Term
 _TOUCHING_DEPTHS = (1, 3, 6)  # cuts after which a box is searched for a point where the margin touches zero
 _TOUCHING_STEPS = 60  # of golden section: enough for the digits of a float
 _SHORTEST = 32  # denominators of a touching point that is tried
+MAX_UNCONFIRMED = 20
+"""Points that seem to break a conclusion and are handed to the judge in vain."""
+
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -50,6 +53,7 @@ class Outcome:
         counterexample: A point that breaks a conclusion for certain.
         met: A point that meets the hypotheses for certain.
         low: A lower bound of the margin of every conclusion wherever the hypotheses hold, once all is covered.
+        unconfirmed: How many points seem to break a conclusion, and cannot be confirmed.
         undefined: A formula that has no meaning at a point which the hypotheses admit, and the point.
     """
 
@@ -61,6 +65,7 @@ class Outcome:
     met: Point | None = None
     low: float = math.inf
     undefined: str = ""
+    unconfirmed: int = 0
 
 
 @dataclass(order=True)
@@ -101,13 +106,21 @@ class BranchAndBound:
         problem: Gives the variables and the hypotheses.
         goals: What is to be shown.
         demonstrator: Shows statements over boxes.
+        confirm: Says whether a point that breaks a conclusion here does so for the judge of instances too.
         deadline: When to stop, on the clock of `time.perf_counter`.
     """
 
     def __init__(
-        self, problem: Problem, goals: Sequence[Goal], demonstrator: Demonstrator, *, deadline: float | None = None
+        self,
+        problem: Problem,
+        goals: Sequence[Goal],
+        demonstrator: Demonstrator,
+        *,
+        confirm: Callable[[Point], bool],
+        deadline: float | None = None,
     ) -> None:
         self._problem = problem
+        self._confirm = confirm
         self._goals = tuple(goals)
         self._shows = demonstrator
         self._deadline = deadline
@@ -124,7 +137,7 @@ class BranchAndBound:
         queue.put(Box({v.name: side_of(v) for v in self._problem.variables}), self._goals, 0.0)
         while (entry := queue.take(outcome.boxes % 2 == 1)) is not None:
             if outcome.boxes >= budget:
-                outcome.reason = f"{budget} boxes did not suffice"
+                outcome.reason = f"{budget:,} boxes did not suffice"
                 return outcome
             if self._deadline is not None and time.perf_counter() > self._deadline:
                 outcome.reason = f"the time limit ran out after {outcome.boxes} boxes"
@@ -177,9 +190,11 @@ class BranchAndBound:
         for goal in goals:
             if truth_at(goal.formula, point) is not False:
                 continue
-            if goal.conclusion and self._all_defined(point):
-                outcome.counterexample = point
-                return
+            if goal.conclusion and outcome.unconfirmed < MAX_UNCONFIRMED and self._all_defined(point):
+                if self._confirm(point):
+                    outcome.counterexample = point
+                    return
+                outcome.unconfirmed += 1
             if not goal.conclusion:
                 where = ", ".join(f"{name} = {value}" for name, value in point.items())
                 outcome.undefined = outcome.undefined or f"{goal.name!r} has no meaning at {where}"

@@ -8,11 +8,11 @@ Plainly not negative are positive multiples of monomials >= 0, less what a geome
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from flint import Ordering, fmpq, fmpz_mpoly_ctx
+from flint import Ordering, fmpq, fmpz, fmpz_mpoly_ctx
 
 from ntk_deq.verify.proof import signomial as sg
 from ntk_deq.verify.proof.means import after_means
@@ -200,7 +200,7 @@ def factored(poly: Poly) -> list[tuple[Poly, int]]:
     return factors if lead == 1 else [(sg.constant(lead), 1), *factors]
 
 
-def _back(terms: dict[tuple[int, ...], object], names: list[str], units: dict[str, int]) -> Poly:
+def _back(terms: Mapping[tuple[int, ...], fmpq | fmpz], names: list[str], units: dict[str, int]) -> Poly:
     poly: Poly = {}
     for degrees, c in terms.items():
         monomial = tuple((n, Fraction(int(d), units[n])) for n, d in zip(names, degrees, strict=True) if d)

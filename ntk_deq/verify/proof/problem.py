@@ -1,4 +1,4 @@
-"""A claim about real numbers as terms: variables with their ranges, hypotheses, conclusions, and when each is defined."""
+"""A claim about real numbers as terms: variables with ranges, hypotheses, conclusions, and when each is defined."""
 
 from __future__ import annotations
 

@@ -147,13 +147,24 @@ class _Attempt:
             return _undecided(f"boxes cannot be used: {fault}")
         exact = Exact(reduced.problem.terms, reduced.problem.variables)
         goals = [Goal(g.name, _eased(exact, reduced.change(g.formula)), g.conclusion) for g in left]
-        search = BranchAndBound(reduced.problem, goals, Demonstrator(exact), deadline=self._deadline)
+        search = BranchAndBound(
+            reduced.problem,
+            goals,
+            Demonstrator(exact),
+            confirm=lambda point: self._judged(reduced.restored(point)) is not None,
+            deadline=self._deadline,
+        )
         outcome = search.run(budget)
         self.boxes += outcome.boxes
         self.meeting = _Meeting.UNKNOWN if outcome.met is None else _Meeting.FOUND
         self.margin = outcome.low
         if outcome.counterexample is not None:
-            return self._refuted(reduced.restored(outcome.counterexample))
+            judgement = self._judged(reduced.restored(outcome.counterexample))
+            assert judgement is not None  # it was confirmed
+            reason = f"branch and bound found a point that breaks it: {judgement.instance.family}"
+            return Proof(Verdict.REFUTED, Evidence.CERTIFIED, reason, counterexample=judgement)
+        if outcome.unconfirmed:
+            return _undecided("it breaks at a point where balls around floats cannot tell the two sides apart")
         return None if outcome.covered else _undecided(outcome.reason)
 
     def _look_for_meeting(self, reduced: Reduced) -> None:
@@ -169,15 +180,14 @@ class _Attempt:
         elif found.none:
             self.meeting = _Meeting.NONE
 
-    def _refuted(self, point: Point | None) -> Proof:
+    def _judged(self, point: Point | None) -> Judgement | None:
+        """Return the judgement on a point that breaks the claim for certain, else None."""
         instance = None if point is None else self._instance(point)
-        if instance is not None:
-            judgement = judge_instance(self._claim, instance, device=torch.device("cpu"), deadline=self._deadline)
-            broken = any(o.truth is Truth.FALSE for o in judgement.conclusions.values())
-            if judgement.standing is Standing.MET and broken:
-                reason = f"branch and bound found a point that breaks it: {instance.family}"
-                return Proof(Verdict.REFUTED, Evidence.CERTIFIED, reason, counterexample=judgement)
-        return _undecided("it breaks at a point whose coordinates are no floats")
+        if instance is None:
+            return None
+        judgement = judge_instance(self._claim, instance, device=torch.device("cpu"), deadline=self._deadline)
+        broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
+        return judgement if judgement.standing is Standing.MET and broken else None
 
     def _instance(self, point: Point) -> Instance | None:
         """Return a point as an instance, or None where a coordinate is no float."""

@@ -1,8 +1,8 @@
 """Show that a term is positive, or not negative, all over a box: by its enclosure, by monotony, by a centred form.
 
-Where a term grows with a variable it is smallest on the lower face. If it vanishes there and the face is excluded, strict
-growth makes it positive all the same. The sign of a derivative is shown in the same way, with second derivatives, so
-that a term which touches zero at a corner of the box, to second or third order, is still decided.
+Where a term grows with a variable it is smallest on the lower face. If it vanishes there and the face is excluded,
+strict growth makes it positive all the same. The sign of a derivative is shown in the same way, with second
+derivatives, so that a term which touches zero at a corner of the box, to second or third order, is still decided.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ from ntk_deq.verify.proof.points import sign_at
 from ntk_deq.verify.proof.problem import Variable
 from ntk_deq.verify.proof.terms import Op, Term
 
-DEPTH = 3
-"""Orders of derivatives that are looked at for a function of one variable; the work grows fast with the order..."""
+DEPTHS = {1: 3, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1}
+"""Orders of derivatives that are looked at, by the number of variables: the work grows fast with both."""
 
 EXACT_DEPTH = 1
 """Cuts up to which the sign of a slope is also looked for by exact arguments, ..."""
 
 EXACT_WORK = 2_000
 """... and the work that each of them may take."""
-
-MANY_DEPTH = 2
-"""... and with the number of variables."""
 
 
 class Demonstrator:
@@ -44,15 +41,14 @@ class Demonstrator:
         self._terms = exact.terms
         self.derivatives = Derivatives(exact.terms, exact.rewritten)
 
-    def shows(self, formula: Formula, box: Box, depth: int = DEPTH) -> bool:
+    def shows(self, formula: Formula, box: Box, depth: int = max(DEPTHS.values())) -> bool:
         """Say whether a statement is known to hold at every point of a box."""
         if isinstance(formula, Both):
             return all(self.shows(part, box, depth) for part in formula.parts)
         if not isinstance(formula, Atom):
             return any(self.shows(part, box, depth) for part in formula.parts)
         term, negative = formula.term, self._terms.negate(formula.term)
-        if len(term.variables) > 1:
-            depth = min(depth, MANY_DEPTH)
+        depth = min(depth, DEPTHS.get(len(term.variables), 0))
         match formula.relation:
             case Relation.POSITIVE:
                 return self._positive(term, box, True, depth)

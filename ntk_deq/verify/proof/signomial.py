@@ -1,9 +1,10 @@
 """Sums of monomials with rational exponents: the normal form in which exact arguments are made.
 
 A monomial is a product of atoms with exponents. Atoms are text, so that monomials sort and compare: a variable `x`; a
-prime `#2`, whose exponent stays in [0, 1) and which carries the roots of whole numbers; `exp{m}`; `log{a}`; and `[p]`, a
-polynomial p >= 0 of which a root is taken, whose exponent stays in (0, 1). Radicals of different products of primes are
-linearly independent over the rationals (Besicovitch 1940), and so a coefficient is zero only where it is written as zero.
+prime `#2`, whose exponent stays in [0, 1) and which carries the roots of whole numbers; `exp{m}`; `log{a}`; and `[p]`,
+a polynomial p >= 0 of which a root is taken, whose exponent stays in (0, 1). Radicals of different products of primes
+are linearly independent over the rationals (Besicovitch 1940), so a coefficient is zero only where it is written as
+zero.
 """
 
 from __future__ import annotations

@@ -164,11 +164,11 @@ class Terms:
         return self._make(Op.POWER, (base,), exponent)
 
     def exp(self, part: Term) -> Term:
-        """Return exp(part)."""
+        """Apply exp."""
         return self.one if part is self.zero else self._make(Op.EXP, (part,))
 
     def log(self, part: Term) -> Term:
-        """Return log(part)."""
+        """Apply the natural logarithm."""
         return self.zero if part is self.one else self._make(Op.LOG, (part,))
 
     def absolute(self, part: Term) -> Term:

@@ -1,4 +1,4 @@
-"""Decide polynomial inequalities in one variable: the sign of every polynomial on every cell between their real roots."""
+"""Decide polynomial inequalities in one variable by the signs of polynomials on the cells between their real roots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from typing import cast
 
 import flint
-from flint import arb, fmpq, fmpz_poly
+from flint import acb, arb, fmpq, fmpz_poly
 
 from ntk_deq.certified.scalar import PRECISION
 from ntk_deq.verify.proof.formulas import Relation, holds
@@ -99,14 +101,15 @@ def _separated_roots(factors: Sequence[fmpz_poly], *, whole: bool) -> list[_Root
     """Return the real roots of irreducible polynomials in order, or None where their balls meet at this precision."""
     roots = []
     for factor in factors:
-        for ball, _ in factor.complex_roots():
+        found = cast(list[tuple[acb, int]], factor.complex_roots())  # python-flint's stub leaves the pairs out
+        for ball, _ in found:
             if ball.imag.is_zero():
                 roots.append(_Root(ball.real, factor))
             elif ball.imag.contains(0):
                 return None
     roots.sort(key=lambda root: _rational(root.ball.mid()))
     bounds = [root.bounds() for root in roots]
-    if any(high >= low for (_, high), (low, _) in zip(bounds, bounds[1:], strict=False)):
+    if any(high >= low for (_, high), (low, _) in pairwise(bounds)):
         return None
     if whole and any(
         low != high and (low.denominator == 1 or math.floor(low) != math.floor(high)) for low, high in bounds
