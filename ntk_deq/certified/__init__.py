@@ -1,6 +1,7 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth."""
 
 from ntk_deq.certified.ball import Ball, ball, from_scalar
+from ntk_deq.certified.carried import CarriedSpectrum
 from ntk_deq.certified.comparison import EntryComparison
 from ntk_deq.certified.devices import certification_fault
 from ntk_deq.certified.functions import (
@@ -73,6 +74,7 @@ ESTIMATED: frozenset[str] = frozenset()
 __all__ = [
     "ESTIMATED",
     "Ball",
+    "CarriedSpectrum",
     "EntryComparison",
     "absolute",
     "absolute_value",

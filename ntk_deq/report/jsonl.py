@@ -78,8 +78,8 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
     reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
     settled, precision, searched, replay, statement, hypotheses, conclusions, counterexample, tightest, nearest,
-    findings, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them,
-    and their number in `margins_total`.
+    findings, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst
+    among them, and their number in `margins_total`.
 
     Args:
         result: The verdict on one claim.

@@ -37,9 +37,9 @@ class Magnitudes:
         handler = _RULES.get(expr.kind)
         return self.size(expr, indices) if handler is None else handler(self, expr, indices)
 
-    def keep(self, expr: Expr) -> None:
-        """Compute the magnitude of a part without step indices, which a quantifier will ask for again and again."""
-        self._known[id(expr)] = self.of(expr, {})
+    def keep(self, expr: Expr, magnitude: Tensor) -> None:
+        """Take a magnitude that is known already."""
+        self._known[id(expr)] = magnitude
 
     def size(self, expr: Expr, indices: Indices) -> Tensor:
         """Return the Frobenius norm of the value itself."""

@@ -9,7 +9,8 @@ maximum, `not` the negative, `for all` the minimum over the steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -17,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import Sort
 from ntk_deq.errors import LimitError
 from ntk_deq.verify.evaluate import MAX_STEP_TUPLES, step_of
 from ntk_deq.verify.magnitudes import Magnitudes
+from ntk_deq.verify.many_steps import at_many_steps, batches_steps, per_step, shown_steps
 from ntk_deq.verify.tensor_functions import frobenius, scalar
 from ntk_deq.verify.tensors import NO_INDICES, TensorNames, tensor_value
 
@@ -90,12 +91,13 @@ class Margins:
     Args:
         names: What names mean.
         last_step: The last step of the claim's run.
+        magnitudes: Their magnitudes, where some are known.
     """
 
-    def __init__(self, names: TensorNames, last_step: int) -> None:
+    def __init__(self, names: TensorNames, last_step: int, magnitudes: Magnitudes | None = None) -> None:
         self.names = names
         self.last_step = last_step
-        self._magnitudes = Magnitudes(names)
+        self._magnitudes = Magnitudes(names) if magnitudes is None else magnitudes
 
     def part(self, part: Part) -> Tensor:
         """Return the margin of one comparison."""
@@ -133,58 +135,47 @@ class Margins:
         count = (self.last_step + 1) ** len(expr.names)
         if count > MAX_STEP_TUPLES:
             raise LimitError(f"`for all` ranges over {count:,} tuples of steps; at most {MAX_STEP_TUPLES:,}.")
-        body = expr.args[0]
-        used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
-        self._keep_fixed_parts(body, frozenset({*indices, *expr.names}))
-        scopes: list[tuple[Indices, bool | Tensor]] = []
-        for steps in product(range(self.last_step + 1), repeat=len(expr.names)):
-            scope = {**indices, **dict(zip(expr.names, steps, strict=True))}
-            if not all(0 <= step_of(node, scope) <= self.last_step for node in used if _names(node) <= scope.keys()):
-                continue
-            met = self._condition(expr.args[1], scope) if len(expr.args) > 1 else True
-            if met is not False:
-                scopes.append((scope, met))
-        margins = self._over(body, [scope for scope, _ in scopes])
-        kept = [
-            torch.where(met, margin, 0.0) if isinstance(met, Tensor) else margin
-            for margin, (_, met) in zip(margins, scopes, strict=True)
+        body, *conditions = expr.args
+        steps = (
+            dict(zip(expr.names, s, strict=True)) for s in product(range(self.last_step + 1), repeat=len(expr.names))
+        )
+        scopes = [
+            scope for scope in ({**indices, **step} for step in steps) if shown_steps(scope, body, self.last_step)
         ]
-        return _smallest_known(kept, self.names)
+        if conditions and all(_is_step(arg, frozenset(expr.names)) for arg in conditions[0].args):
+            scopes = [scope for scope in scopes if _steps_compare(conditions[0], scope)]
+            conditions = []
+        if not scopes:
+            return self.names.like.new_zeros(())
+        if not all(batches_steps(part) for part in expr.args):
+            return _smallest_known(torch.stack(torch.broadcast_tensors(*self._one_by_one(body, conditions, scopes))))
+        size = max(1, _STEP_ENTRIES // math.prod((*self.names.batch, *self.names.state_shape, 1)))
+        parts = [self._together(body, conditions, scopes[k : k + size]) for k in range(0, len(scopes), size)]
+        return _smallest_known(torch.cat(parts))
 
-    def _over(self, body: Expr, scopes: list[Indices]) -> Sequence[Tensor]:
-        """Return the margins of a formula at many steps."""
-        if body.kind is not Kind.COMPARE or len(body.operators) > 1 or not scopes:
-            return [self.of(body, scope) for scope in scopes]
-        rows = [self._sides(body, 0, scope) for scope in scopes]
-        if not all(_plain(side) for row in rows for side in row[:2]):
-            return [_relative(body.operators[0], *row) for row in rows]
-        # A single comparison of numbers: all steps at once, as one batch.
-        cells = torch.stack(torch.broadcast_tensors(*(scalar(cell) for row in rows for cell in row)))
-        shape = (len(rows), *cells.shape[1:])
-        columns = (cells[k::4].reshape(-1) for k in range(4))
-        return _relative(body.operators[0], *columns).reshape(shape).unbind(0)
+    def _together(self, body: Expr, conditions: list[Expr], scopes: list[Indices]) -> Tensor:
+        """Return the margins at many steps, steps x instances, from one evaluation; 0 where a condition fails."""
+        names, magnitudes = at_many_steps([body, *conditions], self.names, self._magnitudes, scopes)
+        inside = Margins(names, self.last_step, magnitudes)
+        margin = inside.of(body)
+        for condition in conditions:
+            margin = torch.where(inside.of(condition) >= 0, margin, 0.0)
+        if self.names.trouble is not None:
+            marks = [per_step(mark, len(scopes), self.names.batch).any(0) for mark in names.trouble or ()]
+            self.names.trouble.extend(marks)
+        return per_step(margin, len(scopes), self.names.batch)
 
-    def _condition(self, expr: Expr, scope: Indices) -> bool | Tensor:
-        """Whether a quantifier's condition holds: decided in integers where it compares steps only."""
-        if expr.kind is Kind.COMPARE and all(_is_step(arg, scope) for arg in expr.args):
-            steps = [step_of(arg, scope) for arg in expr.args]
-            return all(_HOLDS[sign](a, b) for sign, a, b in zip(expr.operators, steps, steps[1:], strict=False))
-        margin = self.of(expr, scope)
-        return bool(margin >= 0) if margin.ndim == 0 else margin >= 0
-
-    def _keep_fixed_parts(self, expr: Expr, indices: frozenset[str]) -> None:
-        """Evaluate once what no step index occurs in."""
-        numeric = expr.type is not None and expr.type.sort in (Sort.SCALAR, Sort.MATRIX)
-        moving = any(node.kind is Kind.INDEX or node.name in indices for node in expr.walk())
-        if numeric and expr.args and not moving and expr.kind is not Kind.INDEX:
-            self.names.cache[id(expr)] = tensor_value(expr, self.names)
-            with torch.no_grad():
-                self._magnitudes.keep(expr)
-        elif not (expr.kind is Kind.CALL and expr.name in ("grad", "jac")):
-            for arg in expr.args:
-                self._keep_fixed_parts(arg, indices)
+    def _one_by_one(self, body: Expr, conditions: list[Expr], scopes: list[Indices]) -> list[Tensor]:
+        margins = []
+        for scope in scopes:
+            margin = self.of(body, scope)
+            for condition in conditions:
+                margin = torch.where(self.of(condition, scope) >= 0, margin, 0.0)
+            margins.append(margin)
+        return margins
 
 
+_STEP_ENTRIES = 2**20  # of the states of a batch of steps, 8 MiB
 _TINY = 1e-300  # keeps 0/0 from being computed; the quotient is not used
 _HOLDS: dict[str, Callable[[int, int], bool]] = {
     "<": lambda a, b: a < b,
@@ -238,19 +229,18 @@ def _smallest(margins: list[Tensor]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*margins)).amin(0)
 
 
-def _smallest_known(margins: list[Tensor], names: TensorNames) -> Tensor:
-    """Return the smallest margin of those that rounding does not hide; zero where it hides all."""
-    if not margins:
-        return names.like.new_zeros(())
-    stacked = torch.stack(torch.broadcast_tensors(*margins))
-    known = stacked != 0
-    return torch.where(known.any(0), torch.where(known, stacked, torch.inf).amin(0), 0.0)
+def _smallest_known(margins: Tensor) -> Tensor:
+    """Return the smallest margin over the steps of those that rounding does not hide; zero where it hides all."""
+    known = margins != 0
+    return torch.where(known.any(0), torch.where(known, margins, torch.inf).amin(0), 0.0)
 
 
-def _is_step(expr: Expr, scope: Indices) -> bool:
+def _is_step(expr: Expr, indices: frozenset[str]) -> bool:
     arithmetic = (Kind.NUMBER, Kind.NEGATE, Kind.ADD, Kind.SUBTRACT)
-    return all(node.kind in arithmetic or (node.kind is Kind.NAME and node.name in scope) for node in expr.walk())
+    return all(node.kind in arithmetic or (node.kind is Kind.NAME and node.name in indices) for node in expr.walk())
 
 
-def _names(expr: Expr) -> set[str]:
-    return {node.name for node in expr.walk() if node.kind is Kind.NAME}
+def _steps_compare(expr: Expr, scope: Indices) -> bool:
+    """Decide a comparison of steps in integers."""
+    steps = [step_of(arg, scope) for arg in expr.args]
+    return all(_HOLDS[sign](a, b) for sign, a, b in zip(expr.operators, steps, steps[1:], strict=False))

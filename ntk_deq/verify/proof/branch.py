@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from ntk_deq.verify.proof.box import Box, Side, side_of, spread
 from ntk_deq.verify.proof.formulas import Atom, Both, Formula, atoms, opposite
+from ntk_deq.verify.proof.meeting import lack
 from ntk_deq.verify.proof.points import Point, admitted, exact_value, truth_at
 from ntk_deq.verify.proof.problem import Problem, Statement
 from ntk_deq.verify.proof.shown import Demonstrator
@@ -23,6 +24,7 @@ _SHORTEST = 32  # denominators of a touching point that is tried
 MAX_UNCONFIRMED = 20
 """Points that seem to break a conclusion and are handed to the judge in vain."""
 
+_FAR = 1e9  # where the hypotheses fail, behind every margin
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -219,11 +221,12 @@ class BranchAndBound:
         return point
 
     def _estimate(self, box: Box, goals: tuple[Goal, ...]) -> float:
-        """Return the smallest margin of the open goals at the middle, infinite where a hypothesis fails there."""
+        """Return the smallest margin of the open goals at the middle; more where the hypotheses fail there."""
+        missing = lack(self._problem, box)
+        if missing > 0:
+            return _FAR + missing
         point = Box({name: Side(value, value) for name, value in box.middle.items()})
-        if any(self._shows.shows(denied, point, 0) for denied in self._denied):
-            return math.inf
-        return min(self._shows.lower_bound(_margin_term(goal), point) for goal in goals)
+        return min(_FAR, *(self._shows.lower_bound(_margin_term(goal), point) for goal in goals))
 
     def _place(self, box: Box, goal: Goal) -> tuple[str, Fraction] | None:
         """Return the variable to cut and where: at a touching point, otherwise in the middle of the widest range."""

@@ -47,11 +47,11 @@ def find_meeting(problem: Problem, demonstrator: Demonstrator, budget: int) -> M
             return Meeting(None, False, boxes)
         for part in box.cut(name, box.middle[name]):
             count += 1
-            heapq.heappush(heap, (_lack(problem, part), count, part))
+            heapq.heappush(heap, (lack(problem, part), count, part))
     return Meeting(None, not heap, boxes)
 
 
-def _lack(problem: Problem, box: Box) -> float:
+def lack(problem: Problem, box: Box) -> float:
     """Return by how much the middle of a box misses the hypotheses."""
     middle = Box({name: Side(value, value) for name, value in box.middle.items()})
     return sum(_missing(h.formula, middle) for h in problem.hypotheses)
