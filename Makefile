@@ -40,7 +40,7 @@ docs: $(TEST_STAMP)
 
 # Timings and ratios; a few minutes.
 bench: $(TEST_STAMP)
-	for name in start_up kernel_accuracy kernel_speed kernel_memory; do \
+	for name in start_up kernel_accuracy kernel_speed kernel_memory certified_width; do \
 	  $(BIN)/python -m benchmarks.$$name || exit 1; \
 	done
 

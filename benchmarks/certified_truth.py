@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 import flint
+import torch
 from flint import acb, arb, arb_mat, arf, fmpz_mat, fmpz_poly
 from torch import Tensor
 
@@ -157,4 +158,11 @@ def solution_outside(matrix: Tensor, right: Tensor | None, centre: Tensor, radiu
             verdict = outside(found, centre, radius)
         if verdict is not None:
             return verdict
-    return None
+    return None if radius else not _solves(matrix, right, centre)
+
+
+def _solves(matrix: Tensor, right: Tensor | None, centre: Tensor) -> bool:
+    """Return whether matrix centre = right (the identity for None) in whole numbers."""
+    (a, low), (x, other) = whole(matrix), whole(centre)
+    b, unit = whole(torch.eye(a.nrows()) if right is None else right)
+    return bool(a * x * (1 << max(0, low + other - unit)) == b * (1 << max(0, unit - low - other)))

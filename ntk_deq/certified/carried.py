@@ -16,8 +16,9 @@ from ntk_deq.errors import ArgumentError
 class CarriedSpectrum:
     """Bounds of the extreme singular values of a matrix that moves little from step to step.
 
-    For matrices A and B of one shape, Weyl's inequality gives |sigma_i(A) - sigma_i(B)| <= norm(A - B) <= fro(A - B). So
-    one decomposition serves every later step whose displacement from it stays small against its smallest singular value.
+    For matrices A and B of one shape, Weyl's inequality gives |sigma_i(A) - sigma_i(B)| <= norm(A - B) <= fro(A - B).
+    So one decomposition serves every later step whose displacement from it is small against its smallest singular
+    value.
 
     Attributes:
         share: A new decomposition is made when the displacement exceeds this share of sigma_min; in (0, 1).

@@ -10,8 +10,9 @@ maximum, `not` the negative, `for all` the minimum over the steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import torch
@@ -132,18 +133,12 @@ class Margins:
         return left, right, magnitudes[0], magnitudes[1]
 
     def _for_all(self, expr: Expr, indices: Indices) -> Tensor:
-        count = (self.last_step + 1) ** len(expr.names)
-        if count > MAX_STEP_TUPLES:
-            raise LimitError(f"`for all` ranges over {count:,} tuples of steps; at most {MAX_STEP_TUPLES:,}.")
         body, *conditions = expr.args
-        steps = (
-            dict(zip(expr.names, s, strict=True)) for s in product(range(self.last_step + 1), repeat=len(expr.names))
-        )
-        scopes = [
-            scope for scope in ({**indices, **step} for step in steps) if shown_steps(scope, body, self.last_step)
-        ]
-        if conditions and all(_is_step(arg, frozenset(expr.names)) for arg in conditions[0].args):
-            scopes = [scope for scope in scopes if _steps_compare(conditions[0], scope)]
+        scopes, decided = _steps(expr, self.last_step)
+        if indices:
+            scopes = [{**indices, **scope} for scope in scopes]
+            scopes = [scope for scope in scopes if shown_steps(scope, body, self.last_step)]
+        if decided:
             conditions = []
         if not scopes:
             return self.names.like.new_zeros(())
@@ -153,7 +148,7 @@ class Margins:
         parts = [self._together(body, conditions, scopes[k : k + size]) for k in range(0, len(scopes), size)]
         return _smallest_known(torch.cat(parts))
 
-    def _together(self, body: Expr, conditions: list[Expr], scopes: list[Indices]) -> Tensor:
+    def _together(self, body: Expr, conditions: Sequence[Expr], scopes: Sequence[Indices]) -> Tensor:
         """Return the margins at many steps, steps x instances, from one evaluation; 0 where a condition fails."""
         names, magnitudes = at_many_steps([body, *conditions], self.names, self._magnitudes, scopes)
         inside = Margins(names, self.last_step, magnitudes)
@@ -165,7 +160,7 @@ class Margins:
             self.names.trouble.extend(marks)
         return per_step(margin, len(scopes), self.names.batch)
 
-    def _one_by_one(self, body: Expr, conditions: list[Expr], scopes: list[Indices]) -> list[Tensor]:
+    def _one_by_one(self, body: Expr, conditions: Sequence[Expr], scopes: Sequence[Indices]) -> list[Tensor]:
         margins = []
         for scope in scopes:
             margin = self.of(body, scope)
@@ -227,6 +222,21 @@ def _smallest(margins: list[Tensor]) -> Tensor:
     if len(margins) == 1:
         return margins[0]
     return torch.stack(torch.broadcast_tensors(*margins)).amin(0)
+
+
+@lru_cache(maxsize=256)
+def _steps(expr: Expr, last_step: int) -> tuple[Sequence[Indices], bool]:
+    """Return the steps that a quantifier ranges over, and whether its condition has been applied to them already."""
+    count = (last_step + 1) ** len(expr.names)
+    if count > MAX_STEP_TUPLES:
+        raise LimitError(f"`for all` ranges over {count:,} tuples of steps; at most {MAX_STEP_TUPLES:,}.")
+    body, *conditions = expr.args
+    every = product(range(last_step + 1), repeat=len(expr.names))
+    scopes = [dict(zip(expr.names, steps, strict=True)) for steps in every]
+    scopes = [scope for scope in scopes if shown_steps(scope, body, last_step)]
+    if not conditions or not all(_is_step(arg, frozenset(expr.names)) for arg in conditions[0].args):
+        return scopes, False
+    return [scope for scope in scopes if _steps_compare(conditions[0], scope)], True
 
 
 def _smallest_known(margins: Tensor) -> Tensor:

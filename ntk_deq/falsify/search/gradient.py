@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ntk_deq.falsify.search.objective import SLACK, Linearisation, Objective
 
-_COPIES = 6
+_COPIES = 10
 _SPREAD = 0.3  # of the points around the start, relative to the size of its coordinates
 _RADIUS = 0.25  # of the first trust region, likewise
 _GROW, _SHRINK = 1.6, 0.35

@@ -15,7 +15,7 @@ from ntk_deq.verify.proof.formulas import Atom, Both, Formula, atoms, opposite
 from ntk_deq.verify.proof.meeting import lack
 from ntk_deq.verify.proof.points import Point, admitted, exact_value, truth_at
 from ntk_deq.verify.proof.problem import Problem, Statement
-from ntk_deq.verify.proof.shown import Demonstrator
+from ntk_deq.verify.proof.shown import DEPTH, Demonstrator
 from ntk_deq.verify.proof.terms import Term
 
 _TOUCHING_DEPTHS = (1, 3, 6)  # cuts after which a box is searched for a point where the margin touches zero
@@ -127,10 +127,16 @@ class BranchAndBound:
         self._shows = demonstrator
         self._deadline = deadline
         self._outcome = Outcome()
+        self._thorough = True
         self._abandoned: set[Goal] = set()
         self._denied = [opposite(h.formula, problem.terms) for h in problem.hypotheses]
         relevant = [h.formula for h in problem.hypotheses] + [goal.formula for goal in goals]
         self._used = sorted({name for f in relevant for atom in atoms(f) for name in atom.term.variables})
+
+    def probe(self, budget: int) -> Outcome:
+        """Look for a counterexample at the middles of `budget` boxes; little is done to close one."""
+        self._thorough = False
+        return self.run(budget)
 
     def run(self, budget: int) -> Outcome:
         """Search until everything is decided, or `budget` boxes have been looked at."""
@@ -154,16 +160,17 @@ class BranchAndBound:
 
     def _visit(self, box: Box, goals: tuple[Goal, ...], queue: _Queue) -> None:
         outcome = self._outcome
-        if any(self._shows.shows(denied, box, 1) for denied in self._denied):
+        depth = DEPTH if self._thorough else 0
+        if any(self._shows.shows(denied, box, min(depth, 1)) for denied in self._denied):
             outcome.dropped += 1
             return
         kept = [goal for goal in goals if goal not in self._abandoned]
-        open_goals = tuple(goal for goal in kept if not self._shows.shows(goal.formula, box))
+        open_goals = tuple(goal for goal in kept if not self._shows.shows(goal.formula, box, depth))
         if not open_goals:
             outcome.low = min(outcome.low, self._margin_over(box))
             return
         self._try_point(box.middle, open_goals)
-        if outcome.counterexample is None:
+        if outcome.counterexample is None and self._thorough:
             self._try_point(self._worst_corner(open_goals[0], box), open_goals)
         if outcome.counterexample is not None or outcome.reason:
             return
@@ -230,7 +237,7 @@ class BranchAndBound:
 
     def _place(self, box: Box, goal: Goal) -> tuple[str, Fraction] | None:
         """Return the variable to cut and where: at a touching point, otherwise in the middle of the widest range."""
-        if box.depth in _TOUCHING_DEPTHS:
+        if self._thorough and box.depth in _TOUCHING_DEPTHS:
             touching = self._touching(box, _margin_term(goal))
             if touching is not None:
                 return touching

@@ -26,6 +26,7 @@ from ntk_deq.verify.results import Evidence
 
 __all__ = ["Proof", "applicable", "prove_claim"]
 
+_PROBED = 16  # boxes at whose middles a counterexample is looked for before anything is proved
 _MEETING_BOXES = 500  # in which a point that meets the hypotheses is looked for
 
 
@@ -125,11 +126,16 @@ class _Attempt:
 
     def run(self, budget: int) -> Proof | None:
         """Return what ends the whole proof, or None where this problem's goals are shown."""
-        prover = SymbolicProver(self._problem, deadline=self._deadline)
-        left = [goal for goal in goals_of(self._problem) if not self._shown_exactly(prover, goal)]
         reduced = eliminate(self._problem)
+        goals = goals_of(self._problem)
+        probed = self._search(reduced, goals, min(budget, _PROBED), thorough=False)
+        if probed is not None:
+            return probed
+        prover = SymbolicProver(self._problem, deadline=self._deadline)
+        left = [goal for goal in goals if not self._shown_exactly(prover, goal)]
+        self.boxes = 0
         if left:
-            found = self._search(reduced, left, budget)
+            found = self._search(reduced, left, budget, thorough=True)
             if found is not None:
                 return found
         if self.meeting is _Meeting.UNKNOWN:
@@ -141,12 +147,14 @@ class _Attempt:
         self.used |= found or set()
         return found is not None
 
-    def _search(self, reduced: Reduced, left: Sequence[Goal], budget: int) -> Proof | None:
+    def _search(self, reduced: Reduced, left: Sequence[Goal], budget: int, *, thorough: bool) -> Proof | None:
         fault = arithmetic_fault()
         if fault:
             return _undecided(f"boxes cannot be used: {fault}")
         exact = Exact(reduced.problem.terms, reduced.problem.variables)
-        goals = [Goal(g.name, _eased(exact, reduced.change(g.formula)), g.conclusion) for g in left]
+        goals = [Goal(g.name, reduced.change(g.formula), g.conclusion) for g in left]
+        if thorough:
+            goals = [replace(goal, formula=_eased(exact, goal.formula)) for goal in goals]
         search = BranchAndBound(
             reduced.problem,
             goals,
@@ -154,15 +162,18 @@ class _Attempt:
             confirm=lambda point: self._judged(reduced.restored(point)) is not None,
             deadline=self._deadline,
         )
-        outcome = search.run(budget)
+        outcome = search.run(budget) if thorough else search.probe(budget)
         self.boxes += outcome.boxes
-        self.meeting = _Meeting.UNKNOWN if outcome.met is None else _Meeting.FOUND
+        if outcome.met is not None:
+            self.meeting = _Meeting.FOUND
         self.margin = outcome.low
         if outcome.counterexample is not None:
             judgement = self._judged(reduced.restored(outcome.counterexample))
             assert judgement is not None  # it was confirmed
             reason = f"branch and bound found a point that breaks it: {judgement.instance.family}"
             return Proof(Verdict.REFUTED, Evidence.CERTIFIED, reason, counterexample=judgement)
+        if not thorough:
+            return None
         if outcome.unconfirmed:
             return _undecided("it breaks at a point where balls around floats cannot tell the two sides apart")
         return None if outcome.covered else _undecided(outcome.reason)

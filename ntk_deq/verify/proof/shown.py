@@ -22,6 +22,8 @@ from ntk_deq.verify.proof.terms import Op, Term
 DEPTHS = {1: 3, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1}
 """Orders of derivatives that are looked at, by the number of variables: the work grows fast with both."""
 
+DEPTH = max(DEPTHS.values())
+
 EXACT_DEPTH = 1
 """Cuts up to which the sign of a slope is also looked for by exact arguments, ..."""
 
@@ -41,7 +43,7 @@ class Demonstrator:
         self._terms = exact.terms
         self.derivatives = Derivatives(exact.terms, exact.rewritten)
 
-    def shows(self, formula: Formula, box: Box, depth: int = max(DEPTHS.values())) -> bool:
+    def shows(self, formula: Formula, box: Box, depth: int = DEPTH) -> bool:
         """Say whether a statement is known to hold at every point of a box."""
         if isinstance(formula, Both):
             return all(self.shows(part, box, depth) for part in formula.parts)

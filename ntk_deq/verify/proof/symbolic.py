@@ -6,8 +6,9 @@ import time
 
 from ntk_deq.verify.proof.branch import Goal
 from ntk_deq.verify.proof.cases import Case, cases
-from ntk_deq.verify.proof.exact import TOTAL_WORK, Exact
+from ntk_deq.verify.proof.exact import Exact
 from ntk_deq.verify.proof.formulas import Formula
+from ntk_deq.verify.proof.knowledge import TOTAL_WORK
 from ntk_deq.verify.proof.problem import Problem, Statement, Variable
 from ntk_deq.verify.proof.signomial import TooLargeError
 
