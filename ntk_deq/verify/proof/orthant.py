@@ -17,6 +17,7 @@ from ntk_deq.verify.proof.algebra import Algebra
 from ntk_deq.verify.proof.signomial import Monomial, Poly
 from ntk_deq.verify.proof.terms import rational_power
 
+_LARGEST_ROOT = 24
 _ROOT_BITS = 40  # to which the root of a bound is rounded, outward
 
 
@@ -94,7 +95,7 @@ class Orthant:
         degrees = [e for poly in self.moved for e in sg.exponents(poly, name)]
         root = reduce(math.lcm, (e.denominator for e in degrees), 1)
         if root > 1:
-            if bounds.sign == "?":
+            if bounds.sign == "?" or root > _LARGEST_ROOT:
                 return
             bounds = Bounds(
                 _root(bounds.low, root, up=False), _root(bounds.high, root, up=True), bounds.low_open, bounds.high_open

@@ -19,7 +19,7 @@ from ntk_deq.verify.proof.means import after_means
 from ntk_deq.verify.proof.signomial import Monomial, Poly
 
 _TRIED = 8  # rests for which means are tried at once
-_FACTOR_TERMS, _FACTOR_DEGREE = 300, 40  # beyond them factoring is not tried
+_FACTOR_TERMS, _FACTOR_DEGREE = 120, 30  # beyond them factoring is not tried
 _FACTOR_DEPTH = 3  # multiples of hypotheses in that of a factor
 _DEPTH = 12  # multiples of hypotheses in one certificate
 

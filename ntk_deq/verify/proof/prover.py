@@ -11,6 +11,7 @@ import torch
 from ntk_deq.certified.rounding import arithmetic_fault
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.falsify.instance import Instance, format_number
+from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.proof.branch import BranchAndBound, Goal, goals_of
 from ntk_deq.verify.proof.elimination import Reduced, eliminate
@@ -73,7 +74,15 @@ def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> 
     """
     if not applicable(claim):
         return None
-    boxes, attempts = 0, list[_Attempt]()
+    attempts: list[_Attempt] = []
+    try:
+        return _attempted(claim, budget, deadline, attempts)
+    except DeadlineError as error:
+        return replace(_undecided(str(error)), boxes=sum(attempt.boxes for attempt in attempts))
+
+
+def _attempted(claim: Claim, budget: int, deadline: float | None, attempts: list[_Attempt]) -> Proof:
+    boxes = 0
     for setting in claim.settings:
         for problem in problems(claim, setting):
             attempts.append(_Attempt(claim, problem, deadline))
@@ -150,7 +159,7 @@ class _Attempt:
     def _search(self, reduced: Reduced, left: Sequence[Goal], budget: int, *, thorough: bool) -> Proof | None:
         fault = arithmetic_fault()
         if fault:
-            return _undecided(f"boxes cannot be used: {fault}")
+            return _undecided(f"boxes cannot be used: {fault}") if thorough else None
         exact = Exact(reduced.problem.terms, reduced.problem.variables)
         goals = [Goal(g.name, reduced.change(g.formula), g.conclusion) for g in left]
         if thorough:
