@@ -147,7 +147,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="V[,V]",
         help="verdicts that are no failure though unexpected: vacuous, undecided",
     )
-    parser.add_argument("--out", type=_folder, metavar="DIR", default="results", help="where results go (default results/)")
+    parser.add_argument(
+        "--out", type=_folder, metavar="DIR", default="results", help="where results go (default results/)"
+    )
     parser.add_argument("--dask", metavar="ADDRESS", help="judge on a Dask cluster (extra `dask`)")
 
 
@@ -179,7 +181,9 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
         help="evaluations of the search for a counterexample, a mutant and domain; 0: none (default 600)",
     )
     parser.add_argument("--time-limit", type=_seconds, default=60.0, metavar="S", help="seconds a mutant (default 60)")
-    parser.add_argument("--out", type=_folder, metavar="DIR", default="results", help="where results go (default results/)")
+    parser.add_argument(
+        "--out", type=_folder, metavar="DIR", default="results", help="where results go (default results/)"
+    )
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:

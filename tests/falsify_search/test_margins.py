@@ -274,3 +274,16 @@ def test_without_a_contraction_an_instance_is_infeasible_by_how_much_it_lacks() 
     with torch.no_grad():
         lacks = scorer(case, moving).hypotheses[:, -1].tolist()
     assert 0 > lacks[0] > lacks[1] > lacks[2] >= -1
+
+
+@pytest.mark.parametrize("name", ["R.L3.1", "R.L3.1.cauchy", "R.L3.1.decrease.repaired", "R.L5.1.proof"])
+def test_many_steps_at_once_give_what_each_gives_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = by_id(ROOT / "checks/implicit_relu.yaml")[name]
+    scorer = ClaimScorer(claim, claim.settings[0])
+    case = instance_at(claim.settings[0], claim.given, 5, 0)
+    moving = {"A": torch.stack([case.values["A"] * factor for factor in (0.1, 0.5, 0.9)])}
+    together = [scorer(case, moving), scorer(case, {})]
+    monkeypatch.setattr("ntk_deq.verify.margins.batches_steps", lambda body: False)
+    for found, alone in zip(together, [scorer(case, moving), scorer(case, {})], strict=True):
+        assert bool(alone.defined.all())
+        assert torch.allclose(found.goals, alone.goals, rtol=1e-9, atol=1e-12)

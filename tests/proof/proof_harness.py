@@ -26,9 +26,7 @@ def claim_of(conclude: str, *, assume: str = "", sizes: str = "", **domains: str
     listed = ", ".join(f'{name}: "{domain}"' for name, domain in domains.items())
     head = f"{{sizes: {{{sizes}}}, domain: {{{listed}}}}}" if sizes else f"{{domain: {{{listed}}}}}"
     hypothesis = f'assume: "{assume}", ' if assume else ""
-    text = (
-        f'suite: t\nsettings:\n  s: {head}\nclaims:\n  - {{id: C, setting: s, {hypothesis}conclude: "{conclude}"}}\n'
-    )
+    text = f'suite: t\nsettings:\n  s: {head}\nclaims:\n  - {{id: C, setting: s, {hypothesis}conclude: "{conclude}"}}\n'
     return claims_of(text)[0]
 
 

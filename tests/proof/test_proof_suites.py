@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.falsify.domains import within

@@ -1,4 +1,4 @@
-"""Solve hypotheses that are equations for a variable, and put the solution in its place."""
+"""Use hypotheses to make the domain smaller: equations solved for a variable, bounds that become its range."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from fractions import Fraction
 
 from ntk_deq.verify.proof.enclosure import Derivatives
 from ntk_deq.verify.proof.formulas import TRUE, Atom, Both, Formula, Relation, both, mapped
+from ntk_deq.verify.proof.orthant import Bounds
 from ntk_deq.verify.proof.points import Point, exact_value
 from ntk_deq.verify.proof.problem import Problem, Statement, Variable
 from ntk_deq.verify.proof.terms import Op, Term, Terms
+
+_BOUNDING = (Relation.POSITIVE, Relation.NONNEGATIVE)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Reduced:
 def eliminate(problem: Problem) -> Reduced:
     """Solve every equation among the hypotheses that contains a variable linearly, with a number as its factor.
 
-    The range of a variable that goes becomes a hypothesis. Whole numbers stay.
+    The range of a variable that goes becomes a hypothesis. Whole numbers stay. A hypothesis that bounds one variable by a
+    number narrows its range.
 
     Example:
         >>> terms = Terms()
@@ -63,7 +67,24 @@ def eliminate(problem: Problem) -> Reduced:
         variable, value = found
         solved.append((variable.name, value))
         problem = _without(problem, variable, value)
-    return Reduced(problem, tuple(solved))
+    narrowed = tuple(_narrowed(problem, variable, derivatives) for variable in problem.variables)
+    return Reduced(replace(problem, variables=narrowed), tuple(solved))
+
+
+def _narrowed(problem: Problem, variable: Variable, derivatives: Derivatives) -> Variable:
+    """Return a variable with the part of its range that the hypotheses about it alone leave; never less than a point."""
+    bounds = Bounds(variable.low, variable.high, variable.low_open, variable.high_open)
+    for hypothesis in problem.hypotheses:
+        for atom in _conjuncts(hypothesis.formula):
+            if atom.term.variables != {variable.name} or atom.relation not in _BOUNDING or variable.whole:
+                continue
+            slope = derivatives.of(atom.term, variable.name)
+            offset = exact_value(atom.term, {variable.name: Fraction(0)})
+            if slope is not None and slope.op is Op.CONSTANT and slope.value and offset is not None:
+                end, is_open = -offset / slope.value, atom.relation is Relation.POSITIVE
+                tighter = bounds.above(end, is_open) if slope.value > 0 else bounds.beneath(end, is_open)
+                bounds = bounds if tighter.empty else tighter
+    return replace(variable, low=bounds.low, high=bounds.high, low_open=bounds.low_open, high_open=bounds.high_open)
 
 
 def _solvable(problem: Problem, derivatives: Derivatives) -> tuple[Variable, Term] | None:

@@ -10,7 +10,7 @@ from itertools import product
 from ntk_deq.claims.claim import Claim, Domain, DomainKind, Setting
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import Sort, Type
-from ntk_deq.verify.proof.formulas import TRUE, Atom, Formula, Relation, both, either, opposite
+from ntk_deq.verify.proof.formulas import TRUE, Atom, Formula, Relation, both, either, holds, opposite
 from ntk_deq.verify.proof.terms import Op, Term, Terms
 
 _CALLS = frozenset({"abs", "exp", "log", "max", "min", "norm", "relu", "sqrt"})
@@ -295,4 +295,6 @@ class _Reader:
         return joined
 
     def _require(self, term: Term, relation: Relation) -> None:
-        self._conditions.append(Atom(term, relation))
+        value = term.value if term.op is Op.CONSTANT else None
+        if value is None or not holds(relation, (value > 0) - (value < 0)):
+            self._conditions.append(Atom(term, relation))

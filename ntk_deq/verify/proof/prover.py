@@ -27,7 +27,7 @@ from ntk_deq.verify.results import Evidence
 
 __all__ = ["Proof", "applicable", "prove_claim"]
 
-_PROBED = 16  # boxes at whose middles a counterexample is looked for before anything is proved
+_PROBED = 48  # boxes at whose middles a counterexample is looked for before anything is proved
 _MEETING_BOXES = 500  # in which a point that meets the hypotheses is looked for
 
 
