@@ -222,7 +222,7 @@ def test_every_claim_that_holds_has_a_mutant():
     mutated = set()
     for path in (ROOT / "checks" / "mutants").glob("*.yaml"):
         mutated |= {claim.mutates for claim in load_suite(path).claims if isinstance(claim, Claim)}
-    assert mutated == {name for name, verdict in verdict_rows().items() if verdict == "holds"}
+    assert mutated >= {name for name, verdict in verdict_rows().items() if verdict == "holds"}
 
 
 def test_counterexamples_worked_out_by_hand(tmp_path):

@@ -91,8 +91,16 @@ def test_every_structured_family_is_reachable(text):
     names = family_names(domain(text), shape)
     reached = {exact_family(domain(text), shape, order, stream(0, order))[0] for order in range(13)}
     assert len(set(names)) == len(names) <= 13
-    assert {name.split(" -")[0] for name in names} <= {n.split(" -")[0] for n in reached} | {"constant"}
+    # Zeros and ones go by the name of what they form; a domain without 0 or 1 has a constant in their place.
+    formed = {"constant", "zeros and ones"}
+    assert {name.split(" -")[0] for name in names} <= {n.split(" -")[0] for n in reached} | formed
     assert any(n.startswith("constant") for n in reached) == ("constant" in names)
+
+
+def test_an_interval_with_zero_and_one_gets_the_matrices_of_zeros_and_ones():
+    reached = {exact_family(domain("[0, 1]"), (3, 3), order, stream(0, order))[0] for order in range(13)}
+    assert {"identity", "zero", "ones"} <= reached
+    assert "zero" not in {exact_family(domain("(0, 1)"), (3, 3), k, stream(0, k))[0] for k in range(13)}
 
 
 def test_the_families_that_the_ladder_promises_for_a_square_real_matrix():

@@ -82,7 +82,7 @@ def test_selection_cap_and_seed(tmp_path, capsys):
     ("words", "said"),
     [
         (["--rules", "halv"], "Did you mean 'halve'?"),
-        (["--max", "0"], "must be a whole number >= 1"),
+        (["--max", "0"], "must be a whole number from 1 to"),
         (["-k", "and"], "-k"),
         (["-k", "nothing"], "no claim selected"),
     ],

@@ -13,6 +13,12 @@ from ntk_deq.verify.replay import compare, read_counterexample, replay
 from ntk_deq.verify.replaying.statement import differences, fingerprint
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long names of temporary folders must not be broken in two."""
+    monkeypatch.setenv("COLUMNS", "500")
+
+
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
     code = main(["replay", *map(str, words)])
     return code, " ".join(capsys.readouterr().out.split())

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ntk_deq.verify.proof.box import Box, Side, side_of, spread
-from ntk_deq.verify.proof.formulas import Atom, Both, Formula, atoms, opposite
-from ntk_deq.verify.proof.meeting import lack
+from ntk_deq.verify.proof.formulas import Atom, Both, Formula, atoms
+from ntk_deq.verify.proof.meeting import denials, lack
 from ntk_deq.verify.proof.points import Point, admitted, exact_value, truth_at
 from ntk_deq.verify.proof.problem import Problem, Statement
 from ntk_deq.verify.proof.shown import DEPTH, Demonstrator
@@ -36,11 +36,13 @@ class Goal:
         name: The conclusion's name, or that of the formula that must be defined.
         formula: What it says.
         conclusion: Whether a point where it fails is a counterexample, or only lies outside of the claim.
+        printed: What it says as printed, where `formula` has other forms of it too: its margin is the one that counts.
     """
 
     name: str
     formula: Formula
     conclusion: bool
+    printed: Formula | None = None
 
 
 @dataclass
@@ -129,7 +131,7 @@ class BranchAndBound:
         self._outcome = Outcome()
         self._thorough = True
         self._abandoned: set[Goal] = set()
-        self._denied = [opposite(h.formula, problem.terms) for h in problem.hypotheses]
+        self._denied = denials(problem)
         relevant = [h.formula for h in problem.hypotheses] + [goal.formula for goal in goals]
         self._used = sorted({name for f in relevant for atom in atoms(f) for name in atom.term.variables})
 
@@ -182,12 +184,9 @@ class BranchAndBound:
             queue.put(part, open_goals, self._estimate(part, open_goals))
 
     def _margin_over(self, box: Box) -> float:
-        bounds = [
-            self._shows.lower_bound(atom.term, box)
-            for goal in self._goals
-            if goal.conclusion
-            for atom in atoms(goal.formula)
-        ]
+        """Return a lower bound of the margin of every conclusion over a box on which all of them hold; at least 0."""
+        printed = [goal.printed or goal.formula for goal in self._goals if goal.conclusion]
+        bounds = [self._shows.lower_bound(f.term, box, monotone=True) if isinstance(f, Atom) else 0.0 for f in printed]
         return max(0.0, min(bounds, default=0.0))
 
     def _try_point(self, point: Point, goals: tuple[Goal, ...]) -> None:
@@ -214,18 +213,7 @@ class BranchAndBound:
 
     def _worst_corner(self, goal: Goal, box: Box) -> Point:
         """Return the point where a goal's margin is smallest as far as its slopes have signs, else the middle."""
-        point = dict(box.middle)
-        term = _margin_term(goal)
-        for name in sorted(term.variables):
-            derivative = self._shows.derivatives.of(term, name)
-            slope = None if derivative is None else box.enclosures.of(derivative)
-            side = box.sides[name]
-            if slope is None:
-                continue
-            end = side.low if slope.nonnegative else side.high if slope.nonpositive else None
-            if end is not None:
-                point[name] = end
-        return point
+        return self._shows.smallest_face(_margin_term(goal), box).middle
 
     def _estimate(self, box: Box, goals: tuple[Goal, ...]) -> float:
         """Return the smallest margin of the open goals at the middle; more where the hypotheses fail there."""

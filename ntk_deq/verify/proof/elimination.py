@@ -49,8 +49,8 @@ class Reduced:
 def eliminate(problem: Problem) -> Reduced:
     """Solve every equation among the hypotheses that contains a variable linearly, with a number as its factor.
 
-    The range of a variable that goes becomes a hypothesis. Whole numbers stay. A hypothesis that bounds one variable by a
-    number narrows its range.
+    The range of a variable that goes becomes a hypothesis. Whole numbers stay. A hypothesis that bounds one variable
+    by a number narrows its range.
 
     Example:
         >>> terms = Terms()
@@ -72,9 +72,9 @@ def eliminate(problem: Problem) -> Reduced:
 
 
 def _narrowed(problem: Problem, variable: Variable, derivatives: Derivatives) -> Variable:
-    """Return a variable with the part of its range that the hypotheses about it alone leave; never less than a point."""
+    """Return a variable with the part of its range that the hypotheses about it alone leave, unless that is nothing."""
     bounds = Bounds(variable.low, variable.high, variable.low_open, variable.high_open)
-    for hypothesis in problem.hypotheses:
+    for hypothesis in [h for h in problem.hypotheses if h.defined == TRUE]:
         for atom in _conjuncts(hypothesis.formula):
             if atom.term.variables != {variable.name} or atom.relation not in _BOUNDING or variable.whole:
                 continue

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from ntk_deq.verify.proof.box import Box, Side, side_of, spread
-from ntk_deq.verify.proof.formulas import Atom, Both, Formula, opposite
+from ntk_deq.verify.proof.formulas import Atom, Both, Formula, both, opposite
 from ntk_deq.verify.proof.points import Point, admitted
 from ntk_deq.verify.proof.problem import Problem
 from ntk_deq.verify.proof.shown import Demonstrator
@@ -30,7 +30,7 @@ def find_meeting(problem: Problem, demonstrator: Demonstrator, budget: int) -> M
         demonstrator: Shows statements over boxes.
         budget: How many boxes.
     """
-    denied = [opposite(h.formula, problem.terms) for h in problem.hypotheses]
+    denied = denials(problem)
     start = Box({v.name: side_of(v) for v in problem.variables})
     heap: list[tuple[float, int, Box]] = [(0.0, 0, start)]
     boxes = count = 0
@@ -49,6 +49,11 @@ def find_meeting(problem: Problem, demonstrator: Demonstrator, budget: int) -> M
             count += 1
             heapq.heappush(heap, (lack(problem, part), count, part))
     return Meeting(None, not heap, boxes)
+
+
+def denials(problem: Problem) -> list[Formula]:
+    """Return what excludes a point: for each hypothesis that it has a meaning and is false."""
+    return [both([h.defined, opposite(h.formula, problem.terms)]) for h in problem.hypotheses]
 
 
 def lack(problem: Problem, box: Box) -> float:

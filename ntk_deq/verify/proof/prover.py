@@ -163,7 +163,7 @@ class _Attempt:
         exact = Exact(reduced.problem.terms, reduced.problem.variables)
         goals = [Goal(g.name, reduced.change(g.formula), g.conclusion) for g in left]
         if thorough:
-            goals = [replace(goal, formula=_eased(exact, goal.formula)) for goal in goals]
+            goals = [replace(goal, formula=_eased(exact, goal.formula), printed=goal.formula) for goal in goals]
         search = BranchAndBound(
             reduced.problem,
             goals,
