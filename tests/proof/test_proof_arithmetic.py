@@ -6,6 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
+from proof_harness import problem_of
+
 from ntk_deq.verify.proof import intervals as iv
 from ntk_deq.verify.proof.box import Box, Side
 from ntk_deq.verify.proof.enclosure import Derivatives
@@ -14,7 +16,6 @@ from ntk_deq.verify.proof.intervals import Interval
 from ntk_deq.verify.proof.points import ball_value, exact_value, sign_at
 from ntk_deq.verify.proof.problem import Variable
 from ntk_deq.verify.proof.terms import Op, Term, Terms, below
-from proof_harness import problem_of
 
 SAMPLES = 4_000
 
@@ -34,7 +35,7 @@ def _interval(rng: random.Random) -> Interval:
 
 
 def _member(rng: random.Random, interval: Interval) -> Fraction:
-    low, high = (Fraction(max(-1e9, min(1e9, end))) for end in interval[:2])
+    low, high = (Fraction(math.copysign(1e250, end) if math.isinf(end) else end) for end in interval[:2])
     share = Fraction(rng.choice([0.0, 1.0, 0.5, rng.random(), 1e-6, 1 - 1e-6]))
     found = low + (high - low) * share
     outside = (found == interval.lo and interval.lo_open) or (found == interval.hi and interval.hi_open)
