@@ -133,10 +133,7 @@ class Algebra:
     def product(self, left: Quotient, right: Quotient) -> Quotient:
         """Return the product; equal divisors add up their powers."""
         numerator = self.times(left.numerator, right.numerator)
-        divisors = dict(left.divisors)
-        for key, (poly, count) in right.divisors.items():
-            divisors[key] = (poly, count + divisors.get(key, (poly, 0))[1])
-        return Quotient(numerator, divisors if numerator else {})
+        return Quotient(numerator, _joined(left.divisors, right.divisors) if numerator else {})
 
     def inverse(self, part: Quotient) -> Quotient:
         """Return one over a quotient that is not zero."""
@@ -159,7 +156,7 @@ class Algebra:
             lifted = sg.scale(sg.shift(lifted, rest, -1), 1 / c)
         else:
             extra[sg.shown(core)] = (core, 1)
-        for name, exponent in list(sg.content(lifted)):
+        for name, exponent in sg.content(lifted):
             if name[0] == "[" and exponent < 0:  # 1/p^e = p^(1 - e)/p for a root of a sum
                 base = self.bases[name]
                 whole = -(exponent.numerator // exponent.denominator)
@@ -167,7 +164,7 @@ class Algebra:
                 for _ in range(whole):
                     inner = self._inverse_of_sum(base)
                     lifted = self.times(lifted, inner.numerator)
-                    extra.update(_joined(extra, inner.divisors))
+                    extra = _joined(extra, inner.divisors)
         return Quotient(self.reduced(lifted), extra)
 
     def raised(self, base: Quotient, exponent: Fraction) -> Quotient:
@@ -231,6 +228,8 @@ class Algebra:
             number, core = -number, sg.scale(core, -1)
         if len(core) == 1 and all(name[0] == "#" for name, _ in next(iter(core))) and next(iter(core.values())) == 1:
             return number, tuple(sorted((*monomial, *next(iter(core))))), sg.constant(1)
+        if core.keys() == {sg.UNIT}:  # a negative number: the root or logarithm exists nowhere
+            raise TooLargeError
         return number, monomial, core
 
     def _base(self, core: Poly) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from ntk_deq.verify.proof import intervals as iv
 from ntk_deq.verify.proof.intervals import Interval
@@ -32,18 +33,24 @@ class Enclosures:
 
     def of(self, term: Term) -> Interval | None:
         """Return an interval that contains every value of a term, or None where it may be undefined."""
-        if term not in self._known:
-            for node in below(term):
-                if node not in self._known:
-                    parts = [self._known[arg] for arg in node.args]
-                    known = [part for part in parts if part is not None]
-                    self._known[node] = self._apply(node, known) if len(known) == len(parts) else None
-        return self._known[term]
+        known = self._known
+        stack = [term]
+        while stack:  # parts first; what is known already is not walked again
+            node = stack[-1]
+            missing = [arg for arg in node.args if arg not in known]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if node not in known:
+                parts = [part for arg in node.args if (part := known[arg]) is not None]
+                known[node] = self._apply(node, parts) if len(parts) == len(node.args) else None
+        return known[term]
 
     def _apply(self, node: Term, parts: list[Interval]) -> Interval | None:
         match node.op:
-            case Op.CONSTANT:
-                return iv.enclose(node.value, node.value, False, False)
+            case Op.CONSTANT if node.value is not None:
+                return _constant(node.value)
             case Op.VARIABLE:
                 return self.ranges[node.name]
             case Op.ADD:
@@ -65,6 +72,11 @@ class Enclosures:
             case Op.PICK:
                 return _pick(*parts)
         return None
+
+
+@lru_cache(maxsize=4096)
+def _constant(value: Fraction) -> Interval:
+    return iv.enclose(value, value, False, False)
 
 
 def _pick(left: Interval, right: Interval, above: Interval, otherwise: Interval) -> Interval:

@@ -137,16 +137,13 @@ class Demonstrator:
             return 2
         if slope.negative:
             return -2
-        negative = self._terms.negate(derivative)
-        if depth > 1:
-            if slope.hi > 0 and self._positive(derivative, box, True, depth - 1):
-                return 2
-            if slope.lo < 0 and self._positive(negative, box, True, depth - 1):
-                return -2
-        if slope.nonnegative or (depth > 1 and slope.hi > 0 and self._positive(derivative, box, False, depth - 1)):
-            return 1
-        if slope.nonpositive or (depth > 1 and slope.lo < 0 and self._positive(negative, box, False, depth - 1)):
-            return -1
+        for sign, known, possible in ((1, slope.nonnegative, slope.hi > 0), (-1, slope.nonpositive, slope.lo < 0)):
+            if depth > 1 and possible:
+                signed = derivative if sign > 0 else self._terms.negate(derivative)
+                if known or self._positive(signed, box, False, depth - 1):
+                    return 2 * sign if self._positive(signed, box, True, depth - 1) else sign
+            elif known:
+                return sign
         return self._exact_direction(derivative, box) if depth > 1 and box.depth <= EXACT_DEPTH else 0
 
     def _exact_direction(self, derivative: Term, box: Box) -> int:
