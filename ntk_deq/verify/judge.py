@@ -72,7 +72,8 @@ def judge_instance(
 
     Raises:
         DeadlineError: The deadline passed before the end.
-        LimitError: With a `precision`: a matrix is too large for it, or a function has no form for it.
+        LimitError: With a `precision`: a matrix of a hypothesis or of every conclusion is too large for it, or a
+            function has no form for it; a single such conclusion is left out.
     """
     notes = Notes(deadline=deadline)
     if precision is None:
@@ -94,12 +95,16 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
                 return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:
         return _outside(instance, hypotheses, [outside])
-    conclusions, gaps = {}, []
+    conclusions, gaps, limits = {}, list[OutsideClaimError](), list[LimitError]()
     for name, formula in claim.conclude.items():
         try:
             conclusions[name] = _outcome(formula, env)
         except OutsideClaimError as outside:
             gaps.append(outside)
+        except LimitError as limit:
+            limits.append(limit)
+    if limits and not conclusions:
+        raise limits[0]
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
     # A hypothesis that is merely tight is not certain.

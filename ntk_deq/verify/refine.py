@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ntk_deq.claims.claim import Claim
@@ -14,13 +16,13 @@ FLOAT_BITS = 53
 
 DEFAULT_BITS = 128
 
-MOST = 100
+MOST = 400
 """Instances of one claim that are judged again at most: 4 to 25 ms each for the claims of the papers."""
 
 HOPELESS = 10
 """So many in a row that more bits did not settle, and no more are tried."""
 
-SMALL = 512
+SMALL = 2048
 """Entries of all matrices of an instance together, at most, for it to count as small."""
 
 MUCH_FINER = 4
@@ -50,6 +52,8 @@ class Refiner:
     def refine(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None = None) -> Judgement:
         """Return the judgement, or that with more bits where it decides more.
 
+        Two sides near zero pass for zero only where they are so with many more bits too; else the margin is unsure.
+
         Args:
             first: A judgement in float64 or float32 balls.
             dtype: Type to which the instance's values were rounded for it.
@@ -60,18 +64,22 @@ class Refiner:
             RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
         """
         if not self._worthwhile(first):
-            return first
+            return _doubted(first)
         self.tried += 1
-        again = self._again(first, self._bits, dtype, deadline)
+        again = self._again(first, self._bits, dtype, deadline) or first
         if _near_zero(again):
-            again = self._again(again, MUCH_FINER * self._bits, dtype, deadline)
-        better = openness(again) < openness(first)
-        decided = better and not undecided(again)
-        self.settled += decided
-        self._in_vain = 0 if better or _near_zero(again) else self._in_vain + 1
-        return again if better else first
+            finer = self._again(again, MUCH_FINER * self._bits, dtype, deadline)
+            zero = finer is not None and _near_zero(finer)
+            again = finer or again
+        else:
+            zero = False
+        better = zero or openness(again) < openness(first)
+        self.settled += zero or (better and not undecided(again))
+        self._in_vain = 0 if better else self._in_vain + 1
+        chosen = again if better else first
+        return chosen if zero else _doubted(chosen)
 
-    def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement:
+    def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement | None:
         try:
             again = judge_instance(
                 self._claim,
@@ -81,10 +89,13 @@ class Refiner:
                 deadline=deadline,
                 precision=bits,
             )
-        except LimitError:  # a matrix too large after all, or a function that only floats have: the first one stands
-            return first
+        except LimitError:  # a matrix too large after all, or a function that only floats have
+            return None
         require_agreement(first, again)
-        return again
+        if not again.conclusions:
+            return again
+        # A conclusion with a function that only floats have keeps its first outcome; near zero is not enough then.
+        return replace(again, conclusions={**_doubted(first).conclusions, **again.conclusions})
 
     def _worthwhile(self, judgement: Judgement) -> bool:
         if self._bits <= FLOAT_BITS or self.tried >= MOST or self._in_vain >= HOPELESS:
@@ -102,6 +113,16 @@ def undecided(judgement: Judgement) -> bool:
 def _near_zero(judgement: Judgement) -> bool:
     truths = [o.truth for o in judgement.conclusions.values()]
     return judgement.standing is Standing.MET and min(truths, default=Truth.TRUE) is Truth.NEAR_ZERO
+
+
+def _doubted(judgement: Judgement) -> Judgement:
+    """Return the judgement with conclusions that are merely near zero counted as unsure."""
+    near = {name: o for name, o in judgement.conclusions.items() if o.truth is Truth.NEAR_ZERO}
+    if not near:
+        return judgement
+    reason = "both sides may be zero, and were not looked at with enough bits to say so"
+    unsure = {name: replace(o, truth=Truth.UNSURE, reason=reason) for name, o in near.items()}
+    return replace(judgement, conclusions={**judgement.conclusions, **unsure}, reason=judgement.reason or reason)
 
 
 def openness(judgement: Judgement) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.verify.judge import judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record, read_counterexample, replay, save_counterexample, write_counterexample
+from ntk_deq.verify.replaying import rejudge
 from ntk_deq.verify.replaying.record import RecordKind
 from ntk_deq.verify.replaying.statement import claim_file, differences, fingerprint
 from ntk_deq.verify.replaying.writer import write_record
@@ -83,7 +84,10 @@ def test_a_large_value_goes_into_an_archive_beside_the_file(tmp_path: Path) -> N
     assert replay(record).identical
 
 
-def test_the_margin_is_judged_once_more_and_does_not_depend_on_threads(tmp_path: Path) -> None:
+def test_the_margin_is_judged_once_more_and_does_not_depend_on_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejudge, "SMALL", 512)
     value = torch.randn(20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     path = sample_file(tmp_path, A=torch.cat([value, value], 1), v=torch.ones(20, dtype=torch.float64), M=100.0)
     record = read_counterexample(path)
