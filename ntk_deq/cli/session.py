@@ -163,4 +163,4 @@ def device_name(device: str) -> str:
     """Return a device in words."""
     if device.startswith("cuda"):
         return f"{device} ({torch.cuda.get_device_name(torch.device(device))})"
-    return f"{device} ({platform.machine()}, {torch.get_num_threads()} threads)"
+    return f"{device} ({platform.machine()}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)})"

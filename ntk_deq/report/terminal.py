@@ -217,7 +217,7 @@ class TerminalReport:
             )
         say_values(console, witness.values, indent=_INDENT)
         sizes = ", ".join(f"{name} = {size}" for name, size in {**witness.sizes, **witness.step}.items())
-        place = f"setting {witness.setting}, instance {witness.index}, seed {result.seed}"
+        place = f"setting {witness.setting}, {witness.numbered}, seed {result.seed}"
         words = "; ".join(one_line(part) for part in (witness.family, sizes, place) if part)
         say(console, (words, "dim"), indent=_INDENT)
         if result.replay is not None:

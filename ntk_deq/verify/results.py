@@ -83,7 +83,8 @@ class Witness:
         relation: The comparison sign as printed in the formula.
         margin: The ball of rhs - lhs.
         step: Values of the step indices, where the formula has some.
-        index: Number of the instance, which with the seed reproduces it.
+        index: Number of the instance, which with the seed reproduces it; of the one it was shrunk from, where the
+            family says so.
     """
 
     setting: str
@@ -97,6 +98,11 @@ class Witness:
     margin: Margin
     step: dict[str, int] = field(default_factory=dict)
     index: int = 0
+
+    @property
+    def numbered(self) -> str:
+        """The instance by its number, in words."""
+        return f"{'from ' * self.family.startswith('shrunk from')}instance {self.index}"
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Options:
     findings: bool = False
     search: int = 300
     satisfy: bool = False
-    boxes: int = 5000
+    boxes: int = 1000
     store: str | None = None
     out: str | None = None
 

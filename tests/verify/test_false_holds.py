@@ -1,4 +1,4 @@
-"""False statements that once came out as holding: ties by scale alone, gaps that hid a conclusion, corners never tried."""
+"""False statements that once held: ties by scale alone, gaps that hid a conclusion, corners never tried."""
 
 from pathlib import Path
 
