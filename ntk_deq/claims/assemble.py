@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
-from ntk_deq.claims.claim import Claim, Formula, Free, IllFormed, Position, Problem, Run, Setting, Verdict
+from ntk_deq.claims.claim import Claim, Formula, Free, IllFormed, Method, Position, Problem, Run, Setting, Verdict
 from ntk_deq.claims.definitions import dependents, names_in, sort_definitions, unused
 from ntk_deq.claims.domains import misfit, parse_domain
 from ntk_deq.claims.errors import ExpressionError
@@ -199,7 +199,7 @@ class _Assembler:
         for setting in settings:
             if setting.model is None:
                 self._add(("run",), f"`run` needs a model; setting {setting.name} has none.", key=True)
-        return Run(self.model.run.method, self.model.run.steps)
+        return Run(Method(self.model.run.method), self.model.run.steps)
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""

@@ -197,16 +197,53 @@ class Formula:
     position: Position
 
 
+class Method(StrEnum):
+    """What a run does."""
+
+    FIXED_POINT = "fixed-point"
+    GRADIENT_DESCENT = "gradient-descent"
+    GRADIENT_FLOW = "gradient-flow"
+
+    @property
+    def trains(self) -> bool:
+        """Whether the parameters change along the run."""
+        return self is not Method.FIXED_POINT
+
+
 @dataclass(frozen=True)
 class Run:
     """What gives a claim its step index.
 
     `fixed-point`: the state at step l is the l-th iterate of the model's map from zero (Z[0] = 0), l = 0..steps.
+    `gradient-descent`: theta[k+1] = theta[k] - step * dL/dtheta, k = 0, 1, ...; the instance is theta[0].
+    `gradient-flow`: d theta/dt = -dL/dtheta, t >= 0; the index is a time.
+
+    Attributes:
+        method: What the run does.
+        steps: Its most steps: of the map, of descent, or of the integrator.
+        step: The step size of gradient-descent, a scalar formula of the claim; None for the others.
+        until: The loss, as a part of L[0], at which a training run ends.
+        horizon: The time at which gradient-flow ends, a scalar formula; None: only `until` and `steps` end it.
     """
 
-    method: str
+    method: Method
     steps: int
-    index: str | None = None
+    step: Formula | None = None
+    until: Fraction = Fraction(1, 10**6)
+    horizon: Formula | None = None
+
+
+@dataclass(frozen=True)
+class Choose:
+    """How an optimiser chooses the `given` scalars of a claim: so that the theorem is tried where it is strongest.
+
+    Attributes:
+        objective: A scalar formula that may use what the hypotheses may use.
+        maximize: Whether it is made large; otherwise small.
+    """
+
+    objective: Formula
+    maximize: bool
 
 
 @dataclass(frozen=True)
@@ -223,6 +260,7 @@ class Claim:
         assume: Hypotheses by name.
         conclude: Conclusions by name.
         run: The step index's source, or None for a static claim.
+        choose: What the given scalars are optimised for before the claim is judged, or None: they are drawn.
         expect: The verdict that the author expects.
         tags: Words to select by.
         mutates: Id of the claim this is a mutant of, or None.
@@ -248,6 +286,7 @@ class Claim:
     position: Position
     source: dict[str, object] = field(default_factory=dict)
     instances: int | None = None
+    choose: Choose | None = None
 
 
 @dataclass(frozen=True)

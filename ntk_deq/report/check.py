@@ -111,8 +111,7 @@ def _render_claim(console: Console, claim: Claim) -> None:
     for setting in claim.settings:
         say_hanging(console, [("  setting  ", "dim")], _setting_words(setting))
     if claim.run is not None:
-        index = f", step index {claim.run.index}" if claim.run.index else ""
-        say_hanging(console, [("  run      ", "dim")], [f"{claim.run.method}, {claim.run.steps} steps{index}"])
+        say_hanging(console, [("  run      ", "dim")], [f"{claim.run.method}, {claim.run.steps} steps"])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from ntk_deq.claims.claim import Problem, Verdict
+from ntk_deq.verify.training_records import TrainingRecord
 
 
 class Evidence(StrEnum):
@@ -179,6 +180,7 @@ class ClaimResult:
     searched: int = 0  # instances that the adversarial search scored
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim that holds, if it was asked for
+    runs: tuple[TrainingRecord, ...] = ()  # training runs that the verdict rests on, at most a few of them
 
     @property
     def as_expected(self) -> bool:

@@ -1,0 +1,1 @@
+"""Training runs: gradient descent and gradient flow through the equilibrium."""

@@ -1,0 +1,1 @@
+"""Figures of training runs, for a notebook and for the command `convergence-figures`."""
