@@ -134,7 +134,8 @@ def limits() -> str:
         ("power of a matrix", f"-{operators.MAX_MATRIX_POWER:,} to {operators.MAX_MATRIX_POWER:,}"),
         ("a size", f"1 to {schema.MAX_SIZE:,}"),
         ("entries of a matrix", f"{memory.MAX_ENTRIES:,} (1 GiB in float64)"),
-        ("steps of a run", f"{schema.MAX_STEPS:,}"),
+        ("steps of a fixed-point run", f"{schema.MAX_STEPS:,}"),
+        ("steps of a training run", f"{schema.MAX_TRAINING_STEPS:,}"),
         ("tuples of steps of one `for all`", f"{MAX_STEP_TUPLES:,}"),
     ]
     return table(["what", "at most"], rows)
@@ -146,7 +147,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "setting-keys": lambda: keys(schema.SettingModel),
     "image-keys": lambda: keys(schema.ImagesModel),
     "claim-keys": lambda: keys(schema.ClaimModel),
-    "run-keys": lambda: keys(schema.RunModel),
+    "fixed-point-keys": lambda: keys(schema.FixedPointRun),
+    "gradient-descent-keys": lambda: keys(schema.GradientDescentRun),
+    "gradient-flow-keys": lambda: keys(schema.GradientFlowRun),
+    "choose-keys": lambda: keys(schema.ChooseModel),
     "functions": functions,
     "distributions": distributions,
     "domains": domains,

@@ -27,6 +27,21 @@ from ntk_deq.version import __version__
 if TYPE_CHECKING:
     from ntk_deq.claims.load import load_suite
     from ntk_deq.data import load_images, select_images
+    from ntk_deq.dynamics import (
+        GradientField,
+        Recorder,
+        RunStatus,
+        TrainingRun,
+        every,
+        gradient_descent,
+        gradient_flow,
+        instantaneous_rate,
+        logarithmic,
+        measured_rate,
+        on_condition,
+        resume,
+        train,
+    )
     from ntk_deq.equilibrium import (
         Equilibrium,
         Status,
@@ -54,6 +69,21 @@ if TYPE_CHECKING:
 _HOMES = {
     "ntk_deq.claims.load": ("load_suite",),
     "ntk_deq.data": ("load_images", "select_images"),
+    "ntk_deq.dynamics": (
+        "GradientField",
+        "Recorder",
+        "RunStatus",
+        "TrainingRun",
+        "every",
+        "gradient_descent",
+        "gradient_flow",
+        "instantaneous_rate",
+        "logarithmic",
+        "measured_rate",
+        "on_condition",
+        "resume",
+        "train",
+    ),
     "ntk_deq.equilibrium": (
         "Equilibrium",
         "Status",
@@ -82,24 +112,36 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Equilibrium",
+    "GradientField",
     "ImplicitReLU",
     "LinearImplicit",
     "Options",
+    "Recorder",
+    "RunStatus",
     "Status",
     "TangentKernel",
+    "TrainingRun",
     "__version__",
     "condition_number",
     "equilibrium_features",
+    "every",
     "fixed_point",
+    "gradient_descent",
+    "gradient_flow",
+    "instantaneous_rate",
     "judge",
     "judge_claims",
     "lambda_max",
     "lambda_min",
     "load_images",
     "load_suite",
+    "logarithmic",
     "loss_gradients",
+    "measured_rate",
     "ntk_gram",
+    "on_condition",
     "predict",
+    "resume",
     "select_images",
     "sigma_max",
     "sigma_min",
@@ -107,6 +149,7 @@ __all__ = [
     "solve_equilibrium",
     "solve_fixed_point",
     "spectrum",
+    "train",
 ]
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from ntk_deq.claims.changing import PATH_LENGTH
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
-from ntk_deq.claims.claim import Claim, Formula, Free, IllFormed, Method, Position, Problem, Run, Setting, Verdict
+from ntk_deq.claims.claim import Claim, Formula, Free, IllFormed, Position, Problem, Setting, Verdict
 from ntk_deq.claims.definitions import dependents, names_in, sort_definitions, unused
 from ntk_deq.claims.domains import misfit, parse_domain
 from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.inherit import named_entries
 from ntk_deq.claims.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.claims.reserved import reserved
+from ntk_deq.claims.runs import build_choose, build_run, can_choose, method_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.types import SCALAR
@@ -90,17 +92,19 @@ class _Assembler:
         given = self._given(settings)
         read = {section: self._parse(section) for section in _SECTIONS}
         let = read["let"]
+        start = self._parse_start()
         self._check_names(settings, given, let)
         order, cycle = sort_definitions(let)
         if cycle:
             self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
             self.broken |= set(cycle)
         self._want_scalars(records, given)
-        run = self._run(settings)
+        self._check_run(settings, given)
         formulas = {("let", name): let[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
-        typed = self._infer(formulas, settings, given, let, run)
-        dropped = self._unused(records, settings, given, read)
+        formulas |= start
+        typed = self._infer(formulas, settings, given, let)
+        dropped = self._unused(records, settings, given, read, start)
         return Claim(
             id=self.draft.id,
             title=self.model.title,
@@ -110,7 +114,7 @@ class _Assembler:
             let={name: typed[key] for key in formulas if key[0] == "let" and (name := key[1]) not in dropped},
             assume={name: typed["assume", name] for name in read["assume"]},
             conclude={name: typed["conclude", name] for name in read["conclude"]},
-            run=run,
+            run=build_run(self.model, typed),
             expect=expect,
             tags=tuple(self.model.tags),
             mutates=self.draft.mutates,
@@ -118,6 +122,7 @@ class _Assembler:
             position=self.draft.position,
             source=self.draft.source,
             instances=self.model.instances,
+            choose=build_choose(self.model, typed),
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -171,6 +176,22 @@ class _Assembler:
                     self.broken.add(name)
         return formulas
 
+    def _parse_start(self) -> dict[Key, Formula]:
+        """Parse the formulas of `run` and `choose`, which are fixed before the run starts."""
+        formulas = {}
+        for key in start_keys(self.model):
+            node = self._entries(key[0])[key[1]]
+            text = expression_text(node)
+            try:
+                wrong = wrong_sign(key, method_of(self.model), text)
+                if wrong is not None:
+                    self.problems.append(Problem(node.position, wrong, None, text, (0, len(text))))
+                    continue
+                formulas[key] = Formula(key[1], text, parsed(text), node.position)
+            except ExpressionError as error:
+                self._add_error(key, error)
+        return formulas
+
     def _check_names(self, settings: tuple[Setting, ...], given: dict[str, Free], let: dict[str, Formula]) -> None:
         for section, names in (("given", given), ("let", let)):
             for name in names:
@@ -181,8 +202,10 @@ class _Assembler:
                     self._add((section, name), f"`{section}` cannot define `{name}`: that is {taken}.", key=True)
                     self.broken.add(name)
 
-    @staticmethod
-    def _taken(name: str, settings: tuple[Setting, ...]) -> str | None:
+    def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
+        method = method_of(self.model)
+        if name == PATH_LENGTH and method is not None and method.trains:
+            return "the length of the trajectory of a training run"
         for setting in settings:
             if name in setting.variable_types():
                 return f"a variable of setting {setting.name}"
@@ -193,13 +216,16 @@ class _Assembler:
                 return taken
         return reserved(name, None)
 
-    def _run(self, settings: tuple[Setting, ...]) -> Run | None:
-        if self.model.run is None:
-            return None
+    def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
+        """Check that every setting can be run in, and that there is something to choose where something is chosen."""
+        method = method_of(self.model)
         for setting in settings:
-            if setting.model is None:
-                self._add(("run",), f"`run` needs a model; setting {setting.name} has none.", key=True)
-        return Run(Method(self.model.run.method), self.model.run.steps)
+            reason = None if method is None else unfit(setting, method)
+            if reason:
+                self._add(("run",), reason, key=True)
+        if self.model.choose is not None and not can_choose(given) and not self.broken:
+            message = "`choose` chooses the scalars of `given`, and this claim has none."
+            self._add(("choose",), message, key=True)
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""
@@ -218,7 +244,6 @@ class _Assembler:
         settings: tuple[Setting, ...],
         given: dict[str, Free],
         let: dict[str, Formula],
-        run: Run | None,
     ) -> dict[Key, Formula]:
         """Type every formula in every setting; the types of the first setting are kept."""
         if len(settings) < len(self.model.setting):  # names that a missing setting would bring are not known
@@ -228,7 +253,7 @@ class _Assembler:
         for setting in settings:
             skip = dependents(self.broken | {name for section, name in wrong if section == "let"}, let)
             todo = {key: formula for key, formula in formulas.items() if key not in wrong}
-            checked = check_formulas(todo, setting, given, steps=run is not None, skip=skip)
+            checked = check_formulas(todo, setting, given, method=method_of(self.model), skip=skip)
             suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
             for key, error in checked.errors.items():
                 wrong.add(key)
@@ -250,13 +275,16 @@ class _Assembler:
         settings: tuple[Setting, ...],
         given: dict[str, Free],
         formulas: dict[str, dict[str, Formula]],
+        start: dict[Key, Formula],
     ) -> set[str]:
         """Report names that nothing uses, unless they are inherited or something could not be read; return them all."""
         let = formulas["let"]
         statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
+        statements += [formula.expr for formula in start.values()]
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
         found = unused([*given, *let], let, used)
         complete = not self.broken and all(len(formulas[s]) == len(self._entries(s)) for s in _SECTIONS)
+        complete = complete and len(start) == len(start_keys(self.model))
         if complete and len(settings) == len(self.model.setting):
             known = {*given, *let, *(name for s in settings for name in (*environment(s), *s.sizes))}
             read = used.union(*(names_in(formula.expr) for formula in let.values()))

@@ -6,17 +6,21 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ntk_deq.claims.claim import Formula, Free, Setting
+from ntk_deq.claims.changing import PATH_LENGTH, Course
+from ntk_deq.claims.claim import Formula, Free, Method, Setting
 from ntk_deq.claims.definitions import names_in
 from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.memory import keeps_structure, too_large
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr
-from ntk_deq.claims.types import Type, shape_type
-from ntk_deq.claims.typing import expect_boolean, infer
+from ntk_deq.claims.types import SCALAR, Type, shape_type
+from ntk_deq.claims.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
 """Section and name of a formula."""
+
+START = ("run", "choose")
+"""Sections whose formulas are numbers that are fixed before a run starts."""
 
 
 @dataclass
@@ -49,7 +53,7 @@ def check_formulas(
     setting: Setting,
     given: Mapping[str, Free],
     *,
-    steps: bool,
+    method: Method | None,
     skip: Set[str] = frozenset(),
 ) -> Checked:
     """Give every formula its types.
@@ -58,26 +62,33 @@ def check_formulas(
         formulas: By section and name; definitions first, each after those that it uses.
         setting: The setting.
         given: The claim's own free variables.
-        steps: Whether the claim has a run, so that the state may carry a step.
+        method: What the claim's run does, which decides what may carry a step; None: it has no run.
         skip: Names whose definition is broken; what uses them is left out without an error.
     """
     types = environment(setting) | {name: free.type for name, free in given.items()}
     variables = frozenset(setting.variable_types()) | frozenset(given)
-    indexed = frozenset({setting.model.state}) if steps and setting.model is not None else frozenset()
+    course = Course(method, setting.model)
     broken, structured = set(skip), set[str]()
     checked = Checked()
     for key, formula in formulas.items():
         section, name = key
         if names_in(formula.expr) & broken:
-            broken.add(name)
+            if section == "let":
+                broken.add(name)
             continue
         try:
             typed = infer(
-                formula.expr, types, sizes=setting.sizes, model=setting.model, indexed=indexed, variables=variables
+                formula.expr,
+                types,
+                sizes=setting.sizes,
+                model=setting.model,
+                indexed=frozenset(course.changing),
+                variables=variables,
+                trajectory={PATH_LENGTH: SCALAR} if course.trains else None,
+                time=method is Method.GRADIENT_FLOW,
             )
             check_memory(typed, setting, structured)
-            if section != "let":
-                expect_boolean(typed)
+            _check_place(section, typed, setting, course)
         except ExpressionError as error:
             checked.errors[key] = error
             if section == "let":
@@ -86,9 +97,20 @@ def check_formulas(
         checked.typed[key] = typed
         if section == "let" and typed.type is not None:
             types[name] = typed.type
+            course.define(name, typed)
             if keeps_structure(typed, structured):
                 structured.add(name)
     return checked
+
+
+def _check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
+    """Refuse a number where a statement is needed, and for a step size what is no number known at the start."""
+    course.check_derivatives(typed)
+    if section in START:
+        expect_scalar(typed, sizes=setting.sizes)
+        course.check_start(typed)
+    elif section != "let":
+        expect_boolean(typed)
 
 
 def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset()) -> None:

@@ -288,6 +288,11 @@ class Claim:
     instances: int | None = None
     choose: Choose | None = None
 
+    @property
+    def trains(self) -> bool:
+        """Whether it is about a training run."""
+        return self.run is not None and self.run.method.trains
+
 
 @dataclass(frozen=True)
 class IllFormed:

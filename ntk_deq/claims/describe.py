@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ntk_deq.claims.claim import Claim, Formula, IllFormed, Problem, Setting, Suite
+from ntk_deq.claims.changing import LOSS
+from ntk_deq.claims.claim import Claim, Formula, IllFormed, Method, Problem, Run, Setting, Suite
+from ntk_deq.claims.types import SCALAR
 
 _WINDOW = 100  # characters of a long formula that are shown around a problem
 
@@ -65,6 +67,7 @@ class ClaimDescription:
     settings: tuple[SettingLine, ...] = ()
     formulas: tuple[FormulaLine, ...] = ()
     run: str | None = None
+    choose: str | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -107,7 +110,6 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
     ]
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
         lines += [_formula(section, formula) for formula in formulas.values()]
-    run = f"{claim.run.method}, {claim.run.steps} steps" if claim.run is not None else None
     settings = tuple(_setting(setting) for setting in claim.settings)
     return ClaimDescription(
         id=claim.id,
@@ -119,8 +121,40 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
         tags=claim.tags,
         settings=settings,
         formulas=tuple(lines),
-        run=run,
+        run=run_words(claim.run) if claim.run is not None else None,
+        choose=choose_words(claim),
     )
+
+
+def run_words(run: Run) -> str:
+    """Return a run in words.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> run_words(Run(Method.FIXED_POINT, 24))
+        'fixed-point, 24 steps'
+        >>> run_words(Run(Method.GRADIENT_FLOW, 500, until=Fraction(1, 10**10)))
+        'gradient flow, at most 500 steps of the integrator, until L <= 1e-10 L[0]'
+    """
+    if not run.method.trains:
+        return f"{run.method}, {run.steps} steps"
+    words = [run.method.replace("-", " ")]
+    if run.step is not None:
+        words.append(f"step {one_line(run.step.text)}")
+    words.append(f"at most {run.steps} steps{' of the integrator' if run.method is Method.GRADIENT_FLOW else ''}")
+    part = re.sub(r"e-0*", "e-", f"{float(run.until):g}")
+    horizon = f" or t = {one_line(run.horizon.text)}" if run.horizon is not None else ""
+    return f"{', '.join(words)}, until {LOSS} <= {part} {LOSS}[0]{horizon}"
+
+
+def choose_words(claim: Claim) -> str | None:
+    """Return what the free scalars of a claim are chosen for in words, or None where they are drawn."""
+    if claim.choose is None:
+        return None
+    free = [*(item for setting in claim.settings for item in setting.free.items()), *claim.given.items()]
+    names = ", ".join(dict.fromkeys(name for name, variable in free if variable.type == SCALAR))
+    verb = "maximize" if claim.choose.maximize else "minimize"
+    return f"{names} to {verb} {one_line(claim.choose.objective.text)}"
 
 
 def describe_problem(problem: Problem) -> str:

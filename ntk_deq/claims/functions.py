@@ -126,7 +126,7 @@ def _scalar(call: Call) -> Type:
 
 def _same(call: Call) -> Type:
     """Return the argument's type; a step index is a number here."""
-    return SCALAR if call.types[0].sort is Sort.INDEX else call.types[0]
+    return SCALAR if call.types[0].sort.is_index else call.types[0]
 
 
 def _matrix(rows: Size, cols: Size) -> Type:

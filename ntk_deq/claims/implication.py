@@ -14,6 +14,7 @@ from ntk_deq.claims.definitions import dependents, names_in
 from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.ordering import Order, Ordering, joint
 from ntk_deq.claims.ranges import Ranges, comparisons, variable_ranges
+from ntk_deq.claims.runs import start_formulas
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import Sort
 
@@ -58,6 +59,8 @@ class _Comparison:
         self.nonzero: frozenset[str] = frozenset()
 
     def follows(self) -> bool:
+        if any(names_in(formula.expr) & self.changed for formula in start_formulas(self.mutant).values()):
+            return False  # with another step size it is another run
         for formula in self.mutant.assume.values():
             self.new.suppose(formula.expr)
             if not names_in(formula.expr) & self.changed:
@@ -108,6 +111,9 @@ class _Comparison:
             return not (harmless or (base.above(0) and not matrix))
         if node.kind is Kind.CALL and node.name in ("sqrt", "log"):
             return not self.old.of(node.args[0]).above(0, or_at=node.name == "sqrt")
+        if node.kind is Kind.INDEX:
+            # At a later step of a run nothing is known of the ranges of what changes.
+            return node.name in self.claim.let
         return node.kind is Kind.CALL and node.name in ("inv", "cond", "step", "grad", "jac", "fixed_point")
 
     def statement(self, old: Expr, new: Expr, *, reverse: bool = False) -> Order:

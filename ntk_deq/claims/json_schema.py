@@ -31,7 +31,21 @@ def claim_file_schema() -> dict[str, Any]:
     claim = definitions["ClaimModel"]
     claim["required"] = [key for key in claim["required"] if key == "id"]
     claim["anyOf"] = [{"required": ["mutates"]}, {"required": ["setting", "conclude"]}]
-    for section in ("run", "title", "where", "note", "tags", "instances", "setting", "given", "let", "assume"):
+    run = claim["properties"]["run"]["anyOf"][0]
+    del run["discriminator"]  # of OpenAPI; JSON Schema tells the methods apart by their `const`
+    for section in (
+        "run",
+        "choose",
+        "title",
+        "where",
+        "note",
+        "tags",
+        "instances",
+        "setting",
+        "given",
+        "let",
+        "assume",
+    ):
         claim["properties"][section] = _or_null(claim["properties"][section])
     for section in ("given", "let"):
         for choice in claim["properties"][section]["anyOf"]:

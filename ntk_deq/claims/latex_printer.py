@@ -9,6 +9,7 @@ import sympy
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
+from ntk_deq.claims.changing import PATH_LENGTH
 from ntk_deq.claims.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
 from ntk_deq.claims.notation import latex_letter, symbol
 from ntk_deq.claims.symbolic import MatrixQuantity, Quantity, convert
@@ -41,6 +42,7 @@ _PATTERNS = {
     "next": r"F\left({}\right)",
     "commutation": r"K_{{{}}}",
     "[]": r"{0}^{{\left({1}\right)}}",
+    "()": r"{0}\left({1}\right)",
 }
 _LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER}
 
@@ -77,6 +79,8 @@ def _term(expr: Expr) -> str:
 
 
 def _name(name: str) -> str:
+    if name == PATH_LENGTH:
+        return r"\ell"
     sign = symbol(name)
     base = latex_letter(sign.base)
     if sign.accent:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from html import escape
 
+from ntk_deq.claims.changing import PATH_LENGTH
 from ntk_deq.claims.format import ATOM, CONJUNCTION, DISJUNCTION, NEGATION, POWER, PRODUCT, SUM, binding, format_number
 from ntk_deq.claims.notation import Symbol, symbol
 from ntk_deq.claims.tree import Expr, Kind
@@ -115,7 +116,9 @@ def _strength(expr: Expr) -> float:
         return _PRINTED_AS.get(expr.name, ATOM)
     if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
         return PRODUCT
-    if expr.kind in (Kind.TRANSPOSE, Kind.INDEX):
+    if expr.kind is Kind.INDEX:
+        return ATOM if _is_time(expr.args[0]) else POWER
+    if expr.kind is Kind.TRANSPOSE:
         return POWER
     return _TENSOR if expr.kind is Kind.AT else binding(expr)
 
@@ -143,7 +146,16 @@ def _show_name(expr: Expr) -> str:
 
 
 def _show_index(expr: Expr) -> str:
-    return _tag("msup", _symbol(symbol(expr.name)), _row(_small("("), _show(expr.args[0]), _small(")")))
+    name = _mi("ℓ") if expr.name == PATH_LENGTH else _symbol(symbol(expr.name))
+    index = expr.args[0]
+    step = _row(_small("("), _show(index), _small(")"))
+    if _is_time(index):
+        return _row(name, _mo("\N{FUNCTION APPLICATION}"), step)
+    return _tag("msup", name, step)
+
+
+def _is_time(index: Expr) -> bool:
+    return index.type is not None and index.type.sort is Sort.TIME
 
 
 def _show_at(expr: Expr) -> str:

@@ -15,6 +15,7 @@ from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.mutation_rules import edits
 from ntk_deq.claims.parser import parse
+from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.claims.tree import Expr, Span
 from ntk_deq.errors import ArgumentError, nearest_name
 
@@ -168,6 +169,7 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
     formulas: dict[Key, Formula] = {}
     for section in ("let", "assume", "conclude"):
         formulas |= {(section, name): formula for name, formula in getattr(claim, section).items()}
+    formulas |= start_formulas(claim)
     if expr is None:
         del formulas[key]
     else:
@@ -183,14 +185,16 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
     def part(section: str) -> dict[str, Formula]:
         return {name: formula for (where, name), formula in typed.items() if where == section}
 
-    return replace(claim, let=part("let"), assume=part("assume"), conclude=part("conclude"))
+    changed = replace(claim, let=part("let"), assume=part("assume"), conclude=part("conclude"))
+    return with_start_formulas(changed, typed)
 
 
 def _typed(claim: Claim, formulas: dict[Key, Formula]) -> dict[Key, Formula] | None:
     """Type every formula in every setting; the types of the first setting are kept, as the loader does."""
+    method = None if claim.run is None else claim.run.method
     kept: dict[Key, Formula] = {}
     for setting in claim.settings:
-        checked = check_formulas(formulas, setting, claim.given, steps=claim.run is not None)
+        checked = check_formulas(formulas, setting, claim.given, method=method)
         if len(checked.typed) < len(formulas):
             return None
         for key, expr in checked.typed.items():

@@ -222,6 +222,8 @@ def _step(node: Expr) -> Replacements:
     if node.kind is Kind.INDEX:
         step = node.args[0]
         for kind in (Kind.ADD, Kind.SUBTRACT):
+            if kind is Kind.SUBTRACT and step.kind is Kind.NUMBER and step.value == 0:
+                continue  # there is no step before the first
             yield replace(node, args=(Expr(kind, step.span, (step, _number(1, step.span))),))
 
 

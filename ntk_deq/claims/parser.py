@@ -48,7 +48,7 @@ _REMEDIES = {
 _TOKEN_REMEDIES = {
     "TIMES": "write ^ for a power",
     "EQUALS": "write == for `equals`",
-    "LSQB": "only a name can carry a step, as in Z[k]; brackets are ( )",
+    "LSQB": "only a name can carry a step, as in Z[k]: name this under `let`; brackets are ( )",
     "NAME": "write * for a product",
     "NUMBER": "write * for a product",
     "LPAR": "write * for a product",

@@ -127,7 +127,7 @@ class Ranges:
                 return Range()
 
     def _name(self, expr: Expr) -> Range:
-        if expr.type is not None and expr.type.sort is Sort.INDEX:
+        if expr.type is not None and expr.type.sort.is_index:
             return NOT_NEGATIVE
         if expr.name in self.lets:
             return self.of(self.lets[expr.name].expr)

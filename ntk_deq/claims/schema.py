@@ -5,13 +5,23 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from ntk_deq.claims.claim import SizeRange, Verdict
 
 MAX_SIZE = 10**6
 MAX_STEPS = 10_000
+MAX_TRAINING_STEPS = 1_000_000
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
@@ -43,6 +53,13 @@ def _size(value: object) -> SizeRange:
     raise _wanted(f"a whole number or a range `lo..hi` with 1 <= lo <= hi <= {MAX_SIZE}")
 
 
+def _part(value: object) -> float:
+    """Read a number between 0 and 1, both excluded."""
+    if isinstance(value, float) and 0 < value < 1:
+        return value
+    raise _wanted("a number with 0 < until < 1")
+
+
 def _listed(value: object) -> object:
     """Let one value stand for a list with that value."""
     return value if isinstance(value, list) else [value]
@@ -66,6 +83,11 @@ Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)
 Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=80)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
+Part = Annotated[
+    float,
+    PlainValidator(_part),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}),
+]
 Sizes = Annotated[
     SizeRange,
     PlainValidator(_size),
@@ -156,13 +178,65 @@ class SettingModel(_Strict):
     images: ImagesModel | None = Field(default=None, description="Real images.")
 
 
-class RunModel(_Strict):
-    """What gives a claim its step index."""
+class FixedPointRun(_Strict):
+    """The iteration of the model's map."""
 
-    model_config = ConfigDict(title="Run")
+    model_config = ConfigDict(title="Fixed-point run")
 
     method: Literal["fixed-point"] = Field(description="fixed-point: Z[l] is iterate l of the model's map, Z[0] = 0.")
     steps: int = Field(ge=1, le=MAX_STEPS, description="Number of steps; the index runs from 0 to it.")
+
+
+class GradientDescentRun(_Strict):
+    """Training in steps."""
+
+    model_config = ConfigDict(title="Gradient descent")
+
+    method: Literal["gradient-descent"] = Field(
+        description="gradient-descent: W[k+1] = W[k] - step*grad(L, W)[k] for all parameters W at once."
+    )
+    step: Expression = Field(description="The step size, a number > 0 or a formula of what is known at the start.")
+    steps: int = Field(default=2000, ge=1, le=MAX_TRAINING_STEPS, description="Its most steps.")
+    until: Part = Field(default=1e-6, description="The run ends when L is this part of L[0].")
+
+
+class GradientFlowRun(_Strict):
+    """Training in continuous time."""
+
+    model_config = ConfigDict(title="Gradient flow")
+
+    method: Literal["gradient-flow"] = Field(
+        description="gradient-flow: dW/dt = -grad(L, W) for all parameters W at once; the index is a time."
+    )
+    steps: int = Field(default=100_000, ge=1, le=MAX_TRAINING_STEPS, description="Most steps of the integrator.")
+    until: Part = Field(default=1e-10, description="The run ends when L is this part of L[0].")
+    horizon: Expression | None = Field(
+        default=None, description="The run ends at this time, a number > 0 or a formula of what is known at the start."
+    )
+
+
+RunModel = Annotated[FixedPointRun | GradientDescentRun | GradientFlowRun, Field(discriminator="method")]
+RUN_MODELS: dict[str, type[FixedPointRun | GradientDescentRun | GradientFlowRun]] = {
+    "fixed-point": FixedPointRun,
+    "gradient-descent": GradientDescentRun,
+    "gradient-flow": GradientFlowRun,
+}
+"""What a run of each method looks like."""
+
+
+class ChooseModel(_Strict):
+    """What the `given` scalars are chosen for."""
+
+    model_config = ConfigDict(title="Choose", json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    maximize: Expression | None = Field(default=None, description="A number known at the start, to be made large.")
+    minimize: Expression | None = Field(default=None, description="A number known at the start, to be made small.")
+
+    @model_validator(mode="after")
+    def _one(self) -> ChooseModel:
+        if (self.maximize is None) == (self.minimize is None):
+            raise _wanted("a mapping with one key, `maximize` or `minimize`")
+        return self
 
 
 class ClaimModel(_Strict):
@@ -189,6 +263,7 @@ class ClaimModel(_Strict):
     conclude: Annotated[dict[FormulaName, Expression], _named("conclusion"), WithJsonSchema(_FORMULAS_SCHEMA)] = Field(
         min_length=1, max_length=MAX_ENTRIES, description="Conclusions by name."
     )
+    choose: ChooseModel | None = Field(default=None, description="What the `given` scalars are chosen for.")
     run: RunModel | None = Field(default=None, description="What gives the claim its step index.")
     expect: Verdict | None = Field(
         default=None, strict=False, description="The verdict expected: `holds`, for a mutant `refuted`."

@@ -63,7 +63,7 @@ class Shapes:
 
     def is_scalar(self, type_: Type) -> bool:
         """Whether a value can stand where a number is needed: a scalar, a step index, or a 1 x 1 matrix."""
-        if type_.sort in (Sort.SCALAR, Sort.INDEX):
+        if type_.sort is Sort.SCALAR or type_.sort.is_index:
             return True
         return self.is_vector(type_) and self.same(type_.rows, ONE)
 

@@ -22,7 +22,7 @@ class Quantity(sympy.Expr):
 
     @property
     def label(self) -> str:
-        """The function's name; `[]` for a step, `at`, and `1x1` for the entry of a 1 x 1 matrix."""
+        """The function's name; `[]` for a step, `()` for a time, `at`, and `1x1` for the entry of a 1 x 1 matrix."""
         return str(self.args[0])
 
     @property
@@ -36,7 +36,7 @@ class MatrixQuantity(sympy.MatrixExpr):
 
     @property
     def label(self) -> str:
-        """The function's name; `[]` for a step and `at`."""
+        """The function's name; `[]` for a step, `()` for a time, `at`."""
         return str(self.args[0])
 
     @property
@@ -62,7 +62,8 @@ def convert(expr: Expr) -> Any:
         case Kind.NAME:
             return _variable(expr.name, _type(expr))
         case Kind.INDEX:
-            return _quantity("[]", expr, Str(expr.name), convert(expr.args[0]))
+            label = "()" if _type(expr.args[0]).sort is Sort.TIME else "[]"
+            return _quantity(label, expr, Str(expr.name), convert(expr.args[0]))
         case Kind.AT:
             flat: list[Any] = [convert(expr.args[0])]
             for name, value in zip(expr.names, expr.args[1:], strict=True):

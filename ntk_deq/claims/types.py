@@ -102,6 +102,12 @@ class Sort(StrEnum):
     MATRIX = "matrix"
     BOOLEAN = "boolean"
     INDEX = "step index"
+    TIME = "time"  # the index of a flow
+
+    @property
+    def is_index(self) -> bool:
+        """Whether a value of this kind may stand in Z[...]; it counts as a number elsewhere."""
+        return self in (Sort.INDEX, Sort.TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class Type:
 SCALAR = Type(Sort.SCALAR)
 BOOLEAN = Type(Sort.BOOLEAN)
 STEP = Type(Sort.INDEX)
+TIME = Type(Sort.TIME)
 
 
 def matrix(rows: int | str | Size, cols: int | str | Size = 1) -> Type:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.functions import FUNCTIONS, Call, Parameter
 from ntk_deq.claims.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.claims.shapes import Shapes, fail
+from ntk_deq.claims.steps import Steps, unknown
 from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import BOOLEAN, SCALAR, STEP, Sort, Type, shape_type
+from ntk_deq.claims.types import BOOLEAN, SCALAR, STEP, TIME, Sort, Type, shape_type
 from ntk_deq.errors import nearest_name
 from ntk_deq.models.signature import ModelSignature
 
@@ -29,6 +30,8 @@ def infer(
     index_names: frozenset[str] = frozenset(),
     indexed: frozenset[str] = frozenset(),
     variables: frozenset[str] | None = None,
+    trajectory: Mapping[str, Type] | None = None,
+    time: bool = False,
 ) -> Expr:
     """Return the same tree with a type on every node.
 
@@ -46,6 +49,8 @@ def infer(
         indexed: Names that may carry a step, as in `Z[k]`.
         variables: Names that `grad`, `jac` and `at` may name. Left out: the environment without the model's
             state and definitions.
+        trajectory: Types of the names that have a value at a step only.
+        time: Whether a step is a time: then Z[...] takes 0 or an index alone.
 
     Raises:
         ExpressionError: The expression is ill-typed; the message names both shapes, the span points at the place.
@@ -63,7 +68,15 @@ def infer(
     if variables is None:
         derived = {model.state, *model.definitions} if model is not None else set()
         variables = frozenset(environment) - derived
-    checker = _Checker(environment, Shapes(sizes or {}), model, indexed, variables, index_names)
+    checker = _Checker(
+        environment=environment,
+        shapes=Shapes(sizes or {}),
+        model=model,
+        variables=variables,
+        steps=Steps(
+            environment, indexed, trajectory or {}, index=TIME if time else STEP, any=bool(indexed or index_names)
+        ),
+    )
     return checker.visit(expr, index_names, _Role.VALUE)
 
 
@@ -94,36 +107,28 @@ class _Role(Enum):
     SIZE = auto()  # an argument of I, zeros, ones, commutation
     VARIABLE = auto()  # the name in grad(f, x)
     CONDITION = auto()  # behind `with`
+    BOUND = auto()  # a side of a comparison behind `with`
 
 
 _PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.VARIABLE: _Role.VARIABLE}
 
 
+@dataclass(frozen=True)
 class _Checker:
     """One walk over a tree; `bound` is the set of step indices that can be used at a node."""
 
-    def __init__(
-        self,
-        environment: Mapping[str, Type],
-        shapes: Shapes,
-        model: ModelSignature | None,
-        indexed: frozenset[str],
-        variables: frozenset[str],
-        index_names: frozenset[str],
-    ) -> None:
-        self.environment = environment
-        self.shapes = shapes
-        self.model = model
-        self.indexed = indexed
-        self.variables = variables
-        self.has_steps = bool(indexed or index_names)
+    environment: Mapping[str, Type]
+    shapes: Shapes
+    model: ModelSignature | None
+    variables: frozenset[str]
+    steps: Steps
 
     def visit(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
         """Type a node and all below it. One interpreter frame a level, so that the parser's depth limit suffices."""
         roles = self._roles(node, role)
         inner = bound
         if node.kind is Kind.FOR_ALL:
-            self._check_quantifier(node)
+            self.steps.check_quantifier(node, self.shapes.sizes)
             inner = bound | frozenset(node.names)
         typed = []
         for child, child_role in zip(node.args, roles, strict=True):
@@ -133,15 +138,14 @@ class _Checker:
 
     def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
-        if role is _Role.STEP and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.NEGATE):
-            fail(node.span, "a step may be made of integers and step indices with + and - only.")
+        if role in (_Role.STEP, _Role.BOUND):
+            self.steps.check_part(node, bracket=role is _Role.STEP)
         if role is _Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
             fail(node.span, "a size may be made of positive integers and size letters with + and * only.")
         if role is _Role.CONDITION:
+            self.steps.check_condition(node)
             if node.kind is Kind.COMPARE:
-                return (_Role.STEP,) * len(node.args)
-            if node.kind not in (Kind.AND, Kind.OR, Kind.NOT):
-                fail(node.span, "`with` takes comparisons of step indices, such as p <= q.")
+                return (_Role.BOUND,) * len(node.args)
         if role is not _Role.VALUE:
             return (role,) * len(node.args)
         if node.kind is Kind.INDEX:
@@ -155,8 +159,8 @@ class _Checker:
 
     def _type(self, node: Expr, bound: frozenset[str], role: _Role) -> Type:
         """Return the type of a node whose children have theirs."""
-        if role is _Role.STEP:
-            return self._step(node, bound)
+        if role in (_Role.STEP, _Role.BOUND):
+            return self.steps.step(node, bound)
         if role is _Role.SIZE:
             return self._size_part(node)
         if role is _Role.VARIABLE:
@@ -167,7 +171,7 @@ class _Checker:
             case Kind.NAME:
                 return self._name(node, bound)
             case Kind.INDEX:
-                return self._indexed(node)
+                return self.steps.indexed_type(node)
             case Kind.CALL:
                 return self._call(node)
             case Kind.AT:
@@ -187,49 +191,23 @@ class _Checker:
             case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
                 return truth(node, self.shapes)
 
-    def _check_quantifier(self, node: Expr) -> None:
-        if not self.has_steps:
-            fail(node.span, "`for all` ranges over the steps of a run, and nothing here has steps.")
-        used = {child.name for child in node.walk() if child.kind is Kind.NAME}
-        for name in node.names:
-            if name in self.environment or name in self.shapes.sizes:
-                fail(node.span, f"`{name}` has a meaning already and cannot be a step index.")
-            if name not in used:
-                fail(node.span, f"`for all {name}`: `{name}` does not occur in the statement.")
-
     def _name(self, node: Expr, bound: frozenset[str]) -> Type:
         if node.name in self.environment:
             return self.environment[node.name]
         if node.name in bound:
-            return STEP
+            return self.steps.index
+        self.steps.check_bare(node)
         if node.name in self.shapes.sizes:
             return SCALAR
         if node.name in FUNCTIONS:
             fail(node.span, f"`{node.name}` is a function.", f"write {FUNCTIONS[node.name].signature}")
-        raise self._unknown(node, {*self.environment, *self.shapes.sizes, *bound, *FUNCTIONS})
-
-    def _unknown(self, node: Expr, allowed: set[str], what: str = "name") -> ExpressionError:
-        near = nearest_name(node.name, sorted(allowed))
-        stop = node.span.start + len(node.name)
-        hint = f"did you mean `{near}`?" if near else None
-        return ExpressionError(f"unknown {what} `{node.name}`.", (node.span.start, stop), hint)
-
-    def _step(self, node: Expr, bound: frozenset[str]) -> Type:
-        if node.kind is Kind.NUMBER and node.value is not None and node.value.denominator != 1:
-            fail(node.span, f"a step must be an integer. Got {float(node.value):g}.")
-        if node.kind is Kind.NAME and node.name not in bound:
-            fail(
-                node.span,
-                f"`{node.name}` is no step index here.",
-                None if node.name in self.environment else f"add `for all {node.name}` at the end of the statement",
-            )
-        return STEP
+        raise unknown(node, {*self.environment, *self.shapes.sizes, *bound, *FUNCTIONS})
 
     def _size_part(self, node: Expr) -> Type:
         if node.kind is Kind.NAME and node.name not in self.shapes.sizes:
             if node.name in self.environment:
                 fail(node.span, f"`{node.name}` is no size letter.", _letters(self.shapes))
-            raise self._unknown(node, set(self.shapes.sizes), "size letter")
+            raise unknown(node, set(self.shapes.sizes), "size letter")
         return SCALAR
 
     def _variable(self, node: Expr) -> Type:
@@ -239,19 +217,11 @@ class _Checker:
             return self.environment[node.name]
         if node.name in self.environment:
             fail(node.span, f"`{node.name}` is defined by others and is no free variable.", self._variable_list())
-        raise self._unknown(node, set(self.variables), "variable")
+        raise unknown(node, set(self.variables), "variable")
 
     def _variable_list(self) -> str | None:
         names = ", ".join(sorted(self.variables & self.environment.keys()))
         return f"free variables: {names}" if names else None
-
-    def _indexed(self, node: Expr) -> Type:
-        if node.name in self.environment and node.name in self.indexed:
-            return self.environment[node.name]
-        if node.name in self.environment:
-            carriers = ", ".join(sorted(self.indexed)) or "nothing in this claim"
-            fail(node.span, f"`{node.name}` does not change with the step.", f"what carries a step: {carriers}")
-        raise self._unknown(node, set(self.indexed) or set(self.environment))
 
     def _at(self, node: Expr) -> Type:
         for name, value in zip(node.names, node.args[1:], strict=True):
@@ -267,17 +237,17 @@ class _Checker:
         inner = _type_of(node.args[0])
         if inner.sort is Sort.BOOLEAN:
             fail(node.args[0].span, "`at` takes a number or a matrix first. Got a statement.")
-        return SCALAR if inner.sort is Sort.INDEX else inner
+        return SCALAR if inner.sort.is_index else inner
 
     def _parameters(self, node: Expr) -> tuple[Parameter, ...]:
         """Return what each argument of a call must be; refuses unknown functions and wrong counts."""
         function = FUNCTIONS.get(node.name)
         if function is None:
             if node.name in self.environment:
-                wants_step = node.name in self.indexed
+                wants_step = node.name in self.steps.indexed
                 remedy = f"write {node.name}[...]" if wants_step else f"write {node.name}*(...) for a product"
                 fail(node.span, f"`{node.name}` is no function.", remedy)
-            raise self._unknown(node, set(FUNCTIONS), "function")
+            raise unknown(node, set(FUNCTIONS), "function")
         if function.needs_model and self.model is None:
             fail(node.span, f"`{node.name}` needs a model, and this setting names none.")
         count = len(node.args)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.claims.problems import did_you_mean, shown
-from ntk_deq.claims.schema import IDENTIFIER, LABEL
+from ntk_deq.claims.schema import IDENTIFIER, LABEL, RUN_MODELS
 from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, plain
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -49,7 +49,7 @@ def validate(
     try:
         return model.model_validate(data), []
     except ValidationError as error:
-        errors: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
+        errors: list[dict[str, Any]] = [_plain_error(dict(item)) for item in error.errors(include_url=False)]
     problems = [_problem(model, node, what, claim, item) for item in errors]
     if any(item["type"] != "extra_forbidden" for item in errors):
         return None, problems
@@ -79,6 +79,37 @@ def place(node: Node, location: Items[str | int], *, key: bool = False) -> Posit
     return position
 
 
+def _plain_error(error: dict[str, Any]) -> dict[str, Any]:
+    """Return an error of pydantic as if a run were one model: its place without the method, a method like any key."""
+    location = error["loc"]
+    if location[:1] == ("run",) and location[1:2] and location[1] in RUN_MODELS:
+        return {**error, "loc": (location[0], *location[2:])}
+    if error["type"] == "union_tag_not_found":
+        return {**error, "type": "missing", "loc": (*location, "method")}
+    if error["type"] == "union_tag_invalid":
+        context = {"expected": error["ctx"]["expected_tags"]}
+        place, got = (*location, "method"), error["input"]["method"]
+        return {**error, "type": "literal_error", "loc": place, "ctx": context, "input": got}
+    return error
+
+
+def _foreign_key(method: str, key: str | int, claim: str | None, position: Position) -> Problem | None:
+    """Return the problem of a key of `run` that belongs to another method, or None."""
+    owners = [name for name, model in RUN_MODELS.items() if key in model.model_fields]
+    if not owners:
+        return None
+    keys = ", ".join(RUN_MODELS[method].model_fields)
+    message = f"`run.{key}` belongs to {' and '.join(owners)}. The method {method} takes {keys}."
+    return Problem(position, message, claim)
+
+
+def _method(node: Node) -> str | None:
+    """Return the method of the run of a claim's node, where it is one."""
+    run = node.entries.get("run") if isinstance(node, Mapping) else None
+    method = run.entries.get("method") if isinstance(run, Mapping) else None
+    return method.text if isinstance(method, Scalar) and method.text in RUN_MODELS else None
+
+
 def _problem(model: type[BaseModel], node: Node, what: str, claim: str | None, error: dict[str, Any]) -> Problem:
     location = [step for step in error["loc"] if step != "[key]"]
     kind, context = error["type"], error.get("ctx", {})
@@ -86,7 +117,11 @@ def _problem(model: type[BaseModel], node: Node, what: str, claim: str | None, e
     position = place(node, location, key=about_key)
     path = ".".join(str(step) for step in location)
     if kind == "extra_forbidden":
-        owner = _owner(model, location[:-1])
+        method = _method(node) if location[0] == "run" and len(location) > 1 else None
+        foreign = _foreign_key(method, location[-1], claim, position) if method is not None else None
+        if foreign is not None:
+            return foreign
+        owner = RUN_MODELS[method] if method is not None else _owner(model, location[:-1])
         allowed = list(owner.model_fields)
         inside = f"`{'.'.join(str(step) for step in location[:-1])}` of {what}" if location[:-1] else what
         message = f"Unknown key `{location[-1]}` in {inside}. Allowed: {', '.join(allowed)}."

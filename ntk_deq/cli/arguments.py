@@ -42,22 +42,25 @@ exit codes:
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class UsageParser(argparse.ArgumentParser):
+    """A parser whose errors exit with 4, the code of a usage error."""
+
     def error(self, message: str) -> None:  # type: ignore[override]
+        """Say what is wrong, and exit."""
         self.print_usage()
         self.exit(4, f"{self.prog}: {message}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser; the command comes first and defaults to `run`."""
-    parser = _Parser(
+    parser = UsageParser(
         prog="verify-claims",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ntk_deq {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="{" + ",".join(COMMANDS) + "}", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="{" + ",".join(COMMANDS) + "}", parser_class=UsageParser)
     _add_run(commands.add_parser("run", help="judge the claims of a file", add_help=True))
     check = commands.add_parser("check", help="validate a claim file and print its formulas with their shapes")
     _add_file(check)
@@ -180,6 +183,12 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="evaluations of the search for a counterexample, a mutant and domain; 0: none (default 600)",
     )
+    parser.add_argument(
+        "--shrink",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="look for the plainest counterexample of each mutant; else the first one ends its judgement (default)",
+    )
     parser.add_argument("--time-limit", type=_seconds, default=60.0, metavar="S", help="seconds a mutant (default 60)")
     parser.add_argument(
         "--out", type=_folder, metavar="DIR", default="results", help="where results go (default results/)"
@@ -195,7 +204,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if not words:
         parser.print_help()
         parser.exit(4)
-    arguments = parser.parse_args(words)
+    arguments, left = parser.parse_known_args(words)
+    if arguments.command == "replay" and arguments.file is None and len(left) == 1 and not left[0].startswith("-"):
+        arguments.file, left = left[0], []  # FILE after an option: argparse takes both words in one place only
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
     if arguments.command in ("run", "check", "mutate") and bool(arguments.file) == arguments.papers:
         parser.error("give a claim FILE, or --papers for the suite that the package carries (one of the two)")
     return arguments

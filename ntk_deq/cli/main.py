@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntk_deq.cli.arguments import parse_arguments
-from ntk_deq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from ntk_deq.cli.exit_codes import EXIT_OK, EXIT_USAGE
+from ntk_deq.cli.process import run_process
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 
 def run() -> None:
     """Run the command line of this process and exit with its code."""
-    try:
-        code = main(sys.argv[1:])
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("verify-claims: interrupted", file=sys.stderr)
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has gone, as `| head` does: nothing more can be said, at exit neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_USAGE
-    sys.exit(code)
+    run_process("verify-claims", main)
 
 
 def main(argv: Sequence[str]) -> int:

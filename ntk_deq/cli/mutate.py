@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
-from ntk_deq.claims.claim import Claim, IllFormed
+from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.mutation import RULE_MEANINGS
 from ntk_deq.cli.exit_codes import (
     EXIT_EMPTY,
@@ -23,6 +25,7 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
+from ntk_deq.cli.results_folder import held_folder
 from ntk_deq.cli.selection import selected_claims
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.report.console import say
@@ -43,13 +46,25 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
     if isinstance(selection, int):
         return selection
     suite, selected = selection
-    try:
-        rules = chosen_rules(arguments.rules)
-        out = Path(arguments.out)
-        out.mkdir(parents=True, exist_ok=True)
-    except (ArgumentError, OSError) as error:
-        say(console, f"verify-claims: {error}")
-        return EXIT_USAGE
+    with ExitStack() as stack:
+        try:
+            rules = chosen_rules(arguments.rules)
+            out = stack.enter_context(held_folder(arguments.out))
+            (out / "mutants.md").unlink(missing_ok=True)  # that of an earlier run, should this one be killed
+        except (ArgumentError, OSError) as error:
+            say(console, f"verify-claims: {error}")
+            return EXIT_USAGE
+        return _mutate(arguments, suite, selected, rules, console, out)
+
+
+def _mutate(
+    arguments: argparse.Namespace,
+    suite: Suite,
+    selected: Sequence[Claim | IllFormed],
+    rules: Sequence[str] | None,
+    console: Console,
+    out: Path,
+) -> int:
     claims = [claim for claim in selected if isinstance(claim, Claim) and worth_mutating(claim)]
     if not claims:
         say(
@@ -63,8 +78,10 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
         seed=arguments.seed,
         instances=arguments.instances,
         search=arguments.search,
+        shrink=arguments.shrink,
         time_limit=arguments.time_limit,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as an interruption: what was judged is written down
     started = time.perf_counter()
     results: list[MutantResult] = []
     interrupted = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.errors import ArgumentError
@@ -11,7 +12,20 @@ from ntk_deq.errors import ArgumentError
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
 MAX_TOKENS = 200  # a person writes a handful; the bound keeps the recursion below far from the interpreter's limit
 
-Predicate = Callable[[Claim | IllFormed], bool]
+
+class Selectable(Protocol):
+    """What can be selected: a claim, or what is stored of one."""
+
+    @property
+    def id(self) -> str:
+        """The claim's id."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tags."""
+
+
+Predicate = Callable[[Selectable], bool]
 
 
 def select_claims(claims: Sequence[Claim | IllFormed], expression: str | None) -> list[Claim | IllFormed]:

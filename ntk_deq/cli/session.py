@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
@@ -26,6 +27,7 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
+from ntk_deq.cli.results_folder import held_folder
 from ntk_deq.errors import ArgumentError
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, write_run_info
@@ -40,10 +42,20 @@ def run_session(
     arguments: argparse.Namespace, suite: Suite, claims: Sequence[Claim | IllFormed], console: Console
 ) -> int:
     """Judge `claims`, print them as they end, write the files of the results folder; return the exit code."""
+    with ExitStack() as stack:
+        try:
+            out = stack.enter_context(held_folder(arguments.out))
+        except (OSError, ArgumentError) as error:
+            console.print(f"verify-claims: {error}", markup=False, highlight=False)
+            return EXIT_USAGE
+        return _session(arguments, suite, claims, console, out)
+
+
+def _session(
+    arguments: argparse.Namespace, suite: Suite, claims: Sequence[Claim | IllFormed], console: Console, out: Path
+) -> int:
     try:
         options = _options(arguments)
-        out = Path(arguments.out)
-        out.mkdir(parents=True, exist_ok=True)
         stream = out / "results.jsonl"
         stream.write_text("", encoding="utf-8")
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))

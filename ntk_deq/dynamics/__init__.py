@@ -1,1 +1,72 @@
-"""Training runs: gradient descent and gradient flow through the equilibrium."""
+"""Training runs: gradient descent and gradient flow through the equilibrium.
+
+Names are imported when they are first used, so that a run of descent does not load the integrator.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ntk_deq.dynamics.checkpoints import CheckpointWarning
+    from ntk_deq.dynamics.descent import gradient_descent
+    from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
+    from ntk_deq.dynamics.flow import gradient_flow
+    from ntk_deq.dynamics.rates import RateFit, instantaneous_rate, measured_rate
+    from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
+    from ntk_deq.dynamics.recorders import Observation, Recorder, every, logarithmic, on_condition
+    from ntk_deq.dynamics.status import RunStatus
+    from ntk_deq.dynamics.storage import RecordError
+    from ntk_deq.dynamics.training import resume, train
+
+_HOMES = {
+    "checkpoints": ("CheckpointWarning",),
+    "descent": ("gradient_descent",),
+    "field": ("FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"),
+    "flow": ("gradient_flow",),
+    "rates": ("RateFit", "instantaneous_rate", "measured_rate"),
+    "record": ("Series", "Snapshot", "TrainingRun"),
+    "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
+    "status": ("RunStatus",),
+    "storage": ("RecordError",),
+    "training": ("resume", "train"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CheckpointWarning",
+    "FieldPoint",
+    "GradientField",
+    "NotFiniteError",
+    "Observation",
+    "RateFit",
+    "RecordError",
+    "Recorder",
+    "RunStatus",
+    "Series",
+    "Snapshot",
+    "TrainingRun",
+    "WellPosednessError",
+    "every",
+    "gradient_descent",
+    "gradient_flow",
+    "instantaneous_rate",
+    "logarithmic",
+    "measured_rate",
+    "on_condition",
+    "resume",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'ntk_deq.dynamics' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"ntk_deq.dynamics.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,8 +6,10 @@ import math
 from fractions import Fraction
 
 import torch
+from flint import fmpz_mat
 from torch import Tensor
 
+from ntk_deq.certified import Ball, eigenvalues_symmetric
 from ntk_deq.claims.claim import Domain, DomainKind
 
 _CONES = frozenset(
@@ -21,6 +23,10 @@ _CONES = frozenset(
         DomainKind.DIAGONAL,
     }
 )
+
+_ELIMINATED = 12  # order up to which semidefiniteness is decided by elimination: 10 ms
+_ELIMINATED_AT_LAST = 40  # and where certified eigenvalues leave it open: 2 s
+_BITS = 512  # of whole numbers in a matrix whose rank is computed: 5 s at the order 300
 
 # Sets of square matrices.
 SQUARE = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.PSD, DomainKind.DIAGONAL, DomainKind.ORTHOGONAL})
@@ -70,8 +76,8 @@ def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
     """Say whether a value lies in a domain.
 
     Entries and symmetry are compared exactly. Orthogonality and unit rows are decided up to `tolerance`, and in
-    rational arithmetic where that is 0. A positive semidefinite matrix is decided by rational elimination, so that a
-    singular one is no matter of rounding.
+    rational arithmetic where that is 0. A positive semidefinite matrix is decided exactly, so that a singular one is no
+    matter of rounding; a large one that cannot be decided in reasonable time counts as outside.
 
     Args:
         domain: The domain.
@@ -114,6 +120,35 @@ def _unit_rows(value: Tensor, *, orthogonal: bool) -> bool:
 
 
 def _psd(value: Tensor) -> bool:
+    """Decide semidefiniteness exactly.
+
+    A large matrix by certified eigenvalues: it is semidefinite if as many are positive as its rank, computed in whole
+    numbers, says are not zero.
+    """
+    order = len(value)
+    if order <= _ELIMINATED:
+        return _psd_by_elimination(value)
+    values = eigenvalues_symmetric(Ball(value))
+    positive = sum(bool(number > 0) for number in values)
+    if positive == order or any(bool(number < 0) for number in values):
+        return positive == order
+    whole = _whole_matrix(value)
+    if whole is not None and int(whole.rank()) == positive:
+        return True
+    return order <= _ELIMINATED_AT_LAST and _psd_by_elimination(value)
+
+
+def _whole_matrix(value: Tensor) -> fmpz_mat | None:
+    """Return a matrix times the power of two that makes it whole; None where its numbers would be too long."""
+    ratios = [entry.as_integer_ratio() for entry in value.flatten().tolist()]
+    common = max(bottom for _, bottom in ratios)
+    entries = [top * (common // bottom) for top, bottom in ratios]
+    if max(abs(entry) for entry in entries).bit_length() > _BITS:
+        return None
+    return fmpz_mat(*value.shape, entries)
+
+
+def _psd_by_elimination(value: Tensor) -> bool:
     """Decide semidefiniteness by symmetric elimination over the rationals."""
     rows = [[Fraction(entry) for entry in row] for row in value.tolist()]
     while rows:

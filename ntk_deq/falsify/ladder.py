@@ -7,6 +7,7 @@ every instance is a draw, and what the claim quantifies over (`given`, variables
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -82,6 +83,19 @@ def instance_at(setting: Setting, given: Mapping[str, Free], index: int, seed: i
     rounded = _add_free(setting.name, free, sizes, values, words, index, seed)
     _add_draws(setting, sizes, values, words, index, seed)
     return Instance(setting.name, ", ".join(words), sizes, values, index, frozenset(rounded))
+
+
+def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
+    """Return an instance whose draws follow the values that its scalars have now; the random numbers stay the same.
+
+    Args:
+        setting: The instance's setting.
+        instance: An instance that `instance_at` built with this seed, some of its scalars replaced.
+        seed: The run's seed.
+    """
+    values = {name: value for name, value in instance.values.items() if name not in setting.draws}
+    _add_draws(setting, instance.sizes, values, [], instance.index, seed)
+    return replace(instance, values=values)
 
 
 def _add_free(

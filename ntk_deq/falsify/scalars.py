@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -25,7 +26,8 @@ def scalar_ladder(domain: Domain) -> tuple[float, ...]:
     """Return the exact values to try for a scalar, or an entry, of a domain; simplest first, no value twice.
 
     Intervals: the middle, the ends where they are closed, the quarters, and distances 2^-k from either end. Half-lines:
-    powers of two and of ten beyond the end. Reals: 1, 0, -1, halves, small integers, and far powers of either sign.
+    powers of two and of ten beyond the end, and where no double holds the end, whole numbers and what lies next to it.
+    Reals: 1, 0, -1, halves, small integers, and far powers of either sign.
 
     Args:
         domain: The domain; kinds that restrict no single entry count as `real`.
@@ -39,12 +41,12 @@ def scalar_ladder(domain: Domain) -> tuple[float, ...]:
     """
     found: list[float] = []
     for candidate in _candidates(domain):
-        value = float(candidate)
-        if Fraction(value) == candidate and within(domain, candidate) and value not in found:
+        value = _nearest(candidate)
+        if value == candidate and within(domain, candidate) and value not in found:
             found.append(value)
     if not found:
         raise ArgumentError(
-            f"No exact number lies in the domain {domain.text or domain.kind.value!r}; it must hold one."
+            f"No float64 number lies in the domain {domain.text or domain.kind.value!r}; it must hold one."
         )
     return tuple(found)
 
@@ -57,9 +59,9 @@ def _candidates(domain: Domain) -> Iterator[Fraction]:
     elif low is not None and high is not None:
         yield from _interval_candidates(low, high)
     elif low is not None:
-        yield from (low + offset for offset in _positive_candidates())
+        yield from _half_line_candidates(low, 1)
     elif high is not None:
-        yield from (high - offset for offset in _positive_candidates())
+        yield from _half_line_candidates(high, -1)
     else:
         yield from _real_candidates()
 
@@ -77,6 +79,21 @@ def _positive_candidates() -> Iterator[Fraction]:
         yield from (Fraction(1, 2**k), Fraction(2**k))
     yield from (Fraction(10**k) for k in _DECADES)
     yield from (Fraction(3, 2), Fraction(3, 4), Fraction(5, 4), Fraction(7, 8))
+
+
+def _half_line_candidates(end: Fraction, sign: int) -> Iterator[Fraction]:
+    """Yield points of a half-line that goes up (sign 1) or down (-1) from its end."""
+    if _nearest(end) == end:
+        yield from (end + sign * offset for offset in _positive_candidates())
+        return
+    whole = Fraction(math.ceil(end * sign) * sign)
+    unit = _spacing(end)
+    next_to_it = math.ceil(end * sign / unit) * unit * sign
+    yield whole
+    yield _short((whole + end) / 2, abs(whole - end))
+    yield next_to_it
+    yield from (whole + sign * offset for offset in _positive_candidates())
+    yield from (next_to_it + sign * unit * 2**k for k in range(0, 80, 8))
 
 
 def _real_candidates() -> Iterator[Fraction]:
@@ -97,13 +114,30 @@ def _interval_candidates(low: Fraction, high: Fraction) -> Iterator[Fraction]:
         yield _short(high - width / 2**k, width)
     yield from (_short(low + width * Fraction(k, 8), width) for k in (3, 5))
     yield from (Fraction(k) for k in (0, 1, -1, 2))
+    unit = _spacing(low + width / 2)  # of the doubles; an interval may hold no more than a few
+    yield from (end // unit * unit + k * unit for end in (low, high) for k in (0, 1, -1, 2))
+
+
+def _nearest(value: Fraction) -> float:
+    """Return the double nearest to a number, or an infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _spacing(value: Fraction) -> Fraction:
+    """Return the distance of the doubles around a number."""
+    nearest = _nearest(value)
+    return Fraction(math.ulp(nearest) if math.isfinite(nearest) else math.ulp(sys.float_info.max))
 
 
 def _short(value: Fraction, width: Fraction) -> Fraction:
     """Return the value where a double holds it, else the nearest multiple of a power of two far below the width."""
-    if width == 0 or Fraction(float(value)) == value:
+    if width == 0 or _nearest(value) == value:
         return value
-    unit = Fraction(2) ** (math.frexp(float(width))[1] - _ROUND_BITS)
+    unit = Fraction(2) ** (width.numerator.bit_length() - width.denominator.bit_length() - _ROUND_BITS)
+    unit = max(unit, _spacing(value))
     return round(value / unit) * unit
 
 
@@ -153,13 +187,13 @@ def random_entries(domain: Domain, shape: tuple[int, ...], generator: torch.Gene
         if choose(generator, 3) == 0:
             near = torch.exp2(-1 - 29 * share)  # 2^-1 .. 2^-30 of the width away from one end
             share = near if choose(generator, 2) == 0 else 1 - near
-        drawn = float(low) + float(high - low) * share
+        drawn = _nearest(low) + _nearest(high - low) * share
     else:
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         if low is not None:
-            drawn = float(low) + torch.exp(drawn)
+            drawn = _nearest(low) + torch.exp(drawn)
         elif high is not None:
-            drawn = float(high) - torch.exp(drawn)
+            drawn = _nearest(high) - torch.exp(drawn)
     return _kept(domain, drawn)
 
 
@@ -180,9 +214,9 @@ def _kept(domain: Domain, drawn: torch.Tensor) -> torch.Tensor:
     low, high = _bounds(domain)
     near = ~torch.isfinite(drawn)
     if low is not None:
-        near |= drawn <= math.nextafter(float(low), math.inf)
+        near |= drawn <= math.nextafter(_nearest(low), math.inf)
     if high is not None:
-        near |= drawn >= math.nextafter(float(high), -math.inf)
+        near |= drawn >= math.nextafter(_nearest(high), -math.inf)
     simplest = scalar_ladder(domain)[0]
     kept = [entry if within(domain, entry) else simplest for entry in drawn[near].tolist()]
     drawn[near] = torch.tensor(kept, dtype=torch.float64)

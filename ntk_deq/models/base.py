@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.layers import BallLayer
+from ntk_deq.models.layer_form import LayerForm
 from ntk_deq.models.signature import ModelSignature
 
 
@@ -87,6 +88,10 @@ class EquilibriumModel(ABC):
 
         The parameters and X count as exact; the balls are in float64 whatever their dtype.
         """
+        return None
+
+    def layer_form(self) -> LayerForm | None:
+        """Return how the map depends on the parameters, for certified training runs; None: not of that form."""
         return None
 
     @abstractmethod

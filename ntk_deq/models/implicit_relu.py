@@ -20,6 +20,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel, HadamardTerm
 from ntk_deq.models.checks import check_variables, owned_variables
 from ntk_deq.models.display import html_table, one_line
+from ntk_deq.models.layer_form import LayerForm
 from ntk_deq.models.registry import IMPLICIT_RELU
 from ntk_deq.models.signature import ModelSignature
 
@@ -208,6 +209,10 @@ class ImplicitReLU(EquilibriumModel):
         return BallLayer(
             scale(exact(float(self.gamma)), A), relu(pre), b, RELU, cut & idle if bool(idle.any()) else None
         )
+
+    def layer_form(self) -> LayerForm:
+        """Return Z = relu(gamma Z A + relu(X W)), yhat = Z b, as data."""
+        return LayerForm("A", "W", "b", float(self.gamma), RELU, RELU)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

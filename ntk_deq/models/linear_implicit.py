@@ -17,6 +17,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel, HadamardTerm
 from ntk_deq.models.checks import check_variables, owned_variables
 from ntk_deq.models.display import html_table, one_line
+from ntk_deq.models.layer_form import LayerForm
 from ntk_deq.models.registry import LINEAR_IMPLICIT
 from ntk_deq.models.signature import ModelSignature
 
@@ -176,6 +177,10 @@ class LinearImplicit(EquilibriumModel):
         """
         W, U, b, inputs = (Ball(tensor.double()) for tensor in (self.W.mT, self.U.mT, self.b[None], X))
         return BallLayer(W, matmul(inputs, U), b, IDENTITY)
+
+    def layer_form(self) -> LayerForm:
+        """Return Z = Z W' + X U', yhat = Z b, as data."""
+        return LayerForm("W", "U", "b", 1.0, IDENTITY, IDENTITY, transposed=True)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]

@@ -9,8 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, DomainKind, Formula, Free, IllFormed, Setting, SizeRange, Suite
+from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.claims.runs import start_formulas
 from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import BOOLEAN, Sort, Type
+from ntk_deq.claims.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, say, say_hanging
 from ntk_deq.report.problems import render_problem
 from ntk_deq.report.text import one_line
@@ -111,7 +113,10 @@ def _render_claim(console: Console, claim: Claim) -> None:
     for setting in claim.settings:
         say_hanging(console, [("  setting  ", "dim")], _setting_words(setting))
     if claim.run is not None:
-        say_hanging(console, [("  run      ", "dim")], [f"{claim.run.method}, {claim.run.steps} steps"])
+        say_hanging(console, [("  run      ", "dim")], [run_words(claim.run)])
+    chosen = choose_words(claim)
+    if chosen is not None:
+        say_hanging(console, [("  choose   ", "dim")], [chosen])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
@@ -135,11 +140,12 @@ def _names(claim: Claim) -> dict[str, Type]:
     """Return the type of each name of the model or setting that the formulas use, sizes and step indices apart."""
     own = {*claim.given, *claim.let, *(letter for setting in claim.settings for letter in setting.sizes)}
     used: dict[str, Type] = {}
-    for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values()):
+    start = start_formulas(claim).values()
+    for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
         for node in formula.expr.walk():
             if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or node.type is None:
                 continue
-            if node.type.sort is not Sort.INDEX:
+            if not node.type.sort.is_index:
                 used.setdefault(node.name, node.type)
     return used
 

@@ -1,7 +1,9 @@
 """Results as JSON lines: exactly one object a claim, appended as each is judged, so that an interruption loses nothing.
 
 JSON has no infinities, so a float that is not finite is written as the string "inf", "-inf" or "nan"; Python's
-`float` reads these back. A margin is the pair `[lo, hi]`, or null where there is none.
+`float` reads these back. A margin is the pair `[lo, hi]`, or null where there is none. A training run is an object with
+the attributes of `TrainingRecord` as keys, its curves, conditions and rates objects in turn;
+`ntk_deq.report.run_store` reads it back.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +79,10 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
 
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
     reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
-    settled, precision, searched, replay, statement, hypotheses, conclusions, counterexample, tightest, nearest,
-    findings, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst
-    among them, and their number in `margins_total`.
+    settled, precision, searched, replay, warnings, statement, hypotheses, conclusions, counterexample, tightest,
+    nearest, findings, runs, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its margins
+    `[lo, hi, scale]`, the worst among them, and their number in `margins_total`. `runs` is a list, empty for a claim
+    without training.
 
     Args:
         result: The verdict on one claim.
@@ -98,8 +101,8 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
         entry[name] = json_safe(getattr(result, name))
     for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
         entry[name] = json_safe(getattr(result, name))
-    for name in ("refined", "settled", "precision", "searched", "replay"):
-        entry[name] = getattr(result, name)
+    for name in ("refined", "settled", "precision", "searched", "replay", "warnings"):
+        entry[name] = json_safe(getattr(result, name))
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}
         for line in result.statement
@@ -109,6 +112,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     for name in ("counterexample", "tightest", "nearest"):
         entry[name] = _witness(getattr(result, name))
     entry["findings"] = json_safe(result.findings)
+    entry["runs"] = json_safe(result.runs)
     entry["problems"] = json_safe(result.problems)
     entry["trace"] = result.trace
     return entry
@@ -144,30 +148,49 @@ def append_result(path: str | Path, result: ClaimResult) -> None:
         os.fsync(file.fileno())
 
 
+class CutOffError(DataError):
+    """The last line of a file of results is not whole, as a run leaves it that was killed while writing."""
+
+
+def result_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | DataError]]:
+    """Yield (line number, its object) of a JSON-lines file; in place of an object, the error of a line without one.
+
+    The error says file and line; that of a last line that is cut off is a `CutOffError`.
+    """
+    lines = Path(path).read_bytes().split(b"\n")
+    unfinished = lines.pop()  # empty where the file ends as it should
+    for number, line in enumerate(lines, start=1):
+        yield number, _object(line, f"{path}:{number}")
+    if unfinished.strip():
+        number = len(lines) + 1
+        last = _object(unfinished, f"{path}:{number}")
+        if isinstance(last, DataError):
+            last = CutOffError(f"{path}:{number}: the line is cut off, as a run that was killed leaves it.")
+        yield number, last
+
+
+def _object(line: bytes, place: str) -> dict[str, Any] | DataError:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return DataError(f"{place}: not a JSON object: {error}.")
+    if not isinstance(entry, dict):
+        return DataError(f"{place}: a result must be a JSON object. Got {type(entry).__name__}.")
+    return entry
+
+
 def read_results(path: str | Path) -> list[dict[str, Any]]:
     """Return the objects of a JSON-lines file; an unfinished last line, from a killed run, is left out.
 
     Raises:
         DataError: Where any other line is not a JSON object; the message gives file and line.
     """
-    lines = Path(path).read_bytes().split(b"\n")
-    unfinished = lines.pop()  # empty where the file ends as it should
     entries = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: not a JSON object: {error}.") from error
-        if not isinstance(entry, dict):
-            raise DataError(f"{path}:{number}: a result must be a JSON object. Got {type(entry).__name__}.")
-        entries.append(entry)
-    if unfinished.strip():
-        try:
-            last = json.loads(unfinished)
-        except ValueError:
-            return entries
-        if isinstance(last, dict):
-            entries.append(last)
+    for _, entry in result_lines(path):
+        if isinstance(entry, dict):
+            entries.append(entry)
+        elif not isinstance(entry, CutOffError):
+            raise entry
     return entries
 
 

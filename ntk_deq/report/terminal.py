@@ -14,6 +14,7 @@ from ntk_deq.report.check import render_check
 from ntk_deq.report.console import Piece, say, say_hanging, showable
 from ntk_deq.report.instance import say_values
 from ntk_deq.report.problems import render_problem, render_problems
+from ntk_deq.report.run_words import terminal_lines
 from ntk_deq.report.text import one_line, short_margin, short_seconds
 from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation, replay_command, second_look
 from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
@@ -46,6 +47,7 @@ class TerminalReport:
         self._id_width = max(6, min(id_width, 40, console.width - _REST))
         self._live: Progress | None = None
         self._task: TaskID | None = None
+        self._warned: set[str] = set()
 
     def __enter__(self) -> TerminalReport:
         self.start()
@@ -108,10 +110,16 @@ class TerminalReport:
             self._live.remove_task(self._task)
             self._task = None
         self._line(result)
+        for line in terminal_lines(result.runs):
+            say(self._console, (line, "dim"), indent=_INDENT)
         if not result.as_expected:
             self._details(result)
         for finding in result.findings:
             say_hanging(self._console, [" " * _INDENT, ("finding: ", "cyan")], [one_line(finding.text)])
+        for text in result.warnings:
+            if text not in self._warned:  # what holds for every claim, such as a full disk, is said once
+                self._warned.add(text)
+                say_hanging(self._console, [" " * _INDENT, ("warning: ", "dim")], [(one_line(text), "dim")])
 
     def summary(
         self, results: Sequence[ClaimResult], info: RunInfo, paths: Mapping[str, str | Path], exit_code: int

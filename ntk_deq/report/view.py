@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from markupsafe import Markup
 
-from ntk_deq.claims.mathml import to_mathml
-from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.report.carets import caret_lines
+from ntk_deq.report.run_view import RunView, run_views
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
-from ntk_deq.report.text import matrix_rows, printable, short_margin, short_number, short_seconds
+from ntk_deq.report.text import matrix_rows, printable, short_seconds
+from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number
 from ntk_deq.report.words import LOOKS, replay_command, second_look
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Margin, StatementLine, Witness
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
 _SIDE_LIMIT = 8
 
-# The elements of MathML Core that formulas are made of; nothing here can load or run anything.
-_MATHML = frozenset(
-    "math mrow mi mo mn ms mtext mspace mpadded mphantom mstyle merror mfrac msqrt mroot msub msup msubsup munder "
-    "mover munderover mmultiscripts mprescripts none mtable mtr mtd menclose semantics annotation".split()
-)
 _RELATIONS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
-
-_NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number of a matrix: short to read, exact in the tool tip."""
-
-    short: str
-    exact: str
 
 
 @dataclass(frozen=True)
@@ -123,29 +108,7 @@ class ClaimView:
     carets: list[tuple[str, str, str, str]]
     second_look: str
     replay: str
-
-
-def typeset_number(text: str) -> str:
-    """Return a number written in ASCII with a true minus sign, `±` and `∞`.
-
-    Example:
-        >>> typeset_number("-0.5 +/- 1e-17"), typeset_number("-inf")
-        ('−0.5 ± 1e−17', '−∞')
-    """
-    text = re.sub(r"-(?=[\d.]|inf)", "−", text.replace("+/-", "±"))
-    return re.sub(r"\binf\b", "∞", text)
-
-
-def number_cell(value: float) -> Cell:
-    """Return a number as a cell."""
-    return Cell(typeset_number(short_number(value)), repr(float(value)))
-
-
-def margin_cell(margin: Margin | None) -> Cell:
-    """Return a margin ball as a cell; its tool tip has both ends."""
-    if margin is None:
-        return Cell("–", "no margin")
-    return Cell(typeset_number(short_margin(margin)), f"[{margin.lo!r}, {margin.hi!r}]")
+    runs: list[RunView]
 
 
 def safe_url(url: object) -> str | None:
@@ -157,36 +120,6 @@ def safe_url(url: object) -> str | None:
     except ValueError:
         return None
     return url if parts.scheme in ("http", "https") and parts.netloc else None
-
-
-def safe_mathml(text: str) -> Markup | None:
-    """Return MathML as markup where it parses and holds MathML elements only, without handlers or links; else None."""
-    if not text.strip() or "<!" in text or "<?" in text:
-        return None
-    whole = text if text.lstrip().startswith("<math") else f"<math>{text}</math>"
-    try:
-        root = ET.fromstring(whole)
-    except ET.ParseError:
-        return None
-    for element in root.iter():
-        name = str(element.tag).removeprefix(_NAMESPACE)
-        if name not in _MATHML or any(k.lower().startswith("on") or "href" in k.lower() for k in element.attrib):
-            return None
-        if name == "annotation" and len(element):
-            return None
-    return Markup(whole)
-
-
-def symbol(name: str) -> Markup | None:
-    """Return the name of a variable typeset, or None where it is not a name of the claim language.
-
-    Example:
-        >>> print(symbol("gamma0"))
-        <math display="block"><msub><mi>γ</mi><mn>0</mn></msub></math>
-    """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        return None
-    return safe_mathml(to_mathml(Expr(Kind.NAME, Span(0, len(name)), name=name)))
 
 
 class Anchors:
@@ -217,7 +150,7 @@ def _matrix(name: str, value: Any) -> MatrixView:
     return MatrixView(name, symbol(name), cells, f"{len(rows)} × {columns}", cut)
 
 
-def _pairs(values: dict[str, int]) -> str:
+def _pairs(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
@@ -330,4 +263,5 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         carets=_carets(result),
         second_look=second_look(result),
         replay=replay_command(result.replay) if result.replay is not None else "",
+        runs=run_views(result.runs, anchor),
     )

@@ -118,8 +118,10 @@ def divide(left: Value, right: Value, notes: Notes) -> Value:
             return unknown
         return multiply(unknown, left, notes)
     size = magnitude(divisor.ball)
-    inverse = Scalar(ct.divide(arb(1), divisor.ball), max(1.0, divisor.scale / size) / size)
-    return multiply(inverse, left, notes)
+    scale = max(1.0, divisor.scale / size) / size
+    if isinstance(left, Scalar):  # at once, so that 35/7 is 5 without an error
+        return Scalar(ct.divide(left.ball, divisor.ball), left.scale * scale)
+    return multiply(Scalar(ct.divide(arb(1), divisor.ball), scale), left, notes)
 
 
 def power(left: Value, right: Value, notes: Notes) -> Value:

@@ -20,7 +20,7 @@ from ntk_deq.verify.quantity import (
     show_ball,
 )
 
-Steps = tuple[tuple[str, int], ...]
+Steps = tuple[tuple[str, float], ...]
 _FLIP = {">=": "<=", ">": "<"}
 
 

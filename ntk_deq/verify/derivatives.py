@@ -29,7 +29,7 @@ CHUNK_ENTRIES = 2**22
 """Entries of the largest cotangent carried at once, 32 MiB; a Jacobian with more rows is computed in parts."""
 
 
-def derivative(expr: Expr, env: Environment, indices: Mapping[str, int] | None = None) -> Scalar | Matrix:
+def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None = None) -> Scalar | Matrix:
     """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x).
 
     Args:
@@ -67,7 +67,7 @@ class Derivatives:
         self._smooth: set[int] = set()
         self._results: dict[tuple[str, int, str], Scalar | Matrix] = {}
 
-    def of(self, kind: str, inner: Expr, name: str, indices: Mapping[str, int]) -> Scalar | Matrix:
+    def of(self, kind: str, inner: Expr, name: str, indices: Mapping[str, float]) -> Scalar | Matrix:
         """Return `grad` or `jac` of a formula by a variable.
 
         Raises:

@@ -26,6 +26,7 @@ from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
 
 if TYPE_CHECKING:
     from ntk_deq.verify.derivatives import Derivatives
+    from ntk_deq.verify.training.moments import Moments
 
 Value = Scalar | Matrix | Outcome
 ROUNDED = 16.0  # round-offs; Householder QR of sizes up to hundreds stays well below
@@ -71,6 +72,23 @@ class DeadlineError(NtkDeqError):
     """The time given to a claim has run out in the middle of an instance."""
 
 
+@dataclass(frozen=True)
+class Sides:
+    """A comparison of two numbers, evaluated.
+
+    Attributes:
+        expr: The comparison.
+        indices: The steps or times in scope.
+        left: Its left side.
+        right: Its right side.
+    """
+
+    expr: Expr
+    indices: Mapping[str, float]
+    left: Scalar
+    right: Scalar
+
+
 @dataclass
 class Notes:
     """What an evaluation came across.
@@ -79,11 +97,13 @@ class Notes:
         unsure: Troubles that leave a result unsure: an unconverged solve, a divisor that may be zero.
         estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        sides: Where the two sides of each comparison are kept for the record of a training run, or None: nobody asks.
     """
 
     unsure: list[str] = field(default_factory=list)
     estimated: dict[str, str] = field(default_factory=dict)
     deadline: float | None = None
+    sides: list[Sides] | None = None
 
     def check_time(self) -> None:
         """Give up where the deadline has passed.
@@ -125,6 +145,8 @@ class Environment:
         precision: Bits of every matrix, where its entries are arb; None: floats.
         cache: Values of names that are not variables.
         iterates: The states at steps 0, 1, ... computed so far.
+        moments: The steps or times of a training run, or None: there is none, or it has not begun.
+        origin: At a moment of a training run: the environment of its start, for what does not change along the run.
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
     """
 
@@ -138,6 +160,8 @@ class Environment:
     precision: int | None = None
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
+    moments: Moments | None = None
+    origin: Environment | None = None
     derivatives: Derivatives | None = field(default=None, init=False)
 
     @property
@@ -159,7 +183,7 @@ class Environment:
 
     def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
         """Return the environment in which some variables have other values; model quantities follow."""
-        return replace(self, variables={**self.variables, **values}, cache={}, iterates=[])
+        return replace(self, variables={**self.variables, **values}, cache={}, iterates=[], origin=None)
 
     def with_state(self, state: Matrix) -> Environment:
         """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
@@ -211,7 +235,7 @@ def instance_environment(
                 radius = fro_up(tensor - moved.to(tensor))
             known = ball(moved, radius) if precision is None else as_ball(precise(moved, radius))
             variables[name] = Matrix(known, size)
-    last_step = 0 if claim.run is None else claim.run.steps
+    last_step = claim.run.steps if claim.run is not None and not claim.trains else 0
     return Environment(
         setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step, precision=precision
     )

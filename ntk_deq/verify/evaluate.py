@@ -12,11 +12,11 @@ from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.errors import LimitError
 from ntk_deq.verify import arithmetic as ar
 from ntk_deq.verify.compare import compare_chain, conjunction, disjunction, negation
-from ntk_deq.verify.environment import Environment, OutsideClaimError, Value
+from ntk_deq.verify.environment import Environment, OutsideClaimError, Sides, Value
 from ntk_deq.verify.operations import call
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth
 
-Indices = Mapping[str, int]
+Indices = Mapping[str, float]
 MAX_STEP_TUPLES = 200_000  # `for all p, q` over 300 steps has 90,000 pairs; beyond this a claim would run for hours
 
 
@@ -57,7 +57,10 @@ def _number(expr: Expr, env: Environment, indices: Indices) -> Scalar:
 def _name(expr: Expr, env: Environment, indices: Indices) -> Value:
     name = expr.name
     if name in indices:
-        return Scalar(arb(indices[name]), abs(indices[name]))
+        step = indices[name]
+        return Scalar(arb(step) if env.moments is None else env.moments.index(step), abs(step))
+    if env.origin is not None and env.moments is not None and name in env.lets and name not in env.moments.changing:
+        return _name(expr, env.origin, indices)
     if name in env.variables:
         return env.variables[name]
     if name in env.cache:
@@ -87,13 +90,15 @@ def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     from ntk_deq.verify.equilibria import iterate_ball
 
     step = step_of(expr.args[0], indices)
-    if not 0 <= step <= env.last_step:
+    if env.moments is not None:
+        return _name(expr, env.moments.environment(step), {})
+    if step != int(step) or not 0 <= step <= env.last_step:
         raise LimitError(f"{expr.name}[{step}] does not exist: the run has steps 0 to {env.last_step}.")
-    return iterate_ball(env, step)
+    return iterate_ball(env, int(step))
 
 
-def step_of(expr: Expr, indices: Indices) -> int:
-    """Return the integer that an index expression denotes."""
+def step_of(expr: Expr, indices: Indices) -> float:
+    """Return the step that an index expression denotes; for gradient flow a time."""
     if expr.kind is Kind.NUMBER and expr.value is not None:
         return int(expr.value)
     if expr.kind is Kind.NAME:
@@ -138,7 +143,14 @@ def _binary(operation: Callable[..., Value]) -> Callable[[Expr, Environment, Ind
 
 
 def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
-    return compare_chain([evaluate(arg, env, indices) for arg in expr.args], expr.operators, tuple(indices.items()))
+    values = [evaluate(arg, env, indices) for arg in expr.args]
+    if env.notes.sides is not None and len(values) == 2 and all(map(_plain, values)):
+        env.notes.sides.append(Sides(expr, dict(indices), *map(ar.to_scalar, values)))
+    return compare_chain(values, expr.operators, tuple(indices.items()))
+
+
+def _plain(value: Value) -> bool:
+    return isinstance(value, Scalar) or (isinstance(value, Matrix) and value.ball.shape == (1, 1))
 
 
 def _and(expr: Expr, env: Environment, indices: Indices) -> Outcome:
@@ -173,36 +185,49 @@ def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:
 
 
 def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
-    """The conjunction over all steps of the run at which every indexed quantity exists."""
-    outcomes = []
+    """The conjunction over all steps of the run at which every indexed quantity exists.
+
+    Along a training run a bound is often an equality at the start by construction, L[0] <= c^0 L[0]; such a tie says
+    nothing about the steps after it and is left out where there are some.
+    """
+    outcomes: list[Outcome] = []
+    tie = None
     for scope in step_scopes(expr, env, indices):
-        outcomes.append(evaluate_truth(expr.args[0], env, scope))
-        if outcomes[-1].truth is Truth.FALSE:
+        outcome = evaluate_truth(expr.args[0], env, scope)
+        if env.moments is not None and outcome.truth is Truth.TIGHT and not any(scope.values()):
+            tie = outcome
+            continue
+        outcomes.append(outcome)
+        if outcome.truth is Truth.FALSE:
             break
-    return conjunction(outcomes)
+    return conjunction(outcomes or ([] if tie is None else [tie]))
 
 
-def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict[str, int]]:
+def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict[str, float]]:
     """Yield the values of the step indices that a quantifier ranges over.
 
     Raises:
         LimitError: There are too many.
     """
     body = expr.args[0]
-    last = env.last_step
-    if (last + 1) ** len(expr.names) > MAX_STEP_TUPLES:
+    steps: Sequence[float] = range(env.last_step + 1) if env.moments is None else env.moments.judged(len(expr.names))
+    if len(steps) ** len(expr.names) > MAX_STEP_TUPLES:
         raise LimitError(
-            f"`for all {', '.join(expr.names)}` ranges over {(last + 1) ** len(expr.names):,} tuples of steps; "
+            f"`for all {', '.join(expr.names)}` ranges over {len(steps) ** len(expr.names):,} tuples of steps; "
             f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
         )
     used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
-    for values in product(range(last + 1), repeat=len(expr.names)):
+    for values in product(steps, repeat=len(expr.names)):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
-        if any(_names(node) <= scope.keys() and not 0 <= step_of(node, scope) <= last for node in used):
+        if any(_names(node) <= scope.keys() and not _exists(step_of(node, scope), env) for node in used):
             continue
         if len(expr.args) > 1 and evaluate_truth(expr.args[1], env, scope).truth is not Truth.TRUE:
             continue
         yield scope
+
+
+def _exists(step: float, env: Environment) -> bool:
+    return 0 <= step <= env.last_step if env.moments is None else env.moments.has(step)
 
 
 def _names(expr: Expr) -> set[str]:

@@ -238,7 +238,9 @@ def smallest_ratio(bound: Bound, env: Environment) -> float | None:
     return smallest
 
 
-def _scopes(quantifiers: tuple[Expr, ...], env: Environment, scope: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+def _scopes(
+    quantifiers: tuple[Expr, ...], env: Environment, scope: Mapping[str, float]
+) -> Iterator[Mapping[str, float]]:
     if not quantifiers:
         yield scope
         return

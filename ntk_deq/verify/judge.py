@@ -10,11 +10,14 @@ import torch
 
 from ntk_deq.certified.precise import working_precision
 from ntk_deq.claims.claim import Claim, Formula
+from ntk_deq.claims.tree import Kind
 from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.training.judged import JudgedRun, along, begin, finished, start_run
+from ntk_deq.verify.training_records import TrainingRecord
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken",
@@ -41,6 +44,7 @@ class Judgement:
         conclusions: Outcomes by name of those that have a value here; empty where the hypotheses fail.
         reason: Why it is unsure, if it is.
         estimated: Operations whose error bound is an estimate, each with the reason.
+        runs: The training runs that the conclusions were judged on.
     """
 
     instance: Instance
@@ -49,6 +53,7 @@ class Judgement:
     conclusions: Mapping[str, Outcome] = field(default_factory=dict)
     reason: str = ""
     estimated: Mapping[str, str] = field(default_factory=dict)
+    runs: tuple[TrainingRecord, ...] = ()
 
 
 def judge_instance(
@@ -86,19 +91,42 @@ def judge_instance(
 
 
 def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
-    notes = env.notes
     hypotheses: dict[str, Outcome] = {}
+    if claim.trains:
+        begin(claim, env)
     try:
         for name, formula in claim.assume.items():
+            if claim.trains and over_steps(formula):
+                continue
             hypotheses[name] = _outcome(formula, env)
             if hypotheses[name].truth is Truth.FALSE:
                 return Judgement(instance, Standing.UNMET, hypotheses)
+        run = start_run(claim, env, instance) if claim.trains else None
+        for name, formula in claim.assume.items():
+            if name not in hypotheses:
+                hypotheses[name] = _outcome(formula, env)
+                if hypotheses[name].truth is Truth.FALSE:
+                    return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:
         return _outside(instance, hypotheses, [outside])
+    return _concluded(claim, instance, env, hypotheses, run)
+
+
+def over_steps(formula: Formula) -> bool:
+    """Whether a hypothesis speaks of a whole run."""
+    return any(node.kind is Kind.FOR_ALL for node in formula.expr.walk())
+
+
+def _concluded(
+    claim: Claim, instance: Instance, env: Environment, hypotheses: dict[str, Outcome], run: JudgedRun | None
+) -> Judgement:
+    """Evaluate the conclusions one by one."""
+    notes = env.notes
     conclusions, gaps, limits = {}, list[OutsideClaimError](), list[LimitError]()
     for name, formula in claim.conclude.items():
         try:
-            conclusions[name] = _outcome(formula, env)
+            outcome = _outcome(formula, env)
+            conclusions[name] = outcome if run is None else along(run, outcome, name)
         except OutsideClaimError as outside:
             gaps.append(outside)
         except LimitError as limit:
@@ -107,13 +135,15 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
         raise limits[0]
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
+    records: tuple[TrainingRecord, ...] = ()
+    if run is not None:
+        conclusions, records = finished(run, conclusions)
     # A hypothesis that is merely tight is not certain.
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
     standing = Standing.MET if certain else Standing.UNSURE
-    return Judgement(
-        instance, standing, hypotheses, conclusions, "; ".join(dict.fromkeys(reasons)), estimated=notes.estimated
-    )
+    reason = "; ".join(dict.fromkeys(reasons))
+    return Judgement(instance, standing, hypotheses, conclusions, reason, estimated=notes.estimated, runs=records)
 
 
 def _outside(instance: Instance, hypotheses: dict[str, Outcome], gaps: list[OutsideClaimError]) -> Judgement:
@@ -131,8 +161,12 @@ def hypotheses_fail(
 ) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
+    known = list(claim.assume.values())
+    if claim.trains:
+        begin(claim, env)
+        known = [formula for formula in known if not over_steps(formula)]
     try:
-        return any(_outcome(formula, env).truth is Truth.FALSE for formula in claim.assume.values())
+        return any(_outcome(formula, env).truth is Truth.FALSE for formula in known)
     except OutsideClaimError:
         return True
 

@@ -15,7 +15,7 @@ from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.verify.tensor_functions import frobenius, scalar
 from ntk_deq.verify.tensors import TensorNames, tensor_value
 
-Indices = Mapping[str, int]
+Indices = Mapping[str, float]
 
 
 class Magnitudes:

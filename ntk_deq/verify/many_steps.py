@@ -14,7 +14,7 @@ from ntk_deq.verify.evaluate import step_of
 from ntk_deq.verify.magnitudes import Magnitudes
 from ntk_deq.verify.tensors import TensorNames, tensor_value
 
-Scope = Mapping[str, int]
+Scope = Mapping[str, float]
 
 _NEED_VARIABLES = frozenset({"grad", "jac", "next", "fixed_point"})
 

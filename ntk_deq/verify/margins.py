@@ -26,7 +26,7 @@ from ntk_deq.verify.many_steps import at_many_steps, batches_steps, per_step, sh
 from ntk_deq.verify.tensor_functions import frobenius, scalar
 from ntk_deq.verify.tensors import NO_INDICES, TensorNames, tensor_value
 
-Indices = Mapping[str, int]
+Indices = Mapping[str, float]
 
 BROKEN_BY_EQUALITY = -1e-12
 """The margin of a strict inequality between equal floats: negative, and smaller than any margin that is not noise."""
@@ -172,7 +172,7 @@ class Margins:
 
 _STEP_ENTRIES = 2**20  # of the states of a batch of steps, 8 MiB
 _TINY = 1e-300  # keeps 0/0 from being computed; the quotient is not used
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
+_HOLDS: dict[str, Callable[[float, float], bool]] = {
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,

@@ -58,7 +58,7 @@ class Comparison:
     relation: str
     margin: Margin
     scale: float
-    steps: tuple[tuple[str, int], ...] = ()
+    steps: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

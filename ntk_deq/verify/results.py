@@ -97,7 +97,7 @@ class Witness:
     rhs: str
     relation: str
     margin: Margin
-    step: dict[str, int] = field(default_factory=dict)
+    step: dict[str, float] = field(default_factory=dict)
     index: int = 0
 
     @property
@@ -179,6 +179,7 @@ class ClaimResult:
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
     searched: int = 0  # instances that the adversarial search scored
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
+    warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim that holds, if it was asked for
     runs: tuple[TrainingRecord, ...] = ()  # training runs that the verdict rests on, at most a few of them
 

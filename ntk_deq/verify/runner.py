@@ -87,6 +87,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
     verdict, evidence, reason = trial.verdict()
     shown = trial.plainest
     conclusions = tally.conclusion_records()
+    replay = trial.saved()
     return ClaimResult(
         id=claim.id,
         title=claim.title,
@@ -106,7 +107,8 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         seed=options.seed,
         seconds=trial.seconds,
         searched=trial.evaluations,
-        replay=trial.saved(),
+        replay=replay,
+        warnings=tuple(trial.warnings),
         reason=reason,
         tags=claim.tags,
         mutates=claim.mutates,
@@ -122,6 +124,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         position=str(claim.position),
         dtype=str(options.dtype).removeprefix("torch."),
         device=options.device,
+        runs=tuple(tally.runs),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,6 +19,8 @@ from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
+
+_ORDERS = ("<", "<=", ">", ">=")
 
 
 class ClaimScorer:
@@ -56,7 +58,7 @@ class ClaimScorer:
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
         self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self._formulas = None if setting.model is None else model_formulas(setting.model.name)
-        used = _Uses([*claim.assume.values(), *claim.conclude.values()], claim.let, self._formulas)
+        used = _Uses([*claim.assume.values(), *claim.conclude.values()], claim, self._formulas)
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
         self.uses = frozenset(used.names & self._types.keys())
@@ -80,7 +82,7 @@ class ClaimScorer:
         self._notes.check_time()
         count = len(next(iter(moving.values()))) if moving else 1
         try:
-            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
+            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(moving):
                 rows = [self._scores(base, {k: v[i] for k, v in moving.items()}, ()) for i in range(count)]
                 return _stacked(rows)
             return self._scores(base, moving, (count,) if moving else ())
@@ -90,6 +92,55 @@ class ClaimScorer:
         half = count // 2
         halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
         return _stacked([self(base, part) for part in halves])
+
+    def values(self, base: Instance, moving: Mapping[str, Tensor], expr: Expr) -> Tensor:
+        """Return the values of a scalar formula where some variables have many values, as in a call.
+
+        Raises:
+            NtkDeqError: It has none.
+        """
+        count = len(next(iter(moving.values()))) if moving else 1
+        with torch.no_grad():
+            names = self._names(base, moving, (count,) if moving else ())
+            return scalar(tensor_value(expr, names)).expand(count)
+
+    def gaps(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
+        """Return log(small/large) for each hypothesis that compares two numbers, small being what must be the smaller.
+
+        A relative margin tells hardly whether two sides differ by 1e4 or by 1e8; this does. It is -inf where the small
+        side is not positive, and inf where the large one alone is not.
+
+        Args:
+            base: As in a call.
+            moving: Likewise.
+
+        Returns:
+            count x hypotheses that compare two numbers.
+        """
+        count = len(next(iter(moving.values()))) if moving else 1
+        columns = []
+        with torch.no_grad():
+            names = self._names(base, moving, (count,) if moving else ())
+            for part in self._hypotheses:
+                expr = part.expr
+                ordered = expr.kind is Kind.COMPARE and len(expr.args) == 2 and expr.operators[0] in _ORDERS
+                if ordered and all(map(_is_number, expr.args)):
+                    left, right = (scalar(tensor_value(side, names)).expand(count) for side in expr.args)
+                    small, large = (left, right) if expr.operators[0] in ("<", "<=") else (right, left)
+                    gap = torch.where(large > 0, small.log() - large.log(), torch.inf)
+                    columns.append(torch.where(small > 0, gap, -torch.inf))
+        return torch.stack(columns, dim=1) if columns else self._like.new_zeros((count, 0))
+
+    def moves_state(self, moving: Collection[str]) -> bool:
+        """Whether the equilibrium, or what the model defines, depends on one of some variables.
+
+        Args:
+            moving: Their names.
+        """
+        if self._formulas is None:
+            return False
+        formulas = (self._formulas.map, self._formulas.contraction, *self._formulas.definitions.values())
+        return any(node.name in moving for formula in formulas for node in formula.walk() if node.kind is Kind.NAME)
 
     def _state_entries(self, base: Instance) -> int:
         rows, cols = self._state_shape(base)
@@ -143,12 +194,17 @@ class ClaimScorer:
             solve=solve_directly if direct else _solve_alone,
             batch=batch,
             trouble=[],
+            trains=self.claim.trains,
         )
 
     def _undefined(self) -> Scores:
         no = self._like.new_full((1, self.hypotheses), -1.0)
         defined = torch.zeros(1, dtype=torch.bool, device=self._like.device)
         return Scores(no, self._like.new_full((1, len(self.goals)), -1.0), defined)
+
+
+def _is_number(side: Expr) -> bool:
+    return side.type is not None and (side.type.sort is Sort.SCALAR or side.type.sort.is_index)
 
 
 def score_instance(
@@ -200,11 +256,11 @@ class _Uses:
         equilibrium: Whether the equilibrium must exist.
     """
 
-    def __init__(self, formulas: Sequence[Formula], lets: Mapping[str, Formula], model: ModelFormulas | None) -> None:
+    def __init__(self, formulas: Sequence[Formula], claim: Claim, model: ModelFormulas | None) -> None:
         self.names: set[str] = set()
         self.derivatives = False
         self.equilibrium = False
-        self._lets, self._formulas = lets, model
+        self._lets, self._trains, self._formulas = claim.let, claim.trains, model
         for formula in formulas:
             self._visit(formula.expr)
 
@@ -217,7 +273,10 @@ class _Uses:
                 elif node.name == "next":
                     self._visit_map()
             elif node.kind is Kind.INDEX:
-                self._visit_map()
+                if self._trains:
+                    self._visit_name(node.name)
+                else:
+                    self._visit_map()
             elif node.kind is Kind.NAME:
                 self._visit_name(node.name)
 

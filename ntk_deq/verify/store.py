@@ -99,7 +99,8 @@ class InstanceStore:
             self._prune(place)
             self._forget(claim, place)
         except (OSError, NtkDeqError) as error:
-            self._note(f"{self.folder} keeps nothing of {claim.id}: {error}")
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self._note(f"{self.folder} keeps nothing for later runs: {reason}")
 
     def _place(self, claim: Claim, mark: str) -> Path:
         return self.folder / "instances" / f"{claim.id}-{mark[:_HASH]}"

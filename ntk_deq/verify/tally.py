@@ -8,6 +8,7 @@ from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin
+from ntk_deq.verify.training_records import TrainingRecord
 
 
 @dataclass
@@ -60,6 +61,10 @@ class ConclusionTally:
         return self.counts[Truth.TRUE] > 0 or (self.identity and self.counts[Truth.TIGHT] > 0)
 
 
+RUNS_KEPT = 6
+"""Training runs of one claim that the report shows: the first ones, those of a counterexample in front."""
+
+
 class Tally:
     """The judgements of one claim, added up."""
 
@@ -77,6 +82,7 @@ class Tally:
         self.tightest: Judgement | None = None
         self.unsure_example: Judgement | None = None
         self.estimated: dict[str, str] = {}
+        self.runs: list[TrainingRecord] = []
 
     def add(self, judgement: Judgement) -> None:
         """Count one instance."""
@@ -98,6 +104,10 @@ class Tally:
     def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
         self.met += 1
         self.estimated.update(judgement.estimated)
+        if len(self.runs) < RUNS_KEPT or Truth.FALSE in truths:
+            self.runs = (
+                [*judgement.runs, *self.runs][:RUNS_KEPT] if Truth.FALSE in truths else [*self.runs, *judgement.runs]
+            )
         for name, outcome in judgement.conclusions.items():
             self.conclusions[name].add(outcome)
         if Truth.FALSE in truths:
@@ -157,7 +167,9 @@ class Tally:
             return Verdict.UNDECIDED, f"no instance meets the hypotheses for certain: {self._unsure_reason()}"
         failed, nearest = self.hypotheses[name].failed, self.hypotheses[name].nearest
         text = IMPLICIT.get(name, self.claim.assume[name].text if name in self.claim.assume else name)
-        lack = f"; the nearest instance lacks {-nearest.hi:.4g}" if nearest is not None else ""
+        lack = ""
+        if nearest is not None:
+            lack = f"; the nearest instance lacks {-nearest.hi:.4g}" if nearest.hi < 0 else "; the nearest has equality"
         return Verdict.VACUOUS, (f"hypothesis {name!r} ({text}) failed on {failed} of {self.instances} instances{lack}")
 
     def _unsure_reason(self) -> str:

@@ -16,7 +16,7 @@ from ntk_deq.verify.tensor_functions import scalar, vec
 from ntk_deq.verify.tensors import TensorNames, tensor_value
 
 
-def tensor_derivative(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+def tensor_derivative(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     """Return `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x); no gradient flows through it.
 
     Args:

@@ -29,7 +29,7 @@ class UndifferentiableError(NtkDeqError):
     """A formula inside `grad` or `jac` that no route differentiates."""
 
 
-NO_INDICES: Mapping[str, int] = {}
+NO_INDICES: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,13 @@ class TensorNames:
         batch: The shape that the batch dimension has: `()` or `(count,)`.
         trouble: Where marks of undefined instances are gathered (true where one is), or None: nobody asks.
         differentiating: Whether kinks of relu and abs count among the troubles.
+        trains: Whether an index is a step of a training run; the values are those of its start.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
     """
 
     variables: Mapping[str, Tensor]
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, float]
     lets: Mapping[str, Formula]
     formulas: ModelFormulas | None
     like: Tensor
@@ -67,11 +68,12 @@ class TensorNames:
     batch: tuple[int, ...] = ()
     trouble: list[Tensor] | None = None
     differentiating: bool = False
+    trains: bool = False
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
 
-def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, int] = NO_INDICES) -> Tensor:
+def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
     """Return the value of a scalar or matrix expression as a tensor.
 
     Args:
@@ -90,7 +92,7 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, int] = NO
     return special(expr, names, indices)
 
 
-def _number(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+def _number(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     assert expr.value is not None
     return _kept(expr, names, float(expr.value))
 
@@ -101,7 +103,7 @@ def _kept(expr: Expr, names: TensorNames, number: float) -> Tensor:
     return value
 
 
-def _name(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+def _name(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     name = expr.name
     if name in indices:
         return names.like.new_tensor(float(indices[name]))
@@ -148,9 +150,13 @@ def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
     return tensor_value(names.formulas.map, replace(names, state=state))
 
 
-def _index(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
-    """The state at a step of the fixed-point run."""
-    step = step_of(expr.args[0], indices)
+def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    """The state at a step of the fixed-point run; of a training run the start is all that can be asked for here."""
+    step = int(step_of(expr.args[0], indices))
+    if names.trains:
+        if step != 0:
+            raise UndifferentiableError(f"`{expr.name}` at step {step} of a training run has no value in a search")
+        return _name(expr, names, {})
     if not names.iterates:
         names.iterates.append(names.like.new_zeros(names.state_shape))
     while len(names.iterates) <= step:
@@ -158,14 +164,14 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor
     return names.iterates[step]
 
 
-def _at(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     values = {name: tensor_value(arg, names, indices) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
     values = {name: value if names.variables[name].ndim > 1 else scalar(value) for name, value in values.items()}
     inside = replace(names, variables={**names.variables, **values}, state=None, guess=None)
     return tensor_value(expr.args[0], inside, indices)
 
 
-def _call(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
+def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     if expr.name in ("grad", "jac"):
         from ntk_deq.verify.tensor_derivatives import tensor_derivative  # the two modules evaluate through each other
 
@@ -179,7 +185,7 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, int]) -> Tensor:
     return FUNCTIONS[expr.name](names.like, *args)
 
 
-_SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, int]], Tensor]] = {
+_SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, float]], Tensor]] = {
     Kind.NUMBER: _number,
     Kind.NAME: _name,
     Kind.INDEX: _index,

@@ -90,6 +90,8 @@ class TrainingRecord:
         certified: Whether that is a proven bound.
         covered: Intervals between judged steps on which every conclusion is certain throughout.
         intervals: Their number.
+        step_tests: States along the run from which one step of descent was tested against the stated rate.
+        step_tests_true: Those of them where the step is certain to make the loss fall as stated.
         seconds: Time spent.
     """
 
@@ -120,4 +122,6 @@ class TrainingRecord:
     certified: bool = False
     covered: int = 0
     intervals: int = 0
+    step_tests: int = 0
+    step_tests_true: int = 0
     seconds: float = 0.0

@@ -24,9 +24,16 @@ from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
+from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
 """Instances still tried once a counterexample is found: for a plainer one, and for the margin plot."""
+
+WRITING = 10.0
+"""Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
+
+TRAINED = 24
+"""Instances of a domain setting on which a training run is judged, unless a claim says so; a quarter of drawn ones."""
 
 DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
 DRAWN_LEAST = 8
@@ -48,6 +55,7 @@ class Options:
         findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
         search: Evaluations of the adversarial search in each domain setting, a tenth in others; 0: no search.
         satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
+        shrink: Whether to look for the plainest counterexample; if not, the first one is shown as it was found.
         boxes: Boxes that the proof of a claim about real numbers may look at; 0: no proof is tried.
         store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
         out: Folder that gets a file to replay for each counterexample; None: none is written.
@@ -63,6 +71,7 @@ class Options:
     findings: bool = False
     search: int = 300
     satisfy: bool = False
+    shrink: bool = True
     boxes: int = 1000
     store: str | None = None
     out: str | None = None
@@ -71,6 +80,8 @@ class Options:
 def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     """Return how many instances of the ladder each setting of a claim gets."""
     count = claim.instances or options.instances
+    if claim.trains and claim.instances is None:
+        return [(s, min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
@@ -103,6 +114,7 @@ class Trial:
         plainest: The counterexample to show.
         proof: What the proof of a claim about real numbers came to; None for other claims.
         stopped: Why not everything planned was done, or an empty text.
+        warnings: What went wrong beside the judgement, in words: files that could not be read or written.
     """
 
     claim: Claim
@@ -115,12 +127,16 @@ class Trial:
     plainest: Judgement | None = None
     proof: Proof | None = None
     stopped: str = ""
+    warnings: list[str] = field(default_factory=list)
+    store: InstanceStore | None = None
     close: dict[str, list[Judgement]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
         self.tally = Tally(self.claim)
         self.refiner = Refiner(self.claim, self.options.precision)
+        if self.options.store is not None:
+            self.store = InstanceStore(Path(self.options.store), self.warnings)
 
     @property
     def deadline(self) -> float | None:
@@ -187,31 +203,50 @@ class Trial:
         proof = self.proof
         if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
             verdict, reason = self.tally.verdict(stopped=self.stopped)
+            if verdict is Verdict.VACUOUS and self.evaluations:
+                reason += f"; a search among {self.evaluations} more found none"
             return verdict, self.tally.evidence(), reason
         if self.tally.counterexamples or (proof.verdict is Verdict.VACUOUS and self.tally.met):
             raise RuntimeError(f"an instance contradicts the proof ({proof.reason}): one of the two is wrong")
         return proof.verdict, proof.evidence, proof.reason
 
     def _stored(self) -> None:
-        if self.options.store is not None:
-            for instance in InstanceStore(Path(self.options.store)).stored_instances(self.claim):
+        if self.store is not None:
+            for instance in self.store.stored_instances(self.claim):
                 self.judged(instance)
 
     def _ladder(self) -> None:
-        left = AFTER_REFUTATION
+        left = AFTER_REFUTATION if self.options.shrink else 0
         for setting, count in planned(self.claim, self.options):
             for index in range(count):
-                instance = instance_at(setting, self.claim.given, index, self.options.seed)
+                instance = self._chosen(setting, instance_at(setting, self.claim.given, index, self.options.seed))
                 self.judged(feasible(self.claim, setting, instance, self.options, self.deadline))
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
 
+    def _chosen(self, setting: Setting, instance: Instance) -> Instance:
+        """Return the instance with its free constants chosen, where the claim says for what."""
+        if self.claim.choose is None:
+            return instance
+        from ntk_deq.verify.training.choose import choose_constants
+
+        options = self.options
+        return choose_constants(
+            self.claim,
+            setting,
+            instance,
+            seed=options.seed,
+            device=options.device,
+            dtype=options.dtype,
+            deadline=self.deadline,
+        )
+
     def _search(self) -> None:
         """Look for a counterexample where the ladder found none, and for an instance that meets the hypotheses."""
         for setting in self.claim.settings:
             proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
-            if self.tally.counterexamples or proved or self.options.search == 0:
+            if self.tally.counterexamples or proved or self.options.search == 0 or self.claim.trains:
                 return
             budget = self.options.search if setting.universal else self.options.search // DRAWN_SHARE
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
@@ -253,7 +288,10 @@ class Trial:
         return [j.instance for j in judgements if j.standing is Standing.MET]
 
     def _shrink(self) -> None:
-        if self.tally.counterexamples:
+        # With a training run each look at another instance would be another run.
+        if self.tally.counterexamples and (self.claim.trains or not self.options.shrink):
+            self.plainest = min(self.tally.counterexamples, key=plainness)
+        elif self.tally.counterexamples:
             self.plainest = plainest_counterexample(
                 self.claim,
                 self.tally.counterexamples,
@@ -264,31 +302,31 @@ class Trial:
             )
 
     def saved(self) -> str | None:
-        """Write the counterexample to a file that `verify-claims replay` reads; return its path.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write the counterexample to a file that `verify-claims replay` reads; return its path, or None and warn."""
         if self.plainest is None or self.options.out is None:
             return None
-        path = save_counterexample(
-            Path(self.options.out),
-            self.claim,
-            self.plainest,
-            seed=self.options.seed,
-            dtype=self.options.dtype,
-            device=self.options.device,
-        )
+        try:
+            path = save_counterexample(
+                Path(self.options.out),
+                self.claim,
+                self.plainest,
+                seed=self.options.seed,
+                dtype=self.options.dtype,
+                device=self.options.device,
+                deadline=self.deadline and max(self.deadline, time.perf_counter() + WRITING),
+            )
+        except (OSError, NtkDeqError) as error:
+            self.warnings.append(f"the counterexample is not written down: {error}")
+            return None
         return str(path)
 
     def _keep(self) -> None:
         """Keep the counterexample, or what came closest to one, for the next run."""
-        if self.options.store is None:
+        if self.store is None:
             return
-        store = InstanceStore(Path(self.options.store))
         near = [j for kept in self.close.values() for j in kept[:2]]
         for judgement in [self.plainest] if self.plainest is not None else near:
-            store.keep(
+            self.store.keep(
                 self.claim, judgement, seed=self.options.seed, dtype=self.options.dtype, device=self.options.device
             )
 

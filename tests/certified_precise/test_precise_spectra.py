@@ -188,6 +188,17 @@ def test_the_eigenvalue_bound_covers_what_rounding_does():
                 assert all(abs(value - truth_) <= error for value, truth_ in zip(values, fine, strict=True))
 
 
+@pytest.mark.parametrize("seed", [23, 78, 181])
+def test_several_eigenvalues_that_are_zero_leave_the_others_known(seed):
+    """The entries of X'SX between zero eigenvalues are roundings, larger on one side of the diagonal or the other."""
+    factor = torch.randint(-999, 1000, (2, 5), generator=torch.Generator().manual_seed(seed)).double()
+    gram = factor.T @ factor
+    with working_precision(128):
+        values, error = symmetric.symmetric_values(precise(gram).entries)
+    assert error < arb(2) ** -80
+    assert abs(values[-1] - arb(float(torch.linalg.eigvalsh(gram)[-1]))) < 1e-6
+
+
 @pytest.mark.parametrize("orthogonal", [True, False])
 @pytest.mark.parametrize("size", [0.01, 0.2, 0.5])
 def test_the_eigenvalue_bound_covers_a_bad_basis(monkeypatch, size, orthogonal):

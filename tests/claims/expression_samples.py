@@ -167,7 +167,10 @@ def matrix_texts(draw: st.DrawFn, rows: str, cols: str, depth: int) -> str:
         return draw(st.sampled_from([f"ones({rows}, {cols})", f"zeros({rows}, {cols})"]))
     same = matrix_texts(rows, cols, depth - 1)
     inner = draw(st.sampled_from(["N", "d", "m", "1"]))
-    form = draw(st.integers(0, 7))
+    # A 1 x 1 matrix can come out as a number, which has no transpose and no Kronecker product.
+    form = draw(
+        st.sampled_from([0, 1, 2, 5, 6]) if rows == cols == "1" else st.integers(0, 6 if "1" in (rows, cols) else 7)
+    )
     if form == 0:
         return f"({draw(same)} {draw(st.sampled_from('+-'))} {draw(same)})"
     if form == 1:
@@ -206,4 +209,17 @@ def scalar_texts(draw: st.DrawFn, depth: int) -> str:
                 f"-({left})",
             ]
         )
+    )
+
+
+def indexed(text: str, *, time: bool) -> Expr:
+    """Type an expression in which every name may carry the step, or the time, t."""
+    return infer(
+        parse(text),
+        ENVIRONMENT,
+        sizes=SIZES,
+        index_names=frozenset({"t"}),
+        indexed=frozenset(ENVIRONMENT),
+        trajectory={"path_length": SCALAR},
+        time=time,
     )

@@ -34,6 +34,21 @@ claims:
   tags: [t]
 - {id: two, title: Second, setting: any, conclude: "nrom(A) > 0"}
 """
+TRAINING = """
+- id: descent
+  setting: any
+  given: {eta: positive, v: "real[m]", C: positive}
+  choose: {maximize: eta*C}
+  conclude: L[k] <= C*norm(v) for all k
+  run: {method: gradient-descent, step: eta / 2, steps: 30}
+- id: flow
+  setting: any
+  given: {C: positive}
+  choose: {minimize: C}
+  conclude: L[t] <= C for all t
+  run: {method: gradient-flow, horizon: 5/C, until: 0.25}
+- {id: plain-flow, setting: any, conclude: "L[t] <= 1 for all t", run: {method: gradient-flow}}
+"""
 
 
 @pytest.fixture
@@ -78,6 +93,21 @@ def test_the_rest_of_a_claim(described):
     assert (one.tags, one.well_formed, two.well_formed, described.ill_formed) == (("t",), True, False, 1)
     assert described.title == "A suite"
     assert one.position.endswith("a.yaml:11:3")
+
+
+def test_training_runs_and_choices_in_words(tmp_path):
+    path = tmp_path / "b.yaml"
+    path.write_text(TEXT + TRAINING)
+    found = describe_suite(load_suite(path)).claims
+    assert [(claim.run, claim.choose) for claim in found[2:]] == [
+        ("gradient descent, step eta / 2, at most 30 steps, until L <= 1e-6 L[0]", "gamma, eta, C to maximize eta*C"),
+        (
+            "gradient flow, at most 100000 steps of the integrator, until L <= 0.25 L[0] or t = 5/C",
+            "gamma, C to minimize C",
+        ),
+        ("gradient flow, at most 100000 steps of the integrator, until L <= 1e-10 L[0]", None),
+    ]
+    assert (found[0].run, found[0].choose) == ("fixed-point, 7 steps", None)
 
 
 def test_an_ill_formed_claim_shows_its_problems(described):

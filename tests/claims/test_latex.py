@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 import sympy
-from expression_samples import CALLS, FIXED, STATEMENTS, matrix_texts, scalar_texts, typed
+from expression_samples import CALLS, FIXED, STATEMENTS, indexed, matrix_texts, scalar_texts, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -193,3 +193,17 @@ def test_sympy_is_not_imported_with_the_language() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "time"),
+    [
+        ("W[t]", r"W^{\left(t\right)}", r"W\left(t\right)"),
+        ("yhat[0]", r"\hat{y}^{\left(0\right)}", r"\hat{y}\left(0\right)"),
+        ("A[t]'", r"\left(A^{\left(t\right)}\right)^{\top}", r"A\left(t\right)^{\top}"),
+        ("path_length[t]", r"\ell^{\left(t\right)}", r"\ell\left(t\right)"),
+        ("exp(-c*t)", r"e^{\left(- c\right) t}", r"e^{\left(- c\right) t}"),
+    ],
+)
+def test_steps_are_superscripts_and_times_arguments(text: str, step: str, time: str) -> None:
+    assert (to_latex(indexed(text, time=False)), to_latex(indexed(text, time=True))) == (step, time)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from expression_samples import CALLS, STATEMENTS, random_trees, typed
+from expression_samples import CALLS, STATEMENTS, indexed, random_trees, typed
 from hypothesis import given, settings
 
 from ntk_deq.claims.mathml import to_mathml
@@ -102,6 +102,19 @@ def test_attributes_say_how_signs_and_accents_behave() -> None:
 def test_a_scaling_inner_product_keeps_its_brackets() -> None:
     assert plain(to_mathml(typed("b'*b*A"))) == "(b⊤b)A"
     assert plain(to_mathml(typed("b'*A*b"))) == "b⊤Ab"
+
+
+def test_steps_are_superscripts_and_times_arguments() -> None:
+    step, time = (indexed("A[t]'*b[0]", time=time) for time in (False, True))
+    assert plain(to_mathml(step)) == "(A(t))⊤b(0)"
+    assert plain(to_mathml(time)) == "A(t)⊤b(0)"
+    assert "<msup><mi>A</mi><mrow>" in to_mathml(step)
+    assert "<mi>A</mi><mo>\N{FUNCTION APPLICATION}</mo><mrow>" in to_mathml(time)
+
+
+def test_the_path_length_is_an_ell() -> None:
+    assert plain(to_mathml(indexed("path_length[t]", time=True))) == "ℓ(t)"
+    assert plain(to_mathml(indexed("path_length[t + 1]", time=False))) == "ℓ(t+1)"
 
 
 HOSTILE = ['<script>alert("x")</script>', "a&b", '"><img src=x onerror=y>', "]]>", "<!--"]

@@ -36,7 +36,14 @@ claims:
     expect: holds
     tags: [lemma]
     instances: 10
-  - {id: R.1.mutant, mutates: R.1, assume: null, conclude: {(i): a >= 1}}
+  - {id: R.1.mutant, mutates: R.1, assume: null, choose: null, run: null, conclude: {(i): a >= 1}}
+  - id: R.2
+    setting: any
+    given: {eta: positive}
+    choose: {maximize: eta}
+    conclude: "L[k] <= L[0] for all k"
+    run: {method: gradient-descent, step: eta, steps: 1000000, until: 1e-3}
+  - {id: R.3, setting: any, conclude: "L[t] > 0 for all t", run: {method: gradient-flow, horizon: 5, steps: 9}}
 """
 
 
@@ -63,6 +70,7 @@ class Subset:
             "enum" not in schema or value in schema["enum"],
             "const" not in schema or value == schema["const"],
             "anyOf" not in schema or any(self.valid(value, option) for option in schema["anyOf"]),
+            "oneOf" not in schema or sum(self.valid(value, option) for option in schema["oneOf"]) == 1,
             not isinstance(value, str) or self.text(value, schema),
             not isinstance(value, int | float) or isinstance(value, bool) or self.number(value, schema),
             not isinstance(value, list) or self.array(value, schema),
@@ -91,14 +99,17 @@ class Subset:
 
     @staticmethod
     def number(value, schema):
-        return schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        inside = schema.get("exclusiveMinimum", value - 1) < value < schema.get("exclusiveMaximum", value + 1)
+        return inside and schema.get("minimum", value) <= value <= schema.get("maximum", value)
 
     def array(self, value, schema):
         sized = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 10**9)
         return sized and all(self.valid(item, schema.get("items", {})) for item in value)
 
     def object(self, value, schema):
-        if not set(schema.get("required", ())) <= set(value) or len(value) < schema.get("minProperties", 0):
+        if not set(schema.get("required", ())) <= set(value):
+            return False
+        if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
             return False
         for key, item in value.items():
             patterns = [s for pattern, s in schema.get("patternProperties", {}).items() if re.search(pattern, key)]
@@ -121,7 +132,7 @@ def problems(model, text, what="claim R"):
 class TestMessages:
     def test_a_good_file_has_none(self):
         text = GOOD.replace(", conclude: {(i): a >= 1}}", ", setting: any, conclude: {(i): a >= 1}}").replace(
-            "assume: null, ", ""
+            "assume: null, choose: null", "instances: 1"
         )
         model, found = validate(ClaimFile, read_text(text), "a claim file")
         assert found == []
@@ -164,6 +175,87 @@ class TestMessages:
                 28,
                 "Unknown key `stpes` in `run` of claim R. Allowed: method, steps.",
                 "did you mean `steps`?",
+            ),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: gradient-flow, step: 3}",
+                4,
+                30,
+                "`run.step` belongs to gradient-descent. The method gradient-flow takes method, steps, until, horizon.",
+                None,
+            ),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: fixed-point, steps: 3, until: 0.1}",
+                4,
+                38,
+                "`run.until` belongs to gradient-descent and gradient-flow. The method fixed-point takes method, st",
+                None,
+            ),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: gradient-flow, horzion: 3}",
+                4,
+                30,
+                "Unknown key `horzion` in `run` of claim R. Allowed: method, steps, until, horizon.",
+                "did you mean `horizon`?",
+            ),
+            (ClaimModel, CLAIM + "run: {method: gradient-descent}", 4, 6, "Claim R needs the key `run.step`.", None),
+            (ClaimModel, CLAIM + "run: {steps: 3}", 4, 6, "Claim R needs the key `run.method`.", None),
+            (ClaimModel, CLAIM + "run: gradient-flow", 4, 6, "`run` of claim R must be a mapping", None),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: gradient-flwo}",
+                4,
+                15,
+                "`run.method` of claim R must be one of 'fixed-point', 'gradient-descent', 'gradient-flow'. Got 'gra",
+                "did you mean `gradient-flow`?",
+            ),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: [gradient-flow]}",
+                4,
+                15,
+                "`run.method` of claim R must be one of 'fixed-point', 'gradient-descent', 'gradient-flow'. Got a list",
+                None,
+            ),
+            (ClaimModel, CLAIM + "run: {method: gradient-flow, steps: 0}", 4, 37, "a number >= 1. Got 0.", None),
+            (
+                ClaimModel,
+                CLAIM + "run: {method: gradient-descent, step: 1, steps: 1000001}",
+                4,
+                49,
+                "`run.steps` of claim R must be a number <= 1000000. Got 1000001.",
+                None,
+            ),
+            *(
+                (
+                    ClaimModel,
+                    CLAIM + f"run: {{method: gradient-flow, until: {text}}}",
+                    4,
+                    37,
+                    f"`run.until` of claim R must be a number with 0 < until < 1. Got {shown}.",
+                    None,
+                )
+                for text, shown in (("1", "1"), ("0", "0"), ("-0.1", "-0.1"), (".nan", "'.nan'"), ("eta", "'eta'"))
+            ),
+            (
+                ClaimModel,
+                CLAIM + "choose: {maximize: a, minimize: b}",
+                4,
+                9,
+                "`choose` of claim R must be a mapping with one key, `maximize` or `minimize`. Got a mapping.",
+                None,
+            ),
+            (ClaimModel, CLAIM + "choose: {}", 4, 9, "with one key, `maximize` or `minimize`. Got an empty", None),
+            (ClaimModel, CLAIM + "choose: eta", 4, 9, "`choose` of claim R must be a mapping", None),
+            (
+                ClaimModel,
+                CLAIM + "choose: {maximise: eta}",
+                4,
+                10,
+                "Unknown key `maximise` in `choose` of claim R. Allowed: maximize, minimize.",
+                "did you mean `maximize`?",
             ),
             (
                 ClaimModel,
@@ -221,7 +313,9 @@ class TestMessages:
         assert found_hint == hint
 
     def test_all_are_collected(self):
-        assert len(problems(ClaimModel, "id: 3\nexpect: x\nrun: {steps: yes}\ntitel: a")) == 7
+        assert (
+            len(problems(ClaimModel, "id: 3\nexpect: x\nrun: {method: fixed-point, steps: yes, a: 1}\ntitel: a")) == 7
+        )
 
     def test_with_only_unknown_keys_the_rest_is_still_read(self):
         text = "id: R\nsetting: s\nconclude: x\nasume: y\nrun: {method: fixed-point, steps: 3, tsep: 1}"
@@ -274,6 +368,17 @@ class TestJsonSchema:
             ("side: 14", "side: no"),
             ("  - id: R.1\n", "  - title: R.1\n"),
             ("steps: 30", "steps: 10001"),
+            ("method: fixed-point, ", ""),
+            ("method: fixed-point", "method: gradient-flow, step: 1"),
+            ("method: gradient-descent, step: eta", "method: gradient-descent"),
+            ("horizon: 5", "step: 5"),
+            ("steps: 1000000", "steps: 1000001"),
+            ("until: 1e-3", "until: 1"),
+            ("until: 1e-3", "until: 0"),
+            ("{maximize: eta}", "{}"),
+            ("{maximize: eta}", "{maximize: eta, minimize: eta}"),
+            ("{maximize: eta}", "{maximise: eta}"),
+            ("{maximize: eta}", "eta"),
             ("expect: holds", "expect: hold"),
             ("tags: [lemma]", "tags: lemma"),
             ("instances: 10", "instances: yes"),

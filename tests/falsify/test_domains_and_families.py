@@ -158,6 +158,21 @@ def test_shapes_that_a_domain_has_not():
             build("diagonal", (3,))
 
 
+@pytest.mark.parametrize("order", [13, 20, 80])
+@pytest.mark.parametrize("rank", [1, 7, 13])
+def test_large_semidefinite_matrices_are_decided_exactly(order, rank):
+    factor = torch.randn(rank, order, generator=stream(order + rank), dtype=torch.float64)
+    gram = (factor * 64).round().T @ (factor * 64).round()
+    assert contains(domain("psd"), gram)
+    assert contains(domain("psd"), gram * 2.0**-90)
+    below = gram.clone()
+    below[0, 0] -= 2.0**-8
+    assert contains(domain("psd"), below) is (rank == order)  # a singular matrix has no room
+    above = gram.clone()
+    above[-1, -1] += 2.0**-8
+    assert contains(domain("psd"), above)
+
+
 @pytest.mark.parametrize("text", [t for t in TEXTS if t not in SQUARE])
 def test_scalar_ladder(text):
     ladder = scalar_ladder(domain(text))
@@ -182,8 +197,37 @@ def test_scalar_ladder_by_hand():
     thirds = scalar_ladder(domain("[1/3, 2/3]"))
     assert all(Fraction(1, 3) <= Fraction(value) <= Fraction(2, 3) for value in thirds)
     assert min(thirds) - 1 / 3 < 1e-8  # 2^-30 of the width away
-    with pytest.raises(ArgumentError, match="No exact number lies in the domain"):
+    with pytest.raises(ArgumentError, match="No float64 number lies in the domain"):
         scalar_ladder(domain("[1/3, 1/3]"))
+
+
+@pytest.mark.parametrize("text", ["(-inf, 1/3)", "(1/3, inf)", "(-inf, -1/7]", "[-1/7, inf)", "(1e30, inf)"])
+def test_a_half_line_may_end_where_no_double_is(text):
+    ladder = scalar_ladder(domain(text))
+    assert all(within(domain(text), value) for value in ladder)
+    end = domain(text).low if domain(text).low is not None else domain(text).high
+    assert min(abs(Fraction(value) - end) for value in ladder) <= abs(end) / 2**50  # next to the end
+    assert len(ladder) >= 5
+    drawn = random_entries(domain(text), (50,), stream(0))
+    assert all(within(domain(text), value) for value in drawn.tolist())
+
+
+def test_the_plainest_numbers_of_such_a_half_line_are_whole():
+    upward, downward = scalar_ladder(domain("(1/3, inf)")), scalar_ladder(domain("(-inf, 1/3)"))
+    assert (upward[0], *upward[3:6]) == (1.0, 2.0, 3.0, 1.5)
+    assert (downward[0], *downward[3:6]) == (0.0, -1.0, -2.0, -0.5)
+    assert 0 < downward[1] < downward[2] == 1 / 3 < upward[2] < upward[1] < 1  # between, and next to the end
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("(1/3, 0.33333333333333345)", 2), ("[1, 1.000000000000001)", 5), ("(1, 1.0000000000000003)", 1)],
+)
+def test_a_narrow_interval_gives_the_doubles_that_it_holds(text, count):
+    ladder = scalar_ladder(domain(text))
+    assert len(ladder) >= count
+    drawn = random_entries(domain(text), (50,), stream(0)).tolist()
+    assert all(within(domain(text), value) for value in (*ladder, *drawn))
 
 
 FRACTIONS = st.fractions(min_value=-1000, max_value=1000, max_denominator=1000)

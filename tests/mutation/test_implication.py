@@ -252,3 +252,27 @@ def test_long_numbers_are_given_up():
     for _ in range(5):
         big = big * big
     assert big.high == INFINITY
+
+
+DESCENT = "run: {method: gradient-descent, step: e}, let: {e: p/8}, conclude: 'L[k] <= e for all k'"
+DEFINED = (
+    "run: {method: gradient-flow}, let: {q: 1/norm(A)}, assume: norm(A) > 1, conclude: '0 <= p*L[t]^2 + q^2 for all t'"
+)
+HALF = "L[k] <= e/2 for all k"
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "weaker", "stronger"),
+    [
+        # With another step size it is another run, of which the claim says nothing.
+        (DESCENT, "halve", [], [HALF, "p/4"]),
+        (DESCENT.replace("step: e", "step: p"), "halve", ["p/4"], [HALF]),
+        (DESCENT.replace("descent, step", "flow, horizon"), "halve", [], [HALF, "p/4"]),
+        # norm(A) > 1 at the start, where q has a value; of q[t] the claim says that it has one.
+        (DEFINED, "term", ["p*L[t]^2"], []),
+        (DEFINED.replace("q^2", "q[t]^2"), "term", ["q[t]^2"], ["p*L[t]^2"]),
+    ],
+)
+def test_training_claims(tmp_path, body, rule, weaker, stronger):
+    yes, no = following(tmp_path, f"setting: net, given: {{p: positive}}, {body}", rule)
+    assert (yes, no) == (weaker, stronger)

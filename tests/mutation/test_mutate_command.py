@@ -41,6 +41,19 @@ def test_a_sharp_bound_kills_every_mutant(tmp_path, capsys):
     assert fates == {"S~flip-1": "killed", "S~strict-1": "killed", "S~halve-1": "killed", "S~double-1": "weaker"}
 
 
+def test_a_mutant_is_shrunk_on_request_only(tmp_path, capsys):
+    looked_at = {}
+    for switch in ("--shrink", "--no-shrink"):
+        code, _ = run(capsys, tmp_path, f"id: S, {SHARP}", words=["--rules", "flip", switch])
+        assert code == 0
+        (entry,) = lines(tmp_path)
+        looked_at[switch] = entry
+    run(capsys, tmp_path, f"id: S, {SHARP}", words=["--rules", "flip"])
+    assert lines(tmp_path)[0]["instances"] == looked_at["--no-shrink"]["instances"]
+    assert "shrunk from" not in looked_at["--no-shrink"]["counterexample"]["family"]
+    assert looked_at["--no-shrink"]["instances"] < looked_at["--shrink"]["instances"]
+
+
 def test_survivors_are_listed_with_their_closest_margin(tmp_path, capsys):
     code, text = run(capsys, tmp_path, f"id: B, {BLUNT}", words=["--rules", "halve"])
     assert code == 1

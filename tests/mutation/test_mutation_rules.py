@@ -77,6 +77,39 @@ def test_rules_on_matrices(tmp_path, conclusion, rule, expected):
     assert found == expected
 
 
+TRAINING = (
+    "setting: net, given: {c: positive}, let: {e: 'c/norm(W[0])', H: Z*Z', a: e}, choose: {maximize: e}, "
+    "run: {method: gradient-descent, step: e}, conclude: 'trace(H[k]) <= a*L[0]*2^k for all k'"
+)
+
+
+def test_steps_of_training_move_within_the_run(tmp_path):
+    assert changes(tmp_path, TRAINING, "step") == [
+        "trace(H[k + 1]) <= a*L[0]*2^k for all k",
+        "trace(H[k - 1]) <= a*L[0]*2^k for all k",
+        "trace(H[k]) <= a*L[0 + 1]*2^k for all k",
+    ]
+    assert changes(tmp_path, TRAINING, "step", "let") == []  # the step size is fixed before the run
+    flow = TRAINING.replace("gradient-descent, step: e", "gradient-flow, horizon: e")
+    assert changes(tmp_path, flow, "step") == []  # a flow has no next step
+
+
+def test_mutants_of_training_claims_keep_their_run_and_choice(tmp_path):
+    original = claim(tmp_path, TRAINING)
+    found = list(mutants(original))
+    assert {m.rule for m in found} >= {"halve", "double", "factor", "exponent", "step", "flip"}
+    for mutation in found:
+        run, choose = mutation.claim.run, mutation.claim.choose
+        assert (run.method, run.steps, run.until) == (original.run.method, original.run.steps, original.run.until)
+        assert (run.step.text, choose.objective.text, choose.maximize) == ("e", "e", True)
+        assert all(node.type is not None for node in run.step.expr.walk())
+
+
+def test_a_mutant_that_leaves_nothing_to_carry_the_step_is_none(tmp_path):
+    body = "setting: net, run: {method: gradient-flow}, let: {q: 'norm(A)*norm(X)'}, conclude: 'q[t] >= 0 for all t'"
+    assert changes(tmp_path, body, "factor", "let") == ["norm(A)"]
+
+
 def test_steps_move_by_one_and_stay_inside_no_other_rule(tmp_path):
     body = "setting: net, run: {method: fixed-point, steps: 3}, conclude: 'fro(Z[l+1] - Z[1]) >= 0 for all l'"
     found = changes(tmp_path, body, "step")

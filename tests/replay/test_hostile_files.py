@@ -82,6 +82,7 @@ CASES: dict[str, tuple[list[Edit], str]] = {
     "at an open end": ([(r"^  c: .*$", "  c: 0")], r"`values\.c` does not lie in its domain: \(0, 1\]"),
     "no whole number": ([(r"^  k: .*$", "  k: 3/2")], r"`values\.k` does not lie in its domain: integer 1\.\.9"),
     "rounded where nothing rounds": ([(r"^sizes:", "rounded: [c]\nsizes:")], r"`rounded`: a variable of .* is exact"),
+    "rounded where nothing is": ([(r"^sizes:", "rounded: [z]\nsizes:")], r"`rounded`: claim .* has no variable `z`"),
     "unknown model": (
         [(r"^      sizes:", "      model: implicit-rleu\n      sizes:")],
         r"Unknown model 'implicit-rleu'",

@@ -89,6 +89,17 @@ def test_an_edited_file_is_noticed(
     assert (found, said in out) == (code, True), out
 
 
+def test_options_may_stand_between_the_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, suite = sample_file(tmp_path), suite_file(tmp_path, SUITE)
+    assert main(["replay", str(path), "--time-limit", "60", str(suite)]) == 0
+    assert "states sample.norm in the same way" in " ".join(capsys.readouterr().out.split())
+    for words in (["a.yaml", "b.yaml"], ["--fast"], [str(suite), "b.yaml"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["replay", str(path), "--time-limit", "60", *words])
+        assert stop.value.code == 4
+        assert "unrecognized arguments: " in capsys.readouterr().err
+
+
 def test_a_bad_file_is_a_usage_error_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = edited(sample_file(tmp_path), r"^  m: 2$", "  m: 1000000000")
     code, out = run(capsys, path)

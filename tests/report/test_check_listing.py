@@ -12,12 +12,14 @@ from rich.console import Console
 from sample_results import HOSTILE
 
 from ntk_deq.claims.claim import (
+    Choose,
     Claim,
     Domain,
     DomainKind,
     Formula,
     Free,
     IllFormed,
+    Method,
     Position,
     Problem,
     Run,
@@ -60,7 +62,7 @@ def claim() -> Claim:
         let={"gamma0": formula("gamma0", "C*norm(A)")},
         assume={"symmetric": formula("symmetric", "A == A'")},
         conclude={"(i)": formula("(i)", "norm(A*b) <= norm(A)*norm(b) and 1 + gamma0 > 0 for all l with l <= 3")},
-        run=Run("fixed-point", 12, "l"),
+        run=Run(Method.FIXED_POINT, 12),
         expect=Verdict.REFUTED,
         tags=(),
         mutates=None,
@@ -87,7 +89,7 @@ def test_every_formula_stands_beside_its_type():
     expected = [
         "R.X1  A bound  Lemma 9  expect refuted",
         "  setting  any: no model, whole domain, m = 1..6, N = 4",
-        "  run      fixed-point, 12 steps, step index l",
+        "  run      fixed-point, 12 steps",
         "  names    A matrix m x m, b vector m",
         "  given    C          scalar          in (0, 1)",
         "  let      gamma0     scalar          C*norm(A)",
@@ -96,6 +98,16 @@ def test_every_formula_stands_beside_its_type():
     ]
     assert lines[2:10] == expected
     assert lines[-1] == "1 claim, every formula is well-formed"
+
+
+def test_a_training_run_and_what_is_chosen_are_in_words():
+    step, objective = formula("step", "C/2"), formula("maximize", "C*norm(A)")
+    run = Run(Method.GRADIENT_DESCENT, 2000, step=step)
+    lines = shown(replace(claim(), run=run, choose=Choose(objective, maximize=True)), width=110).splitlines()
+    assert lines[4:6] == [
+        "  run      gradient descent, step C/2, at most 2000 steps, until L <= 1e-6 L[0]",
+        "  choose   C to maximize C*norm(A)",
+    ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

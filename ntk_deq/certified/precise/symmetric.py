@@ -109,7 +109,9 @@ def _eigenbasis(matrix: arb_mat) -> arb_mat:
     size = _exponent(matrix.entries()) or 0
     best, waited = arb("inf"), 0
     for _ in range(flint.ctx.prec // _GAIN + 16):
-        turned = (basis.transpose() * matrix * basis).mid().tolist()
+        image = basis.transpose() * matrix * basis
+        # Near zero eigenvalues the entries are roundings, unequal on both sides of the diagonal.
+        turned = ((image + image.transpose()) * arb(0.5)).mid().tolist()
         off = sum((turned[i][j] * turned[i][j] for i in range(order) for j in range(i)), arb(0)).mid()
         waited = 0 if off * 4 < best else waited + 1
         if off < best:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ntk_deq.falsify.search.objective import Objective
 
 _SIGMA = 0.4  # first step, relative to the size of the start's coordinates
 _MOST_FULL = 80  # coordinates; beyond it the covariance is kept diagonal, which learns in linear time
 _WORST = 1e9  # stands for infinity, which the ranks do not need and the package does not like
 
 
-def minimise(
-    objective: Objective, start: Tensor, budget: int, generator: torch.Generator
-) -> list[tuple[float, Tensor]]:
+class Measured(Protocol):
+    """What is made small: a function of many points at once."""
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop."""
+
+    def __call__(self, vectors: Tensor, /) -> Tensor:
+        """Return a value for each row of coordinates."""
+
+
+def minimise(objective: Measured, start: Tensor, budget: int, generator: torch.Generator) -> list[tuple[float, Tensor]]:
     """Return points with small values of the objective, best first; nothing where there is no coordinate.
 
     Args:

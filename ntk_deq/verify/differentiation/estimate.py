@@ -34,7 +34,7 @@ _FLOOR = 1e-13  # relative; about 450 round-offs, for derivatives that the pertu
 
 
 def estimated_derivative(
-    kind: str, inner: Expr, name: str, env: Environment, indices: Mapping[str, int]
+    kind: str, inner: Expr, name: str, env: Environment, indices: Mapping[str, float]
 ) -> Scalar | Matrix:
     """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x) in floating point.
 
@@ -49,7 +49,8 @@ def estimated_derivative(
         UndifferentiableError: f has a part that this route does not know.
     """
     names = _in_double(_around_equilibrium(env))
-    names = dataclasses.replace(names, sizes={**names.sizes, **indices})
+    numbers: dict[str, float] = {**names.sizes, **indices}
+    names = dataclasses.replace(names, sizes=numbers)
     radii = {key: _radius(v) for key, v in env.variables.items()}
     try:
         value = differentiate(kind, inner, name, names)
@@ -125,7 +126,7 @@ def _spread(kind: str, inner: Expr, name: str, names: TensorNames, value: Tensor
     return float(torch.linalg.vector_norm(changed - value))
 
 
-def _shape(kind: str, inner: Expr, name: str, env: Environment, indices: Mapping[str, int]) -> tuple[int, int]:
+def _shape(kind: str, inner: Expr, name: str, env: Environment, indices: Mapping[str, float]) -> tuple[int, int]:
     variable = env.variables[name]
     shape = tuple(variable.ball.shape) if isinstance(variable, Matrix) else (1, 1)
     if kind == "grad":

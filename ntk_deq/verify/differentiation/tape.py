@@ -67,13 +67,13 @@ class Tape:
 
     def __init__(self, env: Environment) -> None:
         self._nodes: dict[tuple[object, ...], Node] = {}
-        self._indices: Mapping[str, int] = {}
+        self._indices: Mapping[str, float] = {}
         self.base = Frame(env, {})
         for name, value in env.variables.items():
             self.base.variables[name] = self._leaf(VARIABLE, (name,), partial(_value, value))
         self.equilibria: dict[int, tuple[Node, Environment]] = {}
 
-    def build(self, expr: Expr, indices: Mapping[str, int]) -> Node:
+    def build(self, expr: Expr, indices: Mapping[str, float]) -> Node:
         """Return the node of an expression.
 
         Args:
@@ -114,7 +114,7 @@ class Tape:
         if expr.kind is Kind.NAME:
             return self._name(expr.name, frame)
         if expr.kind is Kind.INDEX:
-            return self._iterate(step_of(expr.args[0], self._indices), frame)
+            return self._iterate(int(step_of(expr.args[0], self._indices)), frame)
         if expr.kind is Kind.AT:
             return self._at(expr, frame)
         if expr.kind is Kind.CALL and expr.name in ("grad", "jac"):
@@ -181,7 +181,7 @@ class Tape:
     def _name(self, name: str, frame: Frame) -> Node:
         env = frame.env
         if name in self._indices:
-            return self._number(self._indices[name])
+            return self._number(Fraction(self._indices[name]))
         if name in frame.variables:
             return frame.variables[name]
         if name in frame.nodes:

@@ -57,5 +57,5 @@ class Record:
     fingerprint: str
     device: str = "cpu"
     versions: dict[str, str] = field(default_factory=dict)
-    step: dict[str, int] = field(default_factory=dict)
+    step: dict[str, float] = field(default_factory=dict)
     found_in: str = ""

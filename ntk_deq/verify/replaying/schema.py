@@ -35,7 +35,7 @@ class RecordModel(BaseModel):
     relation: Text = Field(description="The sign between the sides.")
     rhs: Text = Field(description="Its right side.")
     margin: list[Any] = Field(min_length=2, max_length=2, description="Bounds of rhs - lhs, hexadecimal.")
-    step: dict[Identifier, int] = Field(default={}, max_length=MAX_ENTRIES, description="Step indices.")
+    step: dict[Identifier, int | float] = Field(default={}, max_length=MAX_ENTRIES, description="Steps or times.")
     sizes: dict[Identifier, Annotated[int, Field(ge=1, le=MAX_SIZE)]] = Field(
         default={}, max_length=MAX_ENTRIES, description="Size letters."
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ntk_deq.claims.check import parsed
-from ntk_deq.claims.claim import Claim, Domain, DomainKind, Draw, Formula, Free, ImageData, Setting
+from ntk_deq.claims.claim import Choose, Claim, Domain, DomainKind, Draw, Formula, Free, ImageData, Run, Setting
 from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.types import ONE, Sort, Type
@@ -34,7 +34,9 @@ def claim_file(claim: Claim) -> dict[str, Any]:
         if formulas:
             entry[section] = {name: _written(formula) for name, formula in formulas.items()}
     if claim.run is not None:
-        entry["run"] = {"method": claim.run.method, "steps": claim.run.steps}
+        entry["run"] = _run(claim.run)
+    if claim.choose is not None:
+        entry["choose"] = {_sense(claim.choose): _written(claim.choose.objective)}
     entry["expect"] = claim.expect.value
     data: dict[str, Any] = {"suite": claim.id}
     if claim.source:
@@ -42,6 +44,20 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     data["settings"] = {setting.name: _setting(setting) for setting in claim.settings}
     data["claims"] = [entry]
     return data
+
+
+def _run(run: Run) -> dict[str, Any]:
+    data: dict[str, Any] = {"method": run.method.value, "steps": run.steps}
+    for key, formula in (("step", run.step), ("horizon", run.horizon)):
+        if formula is not None:
+            data[key] = _written(formula)
+    if run.method.trains:
+        data["until"] = float(run.until)
+    return data
+
+
+def _sense(choose: Choose) -> str:
+    return "maximize" if choose.maximize else "minimize"
 
 
 def _setting(setting: Setting) -> dict[str, Any]:
@@ -107,7 +123,8 @@ def parts(claim: Claim) -> dict[str, str]:
     found = {f"given.{name}": domain_text(v.domain) + _shape(v.type) for name, v in claim.given.items()}
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
         found |= {f"{section}.{name}": _spelled(formula) for name, formula in formulas.items()}
-    found["run"] = "none" if claim.run is None else f"{claim.run.method}, {claim.run.steps} steps"
+    run = {"method": "none"} if claim.run is None else _run(claim.run)
+    found["run"] = ", ".join([str(run.pop("method")), *(f"{key} {value}" for key, value in run.items())])
     for setting in claim.settings:
         found |= {f"setting {setting.name}, {key}": text for key, text in _setting_parts(setting).items()}
     return found

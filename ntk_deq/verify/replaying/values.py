@@ -63,6 +63,8 @@ class ValueReader:
             if name not in types:
                 message = f"`values`: claim {self.claim.id} has no variable `{name}`; it has {', '.join(types)}."
                 self._add(node, message, did_you_mean(name, types), key=name)
+        for name in sorted(self.rounded - types.keys()):
+            self._add(node, f"`rounded`: claim {self.claim.id} has no variable `{name}`.", did_you_mean(name, types))
         values: dict[str, Tensor] = {}
         for name, kind in types.items():
             if name not in node.entries:

@@ -1,0 +1,162 @@
+"""The command `convergence-figures`: draw the training runs that `verify-claims` has stored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ntk_deq.cli.arguments import UsageParser
+from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
+from ntk_deq.cli.process import run_process
+from ntk_deq.cli.select import compile_selection
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.version import __version__
+
+if TYPE_CHECKING:
+    from ntk_deq.report.run_store import StoredRuns
+    from ntk_deq.verify.training_records import TrainingRecord
+
+NAME = "convergence-figures"
+
+_FORMATS = ("pdf", "png", "svg")
+
+_DESCRIPTION = """\
+Draw the training runs that `verify-claims` has stored: one figure a run, with the loss against the bound of the theorem
+and the other quantities as shares of their bounds, and an overview of predicted against measured rates. It draws what
+the results hold and computes nothing again; the same results give the same files.
+"""
+
+_EPILOG = """\
+exit codes:
+  0  every selected run is drawn
+  2  interrupted
+  4  a usage error, or results that cannot be read in full (what can be read is drawn)
+  5  no training run stored, or none selected
+"""
+
+
+def run() -> None:
+    """Run the command line of this process and exit with its code."""
+    run_process(NAME, main)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `convergence-figures` with the given words; return its exit code (`--help` lists them)."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _draw(arguments)
+    except (NtkDeqError, OSError) as error:
+        return _complain(error, EXIT_USAGE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = UsageParser(
+        prog=NAME, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"ntk_deq {__version__}")
+    parser.add_argument(
+        "results",
+        metavar="RESULTS",
+        nargs="?",
+        default="results",
+        help="the folder that a run wrote, or its results.jsonl (default results/)",
+    )
+    parser.add_argument(
+        "-k",
+        dest="select",
+        metavar="EXPR",
+        help="select claims: words matched against id and tags, with and, or, not and parentheses",
+    )
+    parser.add_argument(
+        "--format",
+        dest="formats",
+        type=_formats,
+        default=("pdf", "png"),
+        metavar="F[,F]",
+        help="among pdf, png, svg, separated by commas (default pdf,png)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="where the figures go (default figures/ beside the results)")
+    return parser
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    if not chosen or not set(chosen) <= set(_FORMATS):
+        raise argparse.ArgumentTypeError(f"must be among {', '.join(_FORMATS)}, separated by commas. Got {text!r}.")
+    return chosen
+
+
+def _draw(arguments: argparse.Namespace) -> int:
+    from ntk_deq.report.run_store import stored_runs
+
+    selected = compile_selection(arguments.select) if arguments.select is not None else None
+    claims, errors = stored_runs(arguments.results)
+    for error in errors:
+        _complain(error, EXIT_USAGE)
+    chosen = [claim for claim in claims if selected is None or selected(claim)]
+    if not chosen:
+        if claims:
+            said = f"`-k` selects none of the {_counted(len(claims), 'claim')} with training runs"
+        else:
+            said = f"no training run is stored in {arguments.results}"
+        return _complain(said, EXIT_USAGE if errors else EXIT_EMPTY)
+    results = Path(arguments.results)
+    beside = results if results.is_dir() else results.parent
+    _draw_all(chosen, Path(arguments.out) if arguments.out is not None else beside / "figures", arguments.formats)
+    return EXIT_USAGE if errors else EXIT_OK
+
+
+def _draw_all(claims: Sequence[StoredRuns], out: Path, formats: Sequence[str]) -> None:
+    from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
+    from ntk_deq.plots.rates import has_rate
+    from ntk_deq.plots.style import paper_style
+
+    with paper_style():  # a missing matplotlib is said before a folder is made
+        out.mkdir(parents=True, exist_ok=True)
+    drawn = 0
+    for stem, claim, record in _stems(claims):
+        figure = run_figure(record, claim=claim.id, title=claim.title)
+        _say(save_figure(figure, out / stem, formats))
+        drawn += 1
+    rows = [(_row_name(claim, record), record) for claim in claims for record in claim.records if has_rate(record)]
+    if len(rows) > 1:
+        _say(save_figure(rates_figure(rows), out / "rates", formats))
+    print(f"{_counted(drawn, 'run')} drawn")
+
+
+def _stems(claims: Sequence[StoredRuns]) -> Iterator[tuple[str, StoredRuns, TrainingRecord]]:
+    """Yield each run with the name of its files, unique also where upper and lower case are one."""
+    from ntk_deq.plots.figure import file_stem
+
+    taken: set[str] = set()
+    for claim in claims:
+        for record in claim.records:
+            base = file_stem(claim.id, record.setting, str(record.index), record.role)
+            stem, number = base, 2
+            while stem.casefold() in taken:
+                stem, number = f"{base}-{number}", number + 1
+            taken.add(stem.casefold())
+            yield stem, claim, record
+
+
+def _row_name(claim: StoredRuns, record: TrainingRecord) -> str:
+    role = "" if record.role == "run" else f", {record.role}"
+    return f"{claim.id}, {record.setting} {record.index}{role}"
+
+
+def _say(files: Sequence[Path]) -> None:
+    print("  ".join(map(str, files)))
+
+
+def _counted(number: int, word: str) -> str:
+    return f"1 {word}" if number == 1 else f"{number} {word}s"
+
+
+def _complain(what: object, code: int) -> int:
+    from ntk_deq.report.text import printable
+
+    print(printable(f"{NAME}: {what}"), file=sys.stderr)
+    return code

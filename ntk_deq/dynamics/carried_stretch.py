@@ -1,0 +1,95 @@
+"""How much the equilibrium of each sample amplifies a change of its equation, bounded once for many steps."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.extremes import spectral_norm
+from ntk_deq.certified.layers import Slopes
+from ntk_deq.certified.residuals import column_multiples
+from ntk_deq.certified.rounding import add_up, divide_up, subtract_down
+from ntk_deq.certified.scalar import upper
+from ntk_deq.dynamics.rounded import distance
+from ntk_deq.equilibrium.inverses import MOST_WORK, pattern_inverses
+
+_ROOM = 1 / 8
+# How far the weight may move before the inverses are renewed, over 1/(1 - q). The bounds are too large by about this.
+
+_CALL, _INVERSE = 4e6, 2e6
+# Floating-point operations that take as long as the Python around one step, and around one inverse.
+
+_WORTHWHILE = 1.2
+# Where 1/(1 - norm(L)) is below this, inverses would not help much.
+
+_SHARE = 0.25
+# Part of the work on steps that may go into inverses.
+
+
+class CarriedStretch:
+    """Upper bounds M_n of norm(D (I - L D)^-1), D the slopes of sample n, never above 1/(1 - norm(L)).
+
+    An approximate inverse R of I - L0 D with norm(I - (I - L D) R) <= d < 1 for all L within some distance of L0 gives
+    norm(D R)/(1 - d) for all of them; it is remembered by pattern until L leaves that ball. Patterns of samples near a
+    kink change often: inverses are formed at the pace that a share of the work of the steps so far allows, and
+    1/(1 - norm(L)) stands in for those that are not.
+
+    Attributes:
+        inversions: How many inverses were formed.
+
+    Example:
+        >>> import torch
+        >>> half = torch.tensor([[0.5, 0.0], [0.0, -0.5]], dtype=torch.float64)
+        >>> bounds = CarriedStretch().bounds(Ball(half), half.new_tensor([[1.0, 0.0], [0.0, 1.0]]), 2.0)
+        >>> [round(bound, 1) for bound in bounds.tolist()]  # 1/(1 - 0.5) and 1/(1 + 0.5), with room
+        [2.0, 0.7]
+    """
+
+    def __init__(self) -> None:
+        self.inversions = 0
+        self._credit = math.inf
+        self._reference: Ball | None = None
+        self._known: dict[bytes, float] = {}
+
+    def bounds(self, weight: Ball, slopes: Float[Tensor, "N m"], stretch: float) -> Float[Tensor, " N"]:
+        """Return M_n for every L in a ball.
+
+        Args:
+            weight: L, m x m.
+            slopes: D, a sample a row.
+            stretch: Upper bound of 1/(1 - norm(L)) for every L in the ball, finite.
+        """
+        if stretch <= _WORTHWHILE:
+            return slopes.new_full(slopes.shape[:1], stretch)
+        if self._reference is None or distance(weight, Ball(self._reference.centre)) > self._reference.radius:
+            self._reference = Ball(weight.centre, add_up(weight.radius, _ROOM / stretch))
+            self._known = {}
+        self._learn(slopes, self._reference)
+        found = [self._known.get(row, math.inf) for row in _keys(slopes)]
+        return slopes.new_tensor(found).clamp(max=stretch)
+
+    def _learn(self, slopes: Tensor, reference: Ball) -> None:
+        """Bound what the credit allows of the patterns that are not known."""
+        samples, m = slopes.shape
+        price = _INVERSE + 40.0 * float(m) ** 3
+        credit = self._credit + _SHARE * (_CALL + 60.0 * samples * float(m) ** 2)
+        self._credit = min(credit, price * samples)  # enough for every sample at the start and after a long time
+        new = {row: place for place, row in enumerate(_keys(slopes)) if row not in self._known}
+        places = list(new.values())[: int(min(self._credit / price, MOST_WORK / m**3))]
+        if not places:
+            return
+        self._credit -= price * len(places)
+        patterns = slopes[places]
+        for found in pattern_inverses(reference, Slopes(patterns, patterns)) or []:
+            pattern = patterns[int(found.rows[0])]
+            cut, rounded = column_multiples(found.inverse.centre.mT, pattern)  # (D R)'
+            norm = upper(spectral_norm(Ball(cut, rounded)))
+            self._known[_keys(pattern[None])[0]] = divide_up(norm, subtract_down(1.0, found.right_defect))
+            self.inversions += 1
+
+
+def _keys(slopes: Float[Tensor, "N m"]) -> list[bytes]:
+    return [row.tobytes() for row in slopes.cpu().numpy()]

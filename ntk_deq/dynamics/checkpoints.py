@@ -1,0 +1,56 @@
+"""Files from which a run goes on after it was killed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the run goes on."""
+
+
+def fresh_checkpoint(path: str | Path) -> Callable[[TrainingRun], None]:
+    """Return what writes checkpoints to a file that does not exist yet, since it may hold another run's results.
+
+    Raises:
+        ArgumentError: The file exists, or its name does not end in `.npz`.
+
+    Example:
+        >>> write = fresh_checkpoint("new.npz")
+    """
+    if not str(path).endswith(".npz"):
+        raise ArgumentError(f"`checkpoint` must be the name of an .npz file. Got {str(path)!r}.")
+    if os.path.exists(path):
+        raise ArgumentError(
+            f"`checkpoint` must be a file that does not exist yet. Got {str(path)!r}, which is there: take its run up "
+            "with `resume`, or choose another name."
+        )
+    return checkpoint_to(path)
+
+
+def checkpoint_to(path: str | Path) -> Callable[[TrainingRun], None]:
+    """Return what writes checkpoints to a file; a full disk is no reason to give up the run.
+
+    Example:
+        >>> write = checkpoint_to("run.npz")
+    """
+
+    def write(run: TrainingRun) -> None:
+        try:
+            importlib.import_module("ntk_deq.dynamics.storage").save_run(run, path)
+        except DataError as error:
+            warnings.warn(
+                f"No checkpoint at step {run.end:g}. {error} The run goes on.", CheckpointWarning, stacklevel=2
+            )
+
+    return write

@@ -1,0 +1,86 @@
+"""The contraction factor of a model along a run, without a decomposition at every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.models.base import EquilibriumModel
+
+# A decomposition is made anew when the bound has drifted over this share of the gap that was left below one: the bound
+# then errs by a quarter of the gap at most, and an SVD comes at most a few times while the gap halves.
+_SHARE = 0.25
+
+
+class WellPosednessError(NtkDeqError):
+    """The contraction factor reached one, so that the equilibrium need not exist or be unique."""
+
+
+class CarriedContraction:
+    """An upper bound of the contraction factor at parameters that move little from call to call.
+
+    With q = factor norm(P) at the reference P0, Weyl's inequality gives q(P) <= q(P0) + factor fro(P - P0). A model
+    that does not say which parameter its factor rests on (`layer_form`) is asked for it every time.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: EquilibriumModel) -> None:
+        self._model, self._form = model, model.layer_form()
+        self._reference: Tensor | None = None
+        self._moved: Tensor | None = None
+        self._at_reference = math.inf
+        self.refreshed = 0
+
+    def measure(self, parameters: Mapping[str, Tensor], out: Float[Tensor, ""]) -> None:
+        """Write the distance from the reference into `out`, a 0-d tensor; nothing is copied to the host."""
+        if self._form is None or self._reference is None:
+            out.fill_(math.inf)
+            return
+        torch.sub(parameters[self._form.weight], self._reference, out=self._moved)
+        torch.linalg.vector_norm(self._moved, out=out)
+
+    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
+        """Return the bound, after a new decomposition where the carried one has drifted.
+
+        Args:
+            parameters: The present parameters.
+            distance: As `measure` wrote it for them.
+
+        Raises:
+            WellPosednessError: The factor is not below one.
+        """
+        factor = 1.0 if self._form is None else self._form.factor
+        drift = factor * distance
+        if drift <= _SHARE * (1 - self._at_reference):
+            return self._at_reference + drift
+        value = float(self._model.contraction_bound(parameters))
+        self.refreshed += 1
+        if not value < 1:
+            raise WellPosednessError(
+                f"The contraction factor of {self._model.signature.name} must stay below one. Got {value:.9g}."
+            )
+        if self._form is not None:
+            weight = parameters[self._form.weight]
+            self._reference = weight.clone() if self._reference is None else self._reference.copy_(weight)
+            self._moved = torch.empty_like(self._reference) if self._moved is None else self._moved
+            self._at_reference = value
+        return value
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later run needs to go on in the very same way."""
+        return {"reference": self._reference, "value": self._at_reference, "refreshed": self.refreshed}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self._at_reference, self.refreshed = state["value"], state["refreshed"]
+        if state["reference"] is not None:
+            self._reference = state["reference"].clone()
+            self._moved = torch.empty_like(state["reference"])

@@ -1,0 +1,286 @@
+"""The loop of gradient descent: one fused step after the other, and everything that is kept of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
+from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.interrupts import Interruption, deferred_interrupt
+from ntk_deq.dynamics.place import Place
+from ntk_deq.dynamics.progress import Show, progress_bar
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.recorders import Observation, Recorder
+from ntk_deq.dynamics.recording import Recording
+from ntk_deq.dynamics.run_settings import describe_run
+from ntk_deq.dynamics.snapshots import SnapshotKeeper
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.errors import EquilibriumError
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.registry import model_class, model_names
+from ntk_deq.models.signature import Role
+
+# As `RunStatus.DIVERGED` says. A loss may rise for a while at a large step, and by as much it never comes back.
+_BLOW_UP = 1e6
+
+OnStep: TypeAlias = Callable[[int, FieldPoint], None]
+End: TypeAlias = tuple[RunStatus, str]
+
+
+class Descent:
+    """A run of gradient descent that can be stopped between two steps and taken up again.
+
+    Args:
+        model: The model; its parameters are the start.
+        X: Inputs.
+        y: Targets.
+        options: Options.
+        record: Recorders besides those that are always there.
+    """
+
+    def __init__(
+        self,
+        model: EquilibriumModel,
+        X: Float[Tensor, "N d"],
+        y: Float[Tensor, " N"],
+        options: DescentOptions,
+        record: Iterable[str | Recorder] = (),
+    ) -> None:
+        self._model, self._X, self._y, self._options = model, X, y, options
+        self._recording, self._keeper = Recording(record), SnapshotKeeper(options.snapshots)
+        self._field = GradientField(
+            model,
+            X,
+            y,
+            rtol=options.rtol,
+            atol=options.atol,
+            max_steps=options.max_steps,
+            extrapolation=options.extrapolation,
+        )
+        self._start = {name: value.detach().clone() for name, value in model.parameters().items()}
+        # The place before is kept, too: where a step leads to a state that does not exist, the run ends there.
+        self._here, self._before = Place(self._start), Place(self._start)
+        self._norms = torch.zeros(len(self._start), dtype=X.dtype, device=X.device)
+        self._norm_entries = list(self._norms.unbind())
+        # Those of `_here`, from when they are known until the step is taken.
+        self._gradients: dict[str, Tensor] | None = None
+        self._gradient_error = 0.0
+        self._last: Observation | None = None
+        self._first_loss, self._seconds = math.nan, 0.0
+        self._evaluations, self._forward_steps, self._adjoint_steps = 0, 0.0, 0.0
+
+    def run(
+        self,
+        *,
+        on_step: OnStep | None = None,
+        checkpoint: Callable[[TrainingRun], None] | None = None,
+        checkpoint_every: float = 60.0,
+        progress: bool = False,
+    ) -> TrainingRun:
+        """Go on until something ends the run, and return its record; see `gradient_descent`."""
+        self._started = perf_counter()
+        with torch.no_grad(), ExitStack() as stack:
+            interruption = stack.enter_context(deferred_interrupt())
+            show = stack.enter_context(progress_bar(progress, METHOD, self._options.steps))
+            try:
+                end = self._loop(interruption, on_step, checkpoint, checkpoint_every, show)
+            except KeyboardInterrupt:  # a second one, or one that a recorder raised: in the middle of a step
+                if math.isnan(self._here.loss) and math.isnan(self._before.loss):
+                    raise
+                self._gradients = None
+                end = RunStatus.INTERRUPTED, f"Interrupted in the middle of step {self._here.k}."
+            record = self._record(*end, resumable=self._gradients is not None)
+            if checkpoint is not None and record.continuation is not None:
+                checkpoint(record)
+        return record
+
+    def _loop(
+        self,
+        interruption: Interruption,
+        on_step: OnStep | None,
+        checkpoint: Callable[[TrainingRun], None] | None,
+        checkpoint_every: float,
+        show: Show | None,
+    ) -> End:
+        saved = perf_counter()
+        while True:
+            if self._gradients is None:
+                try:
+                    point = self._field.at(self._here.parameters, self._here.k, reuse=True)
+                except EquilibriumError as error:
+                    return self._step_back(
+                        RunStatus.NOT_FINITE if isinstance(error, NotFiniteError) else RunStatus.UNSOLVED, error
+                    )
+                except WellPosednessError as error:
+                    return self._step_back(RunStatus.WELL_POSEDNESS_LOST, error)
+                self._observe(point, interruption, on_step, show)
+            end = self._end(interruption) or self._advance()
+            if end is not None:
+                return end
+            if checkpoint is not None and perf_counter() - saved >= checkpoint_every:
+                checkpoint(self._record(RunStatus.INTERRUPTED, "Written along the run.", resumable=True))
+                saved = perf_counter()
+
+    def _observe(
+        self, point: FieldPoint, interruption: Interruption, on_step: OnStep | None, show: Show | None
+    ) -> None:
+        here = self._here
+        here.loss = point.loss_value
+        if here.k == 0:
+            self._first_loss = here.loss
+        self._evaluations += 1
+        self._forward_steps += point.forward_steps
+        self._adjoint_steps += point.adjoint_steps
+        self._gradient_error = point.gradient_error
+        if on_step is not None:
+            try:
+                on_step(here.k, point)
+            except KeyboardInterrupt:
+                interruption.asked = True
+        seen = Observation(float(here.k), here.parameters, self._start, point, self._model, here.path_length)
+        self._recording.offer(here.k, seen)
+        if self._keeper.wants(here.k):
+            self._keeper.add(here.snapshot())
+        if show is not None:
+            show(here.k, here.loss)
+        self._last, self._gradients = seen, point.gradients
+
+    def _end(self, interruption: Interruption) -> End | None:
+        here, options = self._here, self._options
+        reached = f"At step {here.k} the loss was {here.loss:.6g}, from {self._first_loss:.6g} at first."
+        status = None
+        if here.loss <= options.until * self._first_loss:
+            status = RunStatus.LOSS_FLOOR
+        elif here.loss > _BLOW_UP * self._first_loss:
+            status = RunStatus.DIVERGED
+        elif here.k >= options.steps:
+            status = RunStatus.STEPS
+        elif interruption.asked:
+            status = RunStatus.INTERRUPTED
+        return None if status is None else (status, f"{reached} {status.text}")
+
+    def _advance(self) -> End | None:
+        assert self._gradients is not None
+        here, following = self._here, self._before
+        following.step_from(
+            here,
+            self._gradients,
+            self._norms,
+            self._norm_entries,
+            step=self._options.step,
+            error=self._gradient_error,
+        )
+        # Looked at now and then: a step that changes nothing is taken again and again.
+        if here.k & (here.k - 1) == 0 and following.equals(here):
+            status = RunStatus.STEP_UNDERFLOW
+            return status, f"At step {here.k} the step changed no bit of any parameter. {status.text}"
+        self._here, self._before, self._gradients = following, here, None
+        return None
+
+    def _step_back(self, status: RunStatus, error: Exception) -> End:
+        failed = self._here.k
+        if failed == 0:
+            raise error
+        self._here, self._before = self._before, self._here
+        return status, f"At step {failed}: {error} {status.text}"
+
+    def _record(self, status: RunStatus, detail: str, *, resumable: bool) -> TrainingRun:
+        known = self._gradients is not None
+        place = self._before if math.isnan(self._here.loss) else self._here
+        last = place.snapshot()
+        gradients = max(self._evaluations, 1)
+        return TrainingRun(
+            method=METHOD,
+            step=self._options.step,
+            status=status,
+            steps=place.k,
+            end=float(place.k),
+            snapshots=self._keeper.with_end(last),
+            series=self._recording.series(place.k, self._last if known else None),
+            forward_iterations=self._forward_steps / gradients,
+            adjoint_iterations=self._adjoint_steps / gradients,
+            evaluations=self._evaluations,
+            seconds=self._seconds + perf_counter() - self._started,
+            error=None if math.isnan(place.error) else place.error + self._rounding(place.k, last.path_length),
+            settings=describe_run(self._model, self._X, {**asdict(self._options), "rtol": self._field.rtol}),
+            detail=detail,
+            continuation=self._state() if resumable else None,
+        )
+
+    def _rounding(self, k: int, path_length: float) -> float:
+        """Return what k updates round at most, half a unit in the last place of each parameter a step."""
+        size = float(torch.linalg.vector_norm(torch.stack([p.norm() for p in self._start.values()])))
+        return torch.finfo(self._X.dtype).eps / 2 * k * (size + path_length)
+
+    def _state(self) -> dict[str, Any]:
+        """Return what `resumed` needs: plain values and tensors, the tensors being the run's own."""
+        return {
+            "model": _model_values(self._model),
+            "X": self._X,
+            "y": self._y,
+            "options": asdict(self._options),
+            "record": [recorder.name for recorder in self._recording.recorders],
+            "here": self._here.state(),
+            "before": self._before.state(),
+            "gradients": self._gradients,
+            "gradient_error": self._gradient_error,
+            "first_loss": self._first_loss,
+            "counts": [self._evaluations, self._forward_steps, self._adjoint_steps],
+            "seconds": self._seconds + perf_counter() - self._started,
+            "field": self._field.state(),
+            "recording": self._recording.state(),
+            "keeper": self._keeper.state(),
+        }
+
+    @classmethod
+    def resumed(
+        cls,
+        model: EquilibriumModel,
+        options: DescentOptions,
+        record: Iterable[str | Recorder],
+        run: TrainingRun,
+    ) -> Descent:
+        """Return the run that goes on where `run` ended.
+
+        Args:
+            model: The model, with the parameters of the start.
+            options: Options; all but the budget and the floor must be those of `run`.
+            record: Recorders.
+            run: A record with a continuation.
+        """
+        state = run.continuation
+        assert state is not None
+        found = cls(model, state["X"], state["y"], options, record)
+        found._here.restore(state["here"])
+        found._before.restore(state["before"])
+        if state["gradients"] is not None:
+            found._gradients = {name: value.clone() for name, value in state["gradients"].items()}
+        found._gradient_error, found._first_loss = state["gradient_error"], state["first_loss"]
+        found._evaluations, found._forward_steps, found._adjoint_steps = state["counts"]
+        found._seconds = state["seconds"]
+        found._field.restore(state["field"])
+        found._recording.restore(state["recording"])
+        found._keeper.restore(state["keeper"], run.snapshots)
+        return found
+
+    def ended(self) -> bool:
+        """Say whether the place that was reached ends the run by itself."""
+        return self._gradients is not None and self._end(Interruption()) is not None
+
+
+def _model_values(model: EquilibriumModel) -> dict[str, Any]:
+    """Return what builds the model again; no name where it is not the one registered under its name."""
+    signature = model.signature
+    known = signature.name in model_names() and model_class(signature.name) is type(model)
+    values = dict(model.parameters())
+    values |= {name: torch.as_tensor(getattr(model, name)) for name in signature.names(Role.HYPERPARAMETER)}
+    return {"name": signature.name if known else None, "values": values}

@@ -1,0 +1,45 @@
+"""What a run of gradient descent is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ntk_deq.errors import ArgumentError
+
+METHOD = "gradient-descent"
+
+
+@dataclass(frozen=True)
+class DescentOptions:
+    """What a run of gradient descent is told; see `gradient_descent`.
+
+    Example:
+        >>> DescentOptions(step=-0.1)
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `step` of gradient-descent must be a number > 0. Got -0.1.
+    """
+
+    step: float
+    steps: int = 10_000
+    until: float = 1e-10
+    snapshots: int = 64
+    rtol: float = 1e-10
+    atol: float = 0.0
+    max_steps: int = 10_000
+    extrapolation: int = 2
+
+    def __post_init__(self) -> None:
+        """Check what the gradient field and the keeper of snapshots do not check themselves."""
+        where = f"of {METHOD}"
+        if not _is_number(self.step) or not 0 < self.step < math.inf:
+            raise ArgumentError(f"`step` {where} must be a number > 0. Got {self.step!r}.")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
+            raise ArgumentError(f"`steps` {where} must be an integer >= 0. Got {self.steps!r}.")
+        if not _is_number(self.until) or not 0 <= self.until < 1:
+            raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

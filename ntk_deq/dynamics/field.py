@@ -1,0 +1,227 @@
+"""The loss and its gradient along a run: exact implicit gradients from warm-started equilibria and adjoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
+from ntk_deq.dynamics.maps import LossMaps, loss_maps
+from ntk_deq.dynamics.warm_solver import NotFiniteError, WarmSolver
+from ntk_deq.errors import ArgumentError
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.checks import check_inputs, check_variables
+from ntk_deq.models.signature import Role
+
+__all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"]
+
+# The least relative tolerance in units of eps: a map evaluated at its fixed point gives it back up to a few roundings.
+_RTOL_EPS = 32.0
+# Beyond this degree the weights of an extrapolation lift the solver's tolerance by more than a hundredfold.
+_HIGHEST_DEGREE = 6
+
+
+@dataclass(frozen=True)
+class FieldPoint:
+    """The loss and its gradient at one point of parameter space.
+
+    Attributes:
+        loss: L = norm(yhat - y)^2/2, 0-d.
+        residual: yhat - y.
+        state: The equilibrium Z.
+        adjoint: The loss adjoint V, which solves V = r d yhat/dZ + (d step/dZ)'V.
+        gradients: dL/dparameter by name.
+        forward_steps: Evaluations of the fixed-point map; one of n samples out of N counts n/N.
+        adjoint_steps: Evaluations of the adjoint map, likewise.
+        loss_value: The loss on the host, read together with the adjoint's residual.
+        gradient_error: Estimated error of the gradient, Frobenius over all parameters, that the solvers' tolerance
+            leaves; NaN: not known. See `GradientField`.
+        contraction: An upper bound of the contraction factor.
+    """
+
+    loss: Float[Tensor, ""]
+    residual: Float[Tensor, " N"]
+    state: Float[Tensor, "N m"]
+    adjoint: Float[Tensor, "N m"]
+    gradients: dict[str, Tensor]
+    forward_steps: float
+    adjoint_steps: float
+    loss_value: float = math.nan
+    gradient_error: float = math.nan
+    contraction: float = math.nan
+
+    @property
+    def relative_error(self) -> float:
+        """The gradient's estimated error over its norm; 0 where the gradient is zero."""
+        norms = [torch.linalg.vector_norm(gradient) for gradient in self.gradients.values()]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+        return self.gradient_error / norm if norm else 0.0
+
+    def owned(self) -> FieldPoint:
+        """Return a copy that later evaluations of the field do not write over.
+
+        Example:
+            >>> one = torch.ones(1, 1)
+            >>> point = FieldPoint(one[0, 0], one[0], one, one, {"W": one}, 1, 1)
+            >>> point.owned().state is one
+            False
+        """
+        return replace(
+            self,
+            loss=self.loss.clone(),
+            residual=self.residual.clone(),
+            state=self.state.clone(),
+            adjoint=self.adjoint.clone(),
+            gradients={name: value.clone() for name, value in self.gradients.items()},
+        )
+
+
+class GradientField:
+    """The gradient of the loss L = norm(yhat - y)^2/2 as a function of the parameters, made for many calls along a run.
+
+    Equilibrium and adjoint are solved by plain iteration to a residual of `rtol` times their norm plus `atol`, all rows
+    taken together. They start from a polynomial through the last states, in the moment. The contraction factor q
+    is carried by Weyl's inequality, and an evaluation where it reaches one is refused.
+
+    With the error bounds dZ and dV that the residuals and q give, the gradient's error is estimated from norms of its
+    factors, for models that say their form (`LayerMaps.gradient_error`). The change of slopes with the state is left
+    out: it is zero for piecewise linear activations as long as no unit switches.
+
+    Args:
+        model: The model; its own parameters are not used by `at`.
+        X: Inputs, one sample a row.
+        y: Targets.
+        rtol: Relative tolerance of both solves, in (0, 1); never taken below 32 eps of the dtype.
+        atol: Absolute tolerance, >= 0.
+        max_steps: Iterations allowed in a solve, >= 1.
+        extrapolation: Highest degree of the polynomial; 0 is the plain warm start.
+
+    Raises:
+        ArgumentError: An argument is out of range, or X or y does not fit the model.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> field = GradientField(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
+        >>> point = field.at({"W": one / 2, "U": one, "b": one[0]}, 0.0)
+        >>> {name: round(value.item(), 8) for name, value in point.gradients.items()}  # yhat = 2
+        {'W': 8.0, 'U': 4.0, 'b': 4.0}
+    """
+
+    def __init__(
+        self,
+        model: EquilibriumModel,
+        X: Float[Tensor, "N d"],
+        y: Float[Tensor, " N"],
+        *,
+        rtol: float = 1e-10,
+        atol: float = 0.0,
+        max_steps: int = 10_000,
+        extrapolation: int = 2,
+    ) -> None:
+        check_inputs(model, X)
+        _check_targets(model, X, y)
+        _check_options(rtol, atol, max_steps, extrapolation)
+        self.rtol = max(rtol, _RTOL_EPS * torch.finfo(X.dtype).eps)
+        self._maps: LossMaps = loss_maps(model, X, y)
+        self._contraction = CarriedContraction(model)
+        initial = model.initial_state(X)
+
+        def solver(what: str, start: Tensor) -> WarmSolver:
+            return WarmSolver(what, start, degree=extrapolation, rtol=self.rtol, atol=atol, max_steps=max_steps)
+
+        self._forward = solver("equilibrium", initial)
+        self._adjoint = solver("adjoint", torch.zeros_like(initial))
+
+    def at(self, parameters: Mapping[str, Tensor], moment: float, *, reuse: bool = False) -> FieldPoint:
+        """Return the loss and its gradient.
+
+        Args:
+            parameters: Every parameter, by name.
+            moment: Time t, or number k of the step: where on the run the parameters belong. Any spacing, any order.
+            reuse: Whether the result may lie in the field's own buffers, which the next call writes over. It saves the
+                copies.
+
+        Raises:
+            WellPosednessError: The contraction factor is not below one.
+            NotFiniteError: The state, the adjoint or the loss is NaN or Inf.
+            EquilibriumError: A solve did not reach the tolerance.
+        """
+        with torch.no_grad():
+            point = self._evaluate(parameters, float(moment))
+            return point if reuse else point.owned()
+
+    def forget(self) -> None:
+        """Drop the warm start, so that the next evaluation begins from the initial state."""
+        self._forward.forget()
+        self._adjoint.forget()
+
+    def _evaluate(self, parameters: Mapping[str, Tensor], moment: float) -> FieldPoint:
+        maps, forward, adjoint = self._maps, self._forward, self._adjoint
+        maps.prepare(parameters)
+        self._contraction.measure(parameters, forward.beside)
+        Z = forward.solve(
+            moment, maps.step, maps.step_of_rows, lambda distance: self._contraction.bound(parameters, distance)
+        )
+        residual = maps.linearise(Z.value, adjoint.beside)
+        V = adjoint.solve(
+            moment, maps.adjoint_step, maps.adjoint_step_of_rows, lambda loss: _finite(loss, Z.contraction)
+        )
+        gradients = maps.gradients(V.value)
+        return FieldPoint(
+            loss=adjoint.beside,
+            residual=residual,
+            state=Z.value,
+            adjoint=V.value,
+            gradients=gradients,
+            forward_steps=Z.steps,
+            adjoint_steps=V.steps,
+            loss_value=V.beside,
+            gradient_error=maps.gradient_error(Z, V),
+            contraction=Z.contraction,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later field needs to go on in the very same way: plain values and tensors."""
+        return {
+            "forward": self._forward.state(),
+            "adjoint": self._adjoint.state(),
+            "contraction": self._contraction.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self._forward.restore(state["forward"])
+        self._adjoint.restore(state["adjoint"])
+        self._contraction.restore(state["contraction"])
+
+
+def _finite(loss: float, contraction: float) -> float:
+    if not math.isfinite(loss):
+        raise NotFiniteError(f"The loss must be finite. Got {loss}.")
+    return contraction
+
+
+def _check_targets(model: EquilibriumModel, X: Tensor, y: Tensor) -> None:
+    (inputs,), (targets,) = model.signature.names(Role.INPUT), model.signature.names(Role.TARGET)
+    check_variables(model.signature, {inputs: X, targets: y})
+
+
+def _check_options(rtol: float, atol: float, max_steps: int, extrapolation: int) -> None:
+    if isinstance(rtol, bool) or not (isinstance(rtol, int | float) and 0 < rtol < 1):
+        raise ArgumentError(f"`rtol` of a gradient field must be a number with 0 < rtol < 1. Got {rtol!r}.")
+    if isinstance(atol, bool) or not (isinstance(atol, int | float) and 0 <= atol < math.inf):
+        raise ArgumentError(f"`atol` of a gradient field must be a finite number >= 0. Got {atol!r}.")
+    if isinstance(max_steps, bool) or not (isinstance(max_steps, int) and max_steps >= 1):
+        raise ArgumentError(f"`max_steps` of a gradient field must be an integer >= 1. Got {max_steps!r}.")
+    if isinstance(extrapolation, bool) or not (
+        isinstance(extrapolation, int) and 0 <= extrapolation <= _HIGHEST_DEGREE
+    ):
+        allowed = f"an integer from 0 to {_HIGHEST_DEGREE}"
+        raise ArgumentError(f"`extrapolation` of a gradient field must be {allowed}. Got {extrapolation!r}.")

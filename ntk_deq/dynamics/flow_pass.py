@@ -1,0 +1,195 @@
+"""One integration of gradient flow: from target to target, until a loss floor, a budget or an obstacle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.flow_options import METHOD, FlowOptions
+from ntk_deq.dynamics.flow_state import FlowEquation
+from ntk_deq.dynamics.integrator import METHODS, Advance, EmbeddedRungeKutta
+from ntk_deq.dynamics.interrupts import Interruption
+from ntk_deq.dynamics.kinks import StepJudge
+from ntk_deq.dynamics.record import Snapshot
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.errors import ArgumentError
+
+# The exact flow never raises the loss. An integration that has doubled it is worth nothing.
+_LOSS_RISE = 2.0
+# Time scales of the start after which a flow without a horizon ends: a loss that falls at a millionth of its first rate
+# has stopped falling for most purposes, and a stationary point above the loss floor must not be waited at for ever.
+_LONGEST = 1e6
+
+Observe: TypeAlias = Callable[["FlowPass", float, Tensor], None]
+
+
+class FlowPass:
+    """Integrate gradient flow once.
+
+    Attributes:
+        equation: The equation, with its counts of evaluations and iterations.
+        judge: What judged the steps.
+        integrator: What made them.
+        loss: The loss at the time reached.
+        scale: 1/rate at the start, rate = -d log L/dt = norm(grad)^2/L; at a stationary point, the horizon.
+        horizon: The last time.
+        status: Why the integration ended; None: it can go on.
+        detail: The status with its numbers.
+        field_error: Integral of speed times the gradient's own relative error: what the tolerance of the equilibria
+            adds to the distance from the exact flow, as if it all added up.
+
+    Args:
+        field: The loss and its gradient.
+        start: Parameters at t = 0.
+        options: Accuracy and ends.
+        interruption: Whether the run has been asked to end.
+        observe: Called at the start and after each accepted step with this object, the time and the equation's state.
+
+    Raises:
+        ArgumentError: The start is a stationary point, and no horizon says when to end.
+        WellPosednessError: The contraction factor is not below one at the start.
+        EquilibriumError: The loss or its gradient cannot be evaluated at the start.
+    """
+
+    def __init__(
+        self,
+        field: GradientField,
+        start: Mapping[str, Tensor],
+        options: FlowOptions,
+        interruption: Interruption,
+        observe: Observe | None = None,
+    ) -> None:
+        self._options, self._interruption, self._observe = options, interruption, observe
+        self.equation = FlowEquation(field, start)
+        self.status: RunStatus | None = None
+        self.detail, self.field_error = "", 0.0
+        origin = self.equation.origin()
+        self._speed = float(self.equation(0.0, origin)[-1])
+        self._last_time, self._noise = 0.0, self.equation.point.relative_error
+        self._first_loss = self.loss = self.equation.point.loss_value
+        self.scale = self._time_scale()
+        self.horizon = _LONGEST * self.scale if options.horizon is None else options.horizon
+        self.judge = StepJudge(
+            len(self.equation.parts),
+            order=METHODS[options.method],
+            tolerance=options.tolerance,
+            pace=options.pace,
+            scale=self.scale,
+            unit=self._speed * self.scale,
+        )
+        self.integrator = EmbeddedRungeKutta(
+            self.equation,
+            origin,
+            scale=self.scale,
+            measure=self._measure,
+            on_accept=self._accept,
+            method=options.method,
+        )
+
+    def integrate(self, targets: Iterable[float]) -> tuple[Snapshot, ...]:
+        """Integrate to one time after the other, and return the snapshots at the start, at these, and at the end."""
+        if self._observe is not None:
+            self._observe(self, 0.0, self.integrator.state)
+        snapshots = [self.snapshot()]
+        reached = not self._is_over(0.0)
+        try:
+            for target in targets:
+                reached = reached and self.advance(target)
+                if not reached:
+                    break
+                snapshots.append(self.snapshot())
+        except KeyboardInterrupt:  # a second one, in the middle of a step
+            self._end(RunStatus.INTERRUPTED, f"Interrupted at t = {self.integrator.time:.9g}.")
+        if self.status is None:
+            self._end(RunStatus.HORIZON, f"At t = {self.integrator.time:.9g}.")
+        if self.integrator.time > snapshots[-1].at:
+            snapshots.append(self.snapshot())
+        return tuple(snapshots)
+
+    def advance(self, target: float) -> bool:
+        """Go on to the time `target`; False: an obstacle or the end came first, and `status` says which."""
+        how = self.integrator.advance(target)
+        time = self.integrator.time
+        if how is Advance.UNDERFLOW:
+            self._end(RunStatus.STEP_UNDERFLOW, f"At t = {time:.9g} no step was short enough for the tolerance.")
+        elif how is Advance.REFUSED:
+            failure = self.integrator.failure
+            if isinstance(failure, WellPosednessError):
+                status = RunStatus.WELL_POSEDNESS_LOST
+            else:
+                status = RunStatus.NOT_FINITE if isinstance(failure, NotFiniteError) else RunStatus.UNSOLVED
+            self._end(status, f"Beyond t = {time:.9g}: {failure}")
+        return how is Advance.REACHED
+
+    def snapshot(self) -> Snapshot:
+        """Return the place reached."""
+        state = self.integrator.state
+        return Snapshot(
+            at=self.integrator.time,
+            parameters=self.equation.parameters(state),
+            loss=self.loss,
+            path=self.equation.lengths(state),
+            path_length=float(state[-1]),
+        )
+
+    @property
+    def ended_at_a_step(self) -> bool:
+        """Whether the field's last value is that of the place reached, and not of a step that was tried in vain."""
+        return self.status in (RunStatus.LOSS_FLOOR, RunStatus.HORIZON, RunStatus.STEPS, RunStatus.DIVERGED)
+
+    def _time_scale(self) -> float:
+        if not math.isfinite(self._speed):
+            raise NotFiniteError(f"The gradient must be finite at the start. Its norm is {self._speed}.")
+        if self._speed > 0:
+            return self._first_loss / self._speed**2
+        if self._options.horizon is None and self._first_loss > 0:
+            raise ArgumentError(f"`horizon` of {METHOD} must be given where the gradient is zero at first. Got None.")
+        return self._options.horizon or 1.0
+
+    def _measure(self, error: Tensor, step: float, state: Tensor, slope: Tensor) -> Tensor:
+        norms = [torch.linalg.vector_norm(part) for part in error.split(self.equation.parts)]
+        *errors, path, self._speed = torch.stack([*norms, state[-1], slope[-1]]).tolist()
+        time = self.integrator.time
+        ratio = self.judge.ratio(errors, time=time, step=step, path=path, speed=self._speed, noise=self._noise)
+        return error.new_tensor(ratio)
+
+    def _accept(self, time: float, state: Tensor) -> bool:
+        point = self.equation.point
+        self.judge.accept()
+        self.field_error += (time - self._last_time) * self._speed * self._noise
+        self._last_time, self._noise, self.loss = time, point.relative_error, point.loss_value
+        if self._observe is not None:
+            self._observe(self, time, state)
+        return self._is_over(time)
+
+    def _is_over(self, time: float) -> bool:
+        accepted = self.integrator.accepted
+        reached = f"At t = {time:.9g} the loss was {self.loss:.6g}, from {self._first_loss:.6g} at first."
+        if self.loss <= self._options.until * self._first_loss:
+            self._end(RunStatus.LOSS_FLOOR, reached)
+        elif self.loss > _LOSS_RISE * self._first_loss:
+            self._end(RunStatus.DIVERGED, f"{reached} The exact flow cannot raise it; take a smaller tolerance.")
+        elif accepted >= self._options.steps:
+            self._end(RunStatus.STEPS, reached)
+        elif self._interruption.asked:
+            self._end(RunStatus.INTERRUPTED, reached)
+        return self.status is not None
+
+    def _end(self, status: RunStatus, detail: str) -> None:
+        self.status = status
+        self.detail = detail if status is RunStatus.DIVERGED else f"{detail} {_TEXTS.get(status, status.text)}"
+
+
+# What `RunStatus` says of descent, said of flow: there is no step to be chosen, and no run to be resumed.
+_TEXTS = {
+    RunStatus.STEPS: "The budget of `steps` was spent. Allow more, or loosen `tolerance`.",
+    RunStatus.WELL_POSEDNESS_LOST: "The equilibrium need not exist or be unique there. Start with smaller weights.",
+    RunStatus.NOT_FINITE: "Look for overflow in the data and the weights.",
+    RunStatus.STEP_UNDERFLOW: "Loosen `tolerance`, or use float64.",
+    RunStatus.INTERRUPTED: "What was reached is kept.",
+}

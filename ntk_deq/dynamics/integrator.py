@@ -1,0 +1,191 @@
+"""An adaptive embedded Runge-Kutta integrator that steps onto given times, judged by a measure of its caller's.
+
+The steps are torchdiffeq's. What is added is what a long run needs: a restart at each target that costs no evaluation,
+an end wherever the caller says, and a name for every way in which the step size can collapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.kinks import SAFETY
+from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
+
+# Methods whose last stage is the next step's first. torchdiffeq takes that for granted, and the value at the end of a
+# step is known without a further evaluation. With their orders.
+METHODS = {"dopri5": 5, "dopri8": 8, "bosh3": 3}
+# A step at which the right-hand side cannot be evaluated is cut to this part.
+_CUT = 0.25
+# The edge of the region where the right-hand side exists is sought to this part of the time reached.
+_EDGE = 1e-6
+# A step of fewer units in the last place of the time is no longer a step: stages would fall together.
+_FEWEST_UNITS = 32
+
+
+class Advance(StrEnum):
+    """How a stretch of integration ended."""
+
+    REACHED = "reached"
+    STOPPED = "stopped"
+    UNDERFLOW = "underflow"
+    REFUSED = "refused"
+
+
+class _Halt(Exception):
+    """Carries the end of a stretch out of torchdiffeq."""
+
+    def __init__(self, how: Advance) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class _Refused(Exception):
+    """Carries an error of the right-hand side out of torchdiffeq, apart from errors of the caller's own functions."""
+
+    def __init__(self, failure: NtkDeqError) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class EmbeddedRungeKutta:
+    """Integrate y' = f(t, y) from t = 0 on, one stretch after another.
+
+    A step is accepted where `measure` of its embedded error is at most one. The next one is chosen by the elementary
+    controller, a factor of 0.9 ratio^(-1/order) kept between 0.2 and 10. Each target is stepped onto, so that the state
+    there is the method's own value and no interpolation, and the step that was cut short for it is taken up again.
+
+    A step in which `f` raises an `NtkDeqError` has left the region where f exists, and is tried again at a quarter of
+    its length. Where that leads to less than a millionth of the time reached, the edge itself has been met.
+
+    Attributes:
+        time: The time reached.
+        state: The state there.
+        slope: f there.
+        accepted: Steps accepted so far.
+        rejected: Steps tried and rejected so far, refused ones included.
+        failure: The error that a stretch ended with, for `Advance.REFUSED`.
+
+    Args:
+        function: f(t, y). A result must not be written to later on.
+        state: y at t = 0, a vector.
+        scale: A time over which the solution changes, > 0: the floor of every relative measure of time.
+        method: One of `METHODS`.
+        measure: Takes the embedded error of a step, its length, and y and f at its start; returns a 0-d tensor.
+        on_accept: Called with the time and the state after each accepted step (f was last called with this very state);
+            True ends the stretch there.
+
+    Raises:
+        ArgumentError: An unknown method.
+
+    References:
+        Dormand and Prince (1980); Hairer, Norsett, Wanner (1993), Solving Ordinary Differential Equations I, II.4.
+
+    Example:
+        >>> one = torch.ones(1, dtype=torch.float64)
+        >>> tight = lambda error, step, state, slope: error.norm() / 1e-12
+        >>> flow = EmbeddedRungeKutta(lambda t, y: -y, one, scale=1.0, measure=tight, on_accept=lambda t, y: False)
+        >>> flow.advance(1.0), round(flow.state.log().item(), 11)
+        (<Advance.REACHED: 'reached'>, -1.0)
+    """
+
+    def __init__(
+        self,
+        function: Callable[[float, Tensor], Tensor],
+        state: Float[Tensor, " n"],
+        *,
+        scale: float,
+        measure: Callable[[Tensor, float, Tensor, Tensor], Tensor],
+        on_accept: Callable[[float, Tensor], bool],
+        method: str = "dopri5",
+    ) -> None:
+        check_method(method, "an integrator")
+        self._function, self._measure, self._on_accept = function, measure, on_accept
+        self._method, self._scale = method, scale
+        self._eps = torch.finfo(state.dtype).eps
+        self.time, self.state, self.slope = 0.0, state, function(0.0, state)
+        self.step = scale / 100
+        self.accepted = self.rejected = 0
+        self.failure: NtkDeqError | None = None
+
+    def advance(self, target: float) -> Advance:
+        """Go on to the time `target`, > `time`, or to where it cannot go on."""
+        # Imported late: the SciPy behind it would double the time that the command line takes to start.
+        from torchdiffeq import odeint
+
+        self._target = target
+        while True:
+            times = torch.tensor([self.time, target], dtype=torch.float64, device=self.state.device)
+            options = {"first_step": self.step, "max_step": 10 * target, "step_t": times[1:], "norm": self._ratio}
+            options["safety"] = SAFETY
+            try:
+                with torch.no_grad():
+                    odeint(self, self.state, times, rtol=0.0, atol=1.0, method=self._method, options=options)
+            except _Halt as halt:
+                return halt.how
+            except _Refused as refused:
+                self.rejected += 1
+                self.step = self._taken * _CUT
+                if self.step < _EDGE * (self.time + self._scale):
+                    self.failure = refused.failure
+                    return Advance.REFUSED
+            else:
+                self.time = target
+                return Advance.REACHED
+
+    def __call__(self, t: Tensor, y: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Return f(t, y) to torchdiffeq; at the start of a stretch, from memory."""
+        if y is self.state:
+            return self.slope
+        try:
+            self._last_state, self._last_slope = y, self._function(float(t), y)
+        except NtkDeqError as failure:
+            raise _Refused(failure) from failure
+        return self._last_slope
+
+    def callback_step(self, t0: Tensor, y0: Tensor, dt: Tensor) -> None:
+        """Take note of the step that torchdiffeq is about to try, and refuse one that is none."""
+        self._proposed = float(dt)
+        self._taken = min(self._proposed, self._target - self.time)
+        # Written so that NaN is refused too.
+        if not self._proposed >= _FEWEST_UNITS * self._eps * (self.time + self._scale):
+            raise _Halt(Advance.UNDERFLOW)
+
+    def callback_accept_step(self, t0: Tensor, y0: Tensor, dt: Tensor) -> None:
+        """Move on to the end of the step, where f was evaluated last."""
+        cut_short = self._taken < self._proposed
+        self.time = self._target if cut_short else self.time + self._taken
+        self.state, self.slope, self.step = self._last_state, self._last_slope, self._proposed
+        self.accepted += 1
+        if self._on_accept(self.time, self.state):
+            raise _Halt(Advance.STOPPED)
+
+    def callback_reject_step(self, t0: Tensor, y0: Tensor, dt: Tensor) -> None:
+        """Count a rejected step."""
+        self.rejected += 1
+
+    def _ratio(self, error: Tensor) -> Tensor:
+        return self._measure(error, self._taken, self.state, self.slope)
+
+
+def check_method(method: str, where: str) -> None:
+    """Refuse a method that is not one of `METHODS`.
+
+    Args:
+        method: The name.
+        where: What it was given to, for the message.
+
+    Raises:
+        ArgumentError: It is none.
+
+    Example:
+        >>> check_method("dopri5", "gradient-flow")
+    """
+    if method not in METHODS:
+        near = nearest_name(str(method), METHODS)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise ArgumentError(f"`method` of {where} must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")

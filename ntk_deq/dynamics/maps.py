@@ -1,0 +1,270 @@
+"""The maps that one gradient of the loss is made of, with buffers of their own: no graph, no allocation in a loop.
+
+With Z the equilibrium and r = yhat - y, the loss adjoint solves V = r d yhat/dZ + (d step/dZ)'V, and the gradient in a
+parameter is the pullback of V through the step at fixed Z, plus that of r through the readout.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ntk_deq.certified.layers import IDENTITY, RELU
+from ntk_deq.dynamics.solved import Solved
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.layer_form import LayerForm
+
+Map = Callable[[Tensor, Tensor], None]
+"""Writes the value at its first argument into its second."""
+
+
+class LossMaps(ABC):
+    """The fixed-point maps and the gradient of one model on one data set, at parameters that change from call to call.
+
+    Order of calls: `prepare` with the parameters; `step` any number of times; `linearise` at the equilibrium;
+    `adjoint_step` any number of times; `gradients`. A result written into a buffer lasts until the same call comes
+    again.
+    """
+
+    @abstractmethod
+    def prepare(self, parameters: Mapping[str, Tensor]) -> None:
+        """Work out what depends on the parameters and not on the state."""
+
+    @abstractmethod
+    def step(self, Z: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
+        """Write the fixed-point map at Z into `out`, which must not be Z."""
+
+    @abstractmethod
+    def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
+        """Return the same for a state of these samples only; samples do not interact."""
+
+    @abstractmethod
+    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
+        """Return yhat - y at the equilibrium Z, write half its squared norm into `loss`, and take derivatives there."""
+
+    @abstractmethod
+    def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
+        """Write r d yhat/dZ + (d step/dZ)'V into `out`, which must not be V."""
+
+    @abstractmethod
+    def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
+        """Return the same for an adjoint of these samples only."""
+
+    @abstractmethod
+    def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
+        """Return the gradient of the loss in each parameter; V is the loss adjoint."""
+
+    @abstractmethod
+    def gradient_error(self, Z: Solved, V: Solved) -> float:
+        """Estimate the Frobenius error of the whole gradient from those of state and adjoint; NaN: not known.
+
+        Args:
+            Z: The equilibrium.
+            V: The adjoint, with the loss beside it.
+        """
+
+
+def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> LossMaps:
+    """Return fused maps where the model says its form (`layer_form`), and those of automatic differentiation otherwise.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        y: Targets.
+
+    Example:
+        >>> from ntk_deq.models.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> maps = loss_maps(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
+        >>> maps.prepare({"W": one / 2, "U": one, "b": one[0]})
+        >>> loss = one.new_zeros(())
+        >>> maps.linearise(2 * one, loss), loss
+        (tensor([2.], dtype=torch.float64), tensor(2., dtype=torch.float64))
+        >>> {name: value.item() for name, value in maps.gradients(4 * one).items()}  # 4 solves v = 2 + v/2
+        {'W': 8.0, 'U': 4.0, 'b': 4.0}
+    """
+    form = model.layer_form()
+    if form is not None and form.activation in (RELU, IDENTITY) and form.inner in (RELU, IDENTITY):
+        return LayerMaps(form, X, y, model.initial_state(X))
+    return AutodiffMaps(model, X, y)
+
+
+class AutodiffMaps(LossMaps):
+    """The maps of any model, by `torch.func.vjp`: the reference for the fused ones.
+
+    Args:
+        model: The model.
+        X: Inputs.
+        y: Targets.
+    """
+
+    def __init__(self, model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> None:
+        self._model, self._X, self._y = model, X, y
+
+    def prepare(self, parameters: Mapping[str, Tensor]) -> None:
+        """Keep the parameters and the map at them."""
+        self._parameters = dict(parameters)
+        self._step = self._model.step_at(self._X, self._parameters)
+
+    def step(self, Z: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
+        """Write the fixed-point map at Z into `out`."""
+        out.copy_(self._step(Z))
+
+    def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
+        """Return the map at these samples' inputs."""
+        step = self._model.step_at(self._X[rows], self._parameters)
+        return lambda Z, out: _write(step(Z), out)
+
+    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
+        """Pull back through the step and the readout at Z."""
+        self._pull = torch.func.vjp(self._step, Z)[1]
+        read = torch.func.vjp(lambda state: self._model.readout(state, self._parameters), Z)
+        predictions, through = read[0], read[1]
+        self._Z, self._residual = Z, predictions - self._y
+        self._source = through(self._residual)[0]
+        loss.copy_(self._residual.square().sum() / 2)
+        return self._residual
+
+    def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
+        """Write source + (d step/dZ)'V into `out`."""
+        torch.add(self._source, self._pull(V)[0], out=out)
+
+    def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
+        """Pull back through the step at these samples."""
+        source = self._source[rows]
+        pull = torch.func.vjp(self._model.step_at(self._X[rows], self._parameters), self._Z[rows])[1]
+        return lambda V, out: _write(source + pull(V)[0], out)
+
+    def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
+        """Pull V back through the step and r through the readout."""
+        step = torch.func.vjp(lambda p: self._model.step(self._Z, self._X, p), self._parameters)[1]
+        readout = torch.func.vjp(lambda p: self._model.readout(self._Z, p), self._parameters)[1]
+        first, second = step(V)[0], readout(self._residual)[0]
+        return {name: first[name] + second[name] for name in self._parameters}
+
+    def gradient_error(self, Z: Solved, V: Solved) -> float:
+        """Return NaN: nothing is known of how the gradient depends on state and adjoint."""
+        return math.nan
+
+
+class LayerMaps(LossMaps):
+    """The maps of Z = act(factor Z P + inner(X S)), yhat = Z b, in closed form.
+
+    With D and E the slopes of both activations (0 at zero, as PyTorch takes relu's), G = V .* D:
+
+        step: act(factor Z P + Phi);  adjoint: r b' + factor (V .* D) P'
+        gradients: factor Z'G in P, X'(G .* E) in S, Z'r in b
+
+    D is read off the state, since relu's slope is 1 exactly where its value is positive: it costs no product. An
+    equilibrium takes one N x m by m x m product an iteration, an adjoint likewise, the gradient one in all.
+
+    Args:
+        form: The model's form.
+        X: Inputs.
+        y: Targets.
+        like: A tensor of the state's shape.
+    """
+
+    def __init__(
+        self, form: LayerForm, X: Float[Tensor, "N d"], y: Float[Tensor, " N"], like: Float[Tensor, "N m"]
+    ) -> None:
+        self._form, self._X, self._y = form, X, y
+        self._cut, self._cut_inner = form.activation is RELU, form.inner is RELU
+        self._Phi, self._source, self._passed = (torch.empty_like(like) for _ in range(3))
+        self._D, self._E = torch.ones_like(like), torch.ones_like(like)
+        self._residual = torch.empty_like(y)
+        self._size_X = float(torch.linalg.matrix_norm(X, ord=2))
+        self._gradients: dict[str, Tensor] | None = None
+
+    def prepare(self, parameters: Mapping[str, Tensor]) -> None:
+        """Work out Phi = inner(X S) and its slopes."""
+        weight, source, readout = (parameters[name] for name in self._form.names)
+        self._P, S = (weight.T, source.T) if self._form.transposed else (weight, source)
+        self._b = readout
+        torch.mm(self._X, S, out=self._Phi)
+        if self._cut_inner:
+            torch.relu_(self._Phi)
+            torch.sign(self._Phi, out=self._E)
+        if self._gradients is None:
+            self._gradients = {name: torch.empty_like(value) for name, value in parameters.items()}
+
+    def step(self, Z: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
+        """Write act(factor Z P + Phi) into `out`."""
+        torch.addmm(self._Phi, Z, self._P, alpha=self._form.factor, out=out)
+        if self._cut:
+            torch.relu_(out)
+
+    def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
+        """Return the map with these rows of Phi."""
+        Phi = self._Phi[rows]
+
+        def step(Z: Tensor, out: Tensor) -> None:
+            torch.addmm(Phi, Z, self._P, alpha=self._form.factor, out=out)
+            if self._cut:
+                torch.relu_(out)
+
+        return step
+
+    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
+        """Work out r = Z b - y, the source r b' and the slopes D."""
+        self._Z, r = Z, self._residual
+        torch.addmv(self._y, Z, self._b, beta=-1, out=r)
+        torch.dot(r, r, out=loss).mul_(0.5)
+        torch.outer(r, self._b, out=self._source)
+        if self._cut:
+            torch.sign(Z, out=self._D)
+        return r
+
+    def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
+        """Write r b' + factor (V .* D) P' into `out`."""
+        passed = torch.mul(V, self._D, out=self._passed) if self._cut else V
+        torch.addmm(self._source, passed, self._P.T, alpha=self._form.factor, out=out)
+
+    def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
+        """Return the map with these rows of the source and of D."""
+        source, D = self._source[rows], self._D[rows]
+        passed = torch.empty_like(source)
+
+        def step(V: Tensor, out: Tensor) -> None:
+            torch.addmm(source, torch.mul(V, D, out=passed), self._P.T, alpha=self._form.factor, out=out)
+
+        return step
+
+    def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
+        """Write the three gradients into their buffers."""
+        assert self._gradients is not None, "`prepare` comes first"
+        weight, source, readout = (self._gradients[name] for name in self._form.names)
+        G, form = (torch.mul(V, self._D, out=self._passed) if self._cut else V), self._form
+        left, right = (G, self._Z) if form.transposed else (self._Z, G)
+        torch.addmm(weight, left.T, right, beta=0, alpha=form.factor, out=weight)
+        if self._cut_inner:
+            G = torch.mul(G, self._E, out=self._passed)
+        left, right = (G, self._X) if form.transposed else (self._X, G)
+        torch.mm(left.T, right, out=source)
+        torch.mv(self._Z.T, self._residual, out=readout)
+        return self._gradients
+
+    def gradient_error(self, Z: Solved, V: Solved) -> float:
+        """Estimate the gradient's error from dZ, dV and norms, with nothing left to cancel between samples.
+
+            dr = norm(b) dZ,  dG = dV + norm(b) dr/(1 - q)
+            factor (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dr + norm(r) dZ in b
+
+        Since r b' is the adjoint's source, norm(b) <= (1 + q) norm(V)/norm(r). What a unit at its kink would add is
+        left out.
+        """
+        r, q = math.sqrt(2 * V.beside), Z.contraction
+        b = (1 + q) * V.norm / r if r else 0.0
+        dr = b * Z.error
+        dG = V.error + b * dr / (1 - q)
+        weight = self._form.factor * (Z.norm * dG + V.norm * Z.error)
+        return math.hypot(weight, self._size_X * dG, Z.norm * dr + r * Z.error)
+
+
+def _write(value: Tensor, out: Tensor) -> None:
+    out.copy_(value)

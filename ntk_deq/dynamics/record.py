@@ -1,0 +1,192 @@
+"""What a training run leaves behind: snapshots, series, and why it ended."""
+
+from __future__ import annotations
+
+import html
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.errors import ArgumentError, nearest_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The parameters at one step or time of a run.
+
+    Attributes:
+        at: Number k of the step, or time t of gradient flow.
+        parameters: The parameters, by name.
+        loss: The loss there.
+        path: Length of the path of each parameter from the start to here, Frobenius.
+        path_length: Length of the path of all parameters together, Euclidean.
+    """
+
+    at: float
+    parameters: dict[str, Tensor]
+    loss: float
+    path: dict[str, float]
+    path_length: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """A quantity along a run.
+
+    Attributes:
+        at: Steps or times, increasing.
+        values: One value (a number or a tensor) for each of them.
+    """
+
+    at: Float[Tensor, " T"]
+    values: Float[Tensor, "T *shape"]  # noqa: UP037
+
+    def slice(self, start: float, stop: float) -> Series:
+        """Return the part with start <= at <= stop.
+
+        Example:
+            >>> import torch
+            >>> Series(torch.arange(4.0), torch.arange(4.0) ** 2).slice(1, 2).values
+            tensor([1., 4.])
+        """
+        inside = (self.at >= start) & (self.at <= stop)
+        return Series(self.at[inside], self.values[inside])
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingRun:
+    """A run of gradient descent or of gradient flow, from its start to its end.
+
+    Attributes:
+        method: `gradient-descent` or `gradient-flow`.
+        step: The step size eta; None for flow.
+        status: Why the run ended.
+        steps: Descent steps, or accepted steps of the integrator.
+        end: The last k or t.
+        snapshots: The first one at 0, the last one at the end, a bounded number with growing distances between.
+        series: What the recorders recorded, by name; always `loss` and `gradient_norm`. Of bounded length: when a
+            series is full, every other point is dropped and the distance doubled.
+        forward_iterations: Mean iterations of an equilibrium.
+        adjoint_iterations: Mean iterations of an adjoint.
+        evaluations: Gradients computed.
+        seconds: Time spent.
+        error: Estimated distance of the recorded parameters from the exact trajectory, Frobenius over all parameters;
+            None: not estimated. The method says what it covers.
+        settings: Options, the model's name, versions, dtype, device.
+        detail: The status with its numbers, a sentence.
+        continuation: What `resume` needs to go on: plain values and tensors; None: the run cannot be resumed.
+    """
+
+    method: str
+    step: float | None
+    status: RunStatus
+    steps: int
+    end: float
+    snapshots: tuple[Snapshot, ...]
+    series: dict[str, Series]
+    forward_iterations: float
+    adjoint_iterations: float
+    evaluations: int
+    seconds: float
+    error: float | None
+    settings: dict[str, Any]
+    detail: str = ""
+    continuation: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def __getitem__(self, name: str) -> Series:
+        """Return a series by name.
+
+        Raises:
+            ArgumentError: Nothing was recorded under this name.
+        """
+        if name not in self.series:
+            near = nearest_name(name, self.series)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise ArgumentError(f"The run recorded no {name!r}. It recorded: {', '.join(self.series)}.{hint}")
+        return self.series[name]
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters at the end."""
+        return self.snapshots[-1].parameters
+
+    @property
+    def loss(self) -> float:
+        """The loss at the end."""
+        return self.snapshots[-1].loss
+
+    def slice(self, start: float, stop: float) -> TrainingRun:
+        """Return the part of the record with start <= at <= stop; a slice cannot be resumed.
+
+        Raises:
+            ArgumentError: No snapshot lies in the range.
+        """
+        snapshots = tuple(snapshot for snapshot in self.snapshots if start <= snapshot.at <= stop)
+        if not snapshots:
+            held = ", ".join(f"{snapshot.at:g}" for snapshot in self.snapshots)
+            raise ArgumentError(
+                f"A slice of a training run must hold a snapshot. None lies in [{start:g}, {stop:g}]; "
+                f"they lie at {held}."
+            )
+        series = {name: values.slice(start, stop) for name, values in self.series.items()}
+        return replace(self, snapshots=snapshots, series=series, end=min(stop, self.end), continuation=None)
+
+    def save(self, path: str | Path) -> None:
+        """Write the record to a file that `load` reads, whole or not at all.
+
+        Args:
+            path: The file, with the ending `.npz`.
+
+        Raises:
+            RecordError: It cannot be written; a file that was there stays as it was.
+        """
+        importlib.import_module("ntk_deq.dynamics.storage").save_run(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> TrainingRun:
+        """Read a record from a file. It is data only, so that a file from a stranger can run no code.
+
+        Raises:
+            RecordError: There is no such file, or it is damaged, or of another version.
+        """
+        run: TrainingRun = importlib.import_module("ntk_deq.dynamics.storage").load_run(path)
+        return run
+
+    def plot(self) -> Any:
+        """Draw loss and recorded series; needs matplotlib (`pip install ntk_deq[plots]`)."""
+        # Plots lie above this layer, so that they are imported by name, and only when asked for.
+        return importlib.import_module("ntk_deq.plots").plot_run(self)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        size = f", step {self.step:g}" if self.step is not None else ""
+        rows = [
+            ("method", f"{self.method}{size}"),
+            ("status", f"{self.status.value}: {self.detail or self.status.text}"),
+            ("steps", f"{self.steps} to {self.end:g}, {self.evaluations} gradients in {self.seconds:.3g} s"),
+            ("loss", f"{self.snapshots[0].loss:.6g} to {self.loss:.6g}"),
+            ("path length", f"{self.snapshots[-1].path_length:.6g}"),
+            ("iterations", f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient"),
+        ]
+        if self.error is not None:
+            rows.append(("error", f"about {self.error:.3g}"))
+        rows.append(("recorded", ", ".join(f"{name} ({len(s.at)})" for name, s in self.series.items())))
+        return rows
+
+    def __repr__(self) -> str:
+        return "\n".join(["TrainingRun", *(f"  {name}: {text}" for name, text in self._rows())])
+
+    def _repr_html_(self) -> str:
+        """Return the same summary as a table, for notebooks."""
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._rows()
+        )
+        return f"<table><caption>TrainingRun</caption><tbody>{cells}</tbody></table>"

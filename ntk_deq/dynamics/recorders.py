@@ -1,0 +1,206 @@
+"""What is recorded along a run and when: recorders are callables, each with a schedule of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.field import FieldPoint
+from ntk_deq.dynamics.spectral_norms import SpectralNorms
+from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.models.base import EquilibriumModel
+
+# Values a decade of the recorders that take a decomposition.
+_COSTLY = 10
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a recorder sees at one step of a run. The tensors are the run's own: read them, and keep copies only.
+
+    Attributes:
+        at: Number k of the step, or time t of gradient flow.
+        parameters: The parameters here.
+        start: The parameters at the start.
+        point: The loss and its gradient here.
+        model: The model.
+        path_length: Length of the path of all parameters from the start to here, 0-d.
+    """
+
+    at: float
+    parameters: Mapping[str, Tensor]
+    start: Mapping[str, Tensor]
+    point: FieldPoint
+    model: EquilibriumModel
+    path_length: Float[Tensor, ""]
+
+
+Schedule: TypeAlias = Callable[[int, Observation], bool]
+"""Says from the number of the step (descent's k, or how many steps the integrator has accepted) whether to record."""
+
+
+def every(n: int) -> Schedule:
+    """Record at every n-th step, the start included.
+
+    Args:
+        n: Distance in steps, >= 1.
+
+    Example:
+        >>> [index for index in range(7) if every(3)(index, None)]
+        [0, 3, 6]
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"`n` of every must be an integer >= 1. Got {n!r}.")
+    return lambda index, observation: index % n == 0
+
+
+def logarithmic(per_decade: int) -> Schedule:
+    """Record at steps spaced evenly in their logarithm, the start included.
+
+    Args:
+        per_decade: Values between k and 10 k, >= 1.
+
+    Example:
+        >>> [index for index in range(101) if logarithmic(3)(index, None)]
+        [0, 1, 3, 5, 10, 22, 47, 100]
+    """
+    if isinstance(per_decade, bool) or not isinstance(per_decade, int) or per_decade < 1:
+        raise ArgumentError(f"`per_decade` of logarithmic must be an integer >= 1. Got {per_decade!r}.")
+
+    def due(index: int, observation: Observation) -> bool:
+        if index < 2:
+            return True
+        # A power of ten may fall a rounding short of its decade.
+        places = [math.floor(per_decade * math.log10(number) + 1e-9) for number in (index - 1, index)]
+        return places[0] < places[1]
+
+    return due
+
+
+def on_condition(predicate: Callable[[Observation], bool]) -> Schedule:
+    """Record where a condition on the observation holds.
+
+    Args:
+        predicate: The condition.
+
+    Example:
+        >>> halfway = on_condition(lambda seen: seen.point.loss_value < 0.5)
+    """
+    if not callable(predicate):
+        raise ArgumentError(f"`predicate` of on_condition must be callable. Got {predicate!r}.")
+    return lambda index, observation: bool(predicate(observation))
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A function of a recorder that remembers something from step to step, which a resumed run must know."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what it remembers: plain values and tensors."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+
+
+_ALWAYS_DUE = every(1)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """A quantity recorded along a run.
+
+    Attributes:
+        name: Its name in the run's series.
+        function: From an observation to a number or a tensor, whose shape never changes.
+        when: At which steps; one of `every`, `logarithmic`, `on_condition`, or a function of the same form.
+
+    Example:
+        >>> largest = Recorder("largest", lambda seen: seen.point.residual.abs().max(), logarithmic(20))
+    """
+
+    name: str
+    function: Callable[[Observation], Tensor | float]
+    when: Schedule = _ALWAYS_DUE
+
+    def __post_init__(self) -> None:
+        """Refuse what is no recorder."""
+        if not isinstance(self.name, str) or not self.name:
+            raise ArgumentError(f"`name` of a recorder must be a text that is not empty. Got {self.name!r}.")
+        for what, value in (("function", self.function), ("when", self.when)):
+            if not callable(value):
+                raise ArgumentError(f"`{what}` of the recorder {self.name!r} must be callable. Got {value!r}.")
+
+
+def _gradient_norm(seen: Observation) -> Tensor:
+    norms = [torch.linalg.vector_norm(gradient) for gradient in seen.point.gradients.values()]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+def _displacement(seen: Observation) -> Tensor:
+    return torch.stack([torch.linalg.vector_norm(v - seen.start[name]) for name, v in seen.parameters.items()])
+
+
+def _sigma_min(seen: Observation) -> Tensor:
+    return torch.linalg.svdvals(seen.point.state)[-1]
+
+
+def _iterations(seen: Observation) -> Tensor:
+    return torch.tensor([seen.point.forward_steps, seen.point.adjoint_steps], dtype=torch.float64)
+
+
+BUILT_IN: dict[str, Callable[[], Recorder]] = {
+    "loss": lambda: Recorder("loss", lambda seen: seen.point.loss_value),
+    "gradient_norm": lambda: Recorder("gradient_norm", _gradient_norm),
+    "norm": lambda: Recorder("norm", SpectralNorms()),
+    "displacement": lambda: Recorder("displacement", _displacement),
+    "sigma_min": lambda: Recorder("sigma_min", _sigma_min, logarithmic(_COSTLY)),
+    "path_length": lambda: Recorder("path_length", lambda seen: seen.path_length),
+    "iterations": lambda: Recorder("iterations", _iterations),
+}
+"""What makes each recorder that goes by name."""
+
+ALWAYS = ("loss", "gradient_norm")
+"""What every run records."""
+
+
+def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
+    """Return the recorders of a run: those that are always there, then the wanted ones.
+
+    Built-in ones go by name: `loss`, `gradient_norm` (over all parameters), `norm` (bounds on the spectral norm of each
+    parameter, T x parameters x 2), `displacement` (Frobenius distance of each parameter from its start), `sigma_min`
+    (of the state, at ten steps a decade), `path_length`, `iterations` (forward and adjoint).
+
+    Args:
+        wanted: Names and recorders. A recorder named like a built-in one takes its place.
+
+    Raises:
+        ArgumentError: An unknown name, or a name twice.
+
+    Example:
+        >>> [recorder.name for recorder in recorders(["norm"])]
+        ['loss', 'gradient_norm', 'norm']
+    """
+    if isinstance(wanted, str | Recorder):
+        raise ArgumentError(f"`record` must be a list of names and recorders. Got {wanted!r}.")
+    found: dict[str, Recorder] = {}
+    for item in wanted:
+        recorder = item if isinstance(item, Recorder) else _by_name(item)
+        if recorder.name in found:
+            raise ArgumentError(f"`record` must name each recorder once. Got {recorder.name!r} twice.")
+        found[recorder.name] = recorder
+    always = {name: _by_name(name) for name in ALWAYS}
+    return tuple({**always, **found}.values())
+
+
+def _by_name(name: object) -> Recorder:
+    if isinstance(name, str) and name in BUILT_IN:
+        return BUILT_IN[name]()
+    near = nearest_name(name, BUILT_IN) if isinstance(name, str) else None
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise ArgumentError(f"`record` knows {', '.join(BUILT_IN)} and takes a Recorder. Got {name!r}.{hint}")

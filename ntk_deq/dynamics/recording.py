@@ -1,0 +1,165 @@
+"""Series of bounded length, whatever the length of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ntk_deq.dynamics.record import Series
+from ntk_deq.dynamics.recorders import Observation, Recorder, Stateful, recorders
+from ntk_deq.errors import ArgumentError
+
+CAPACITY = 4096
+"""Values of a series that are kept."""
+
+
+class SeriesBuffer:
+    """One series: when it is full, every other value is dropped, and from then on every other one is not taken.
+
+    Args:
+        name: The recorder's name, for errors.
+        capacity: Values kept, >= 2.
+
+    Example:
+        >>> buffer = SeriesBuffer("loss", capacity=4)
+        >>> for k in range(10):
+        ...     if buffer.wants():
+        ...         buffer.append(k, float(k))
+        >>> buffer.series().at.tolist()
+        [0.0, 4.0, 8.0]
+    """
+
+    def __init__(self, name: str, capacity: int = CAPACITY) -> None:
+        self._name, self._capacity = name, capacity
+        self._at: list[float] = []
+        self._values: list[Any] = []
+        self._stride, self._offered = 1, 0
+
+    def wants(self) -> bool:
+        """Say whether the value on offer is to be taken; every offer must be asked about once."""
+        self._offered += 1
+        return (self._offered - 1) % self._stride == 0
+
+    def append(self, at: float, value: Tensor | float) -> None:
+        """Take a value."""
+        value = self._checked(value)
+        if len(self._at) == self._capacity:
+            self._at, self._values = self._at[::2], self._values[::2]
+            self._stride *= 2
+            if (self._offered - 1) % self._stride:
+                return
+        self._at.append(float(at))
+        self._values.append(value)
+
+    def _checked(self, value: Tensor | float) -> Tensor | float:
+        if isinstance(value, Tensor):
+            value = value.detach().item() if value.ndim == 0 else value.detach().double().to("cpu", copy=True)
+        elif not isinstance(value, int | float):
+            raise ArgumentError(
+                f"The recorder {self._name!r} must return a number or a tensor. Got {type(value).__name__}."
+            )
+        shape = value.shape if isinstance(value, Tensor) else ()
+        known = self._values[0].shape if self._values and isinstance(self._values[0], Tensor) else ()
+        if self._values and shape != known:
+            raise ArgumentError(
+                f"The recorder {self._name!r} must return values of one shape, {tuple(known)} as at first. "
+                f"Got {tuple(shape)}."
+            )
+        return value
+
+    def ends_at(self, at: float) -> bool:
+        """Say whether the last value taken is that of step or time `at`."""
+        return bool(self._at) and self._at[-1] == at
+
+    def series(self, *last: tuple[float, Tensor | float]) -> Series:
+        """Return what was taken, and the step and the value that are given after it."""
+        steps = [*self._at, *(float(at) for at, _ in last)]
+        values = [*self._values, *(self._checked(value) for _, value in last)]
+        stacked = torch.stack([torch.as_tensor(v, dtype=torch.float64) for v in values]) if values else torch.empty(0)
+        return Series(torch.tensor(steps, dtype=torch.float64), stacked.double())
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run must know."""
+        series = self.series()
+        return {"at": series.at, "values": series.values, "stride": self._stride, "offered": self._offered}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        values = state["values"]
+        self._at = state["at"].tolist()
+        self._values = values.tolist() if values.ndim == 1 else list(values)
+        self._stride, self._offered = state["stride"], state["offered"]
+
+
+class Recording:
+    """The recorders of a run with their series.
+
+    Args:
+        record: Names of built-in recorders, and recorders; those that are always there are added.
+        capacity: Values kept of each.
+    """
+
+    def __init__(self, record: Iterable[str | Recorder] = (), capacity: int = CAPACITY) -> None:
+        self.recorders = recorders(record)
+        self._buffers = [SeriesBuffer(recorder.name, capacity) for recorder in self.recorders]
+
+    def offer(self, index: int, observation: Observation) -> None:
+        """Record what is due.
+
+        Args:
+            index: Number of the step; schedules go by it.
+            observation: What recorders see.
+        """
+        for recorder, buffer in zip(self.recorders, self._buffers, strict=True):
+            if recorder.when(index, observation) and buffer.wants():
+                buffer.append(observation.at, recorder.function(observation))
+
+    def series(self, index: int = 0, last: Observation | None = None) -> dict[str, Series]:
+        """Return every series.
+
+        Args:
+            index: Number of the last step.
+            last: The end of the run. A value that is due there is included even where the series is thinned; what the
+                buffers and the recorders remember stays as it was. None: nothing is added.
+        """
+        return {
+            recorder.name: buffer.series(*_at_end(recorder, buffer, index, last))
+            for recorder, buffer in zip(self.recorders, self._buffers, strict=True)
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run must know."""
+        memories = {r.name: memory.state() for r in self.recorders if (memory := _memory(r)) is not None}
+        buffers = {r.name: b.state() for r, b in zip(self.recorders, self._buffers, strict=True)}
+        return {"buffers": buffers, "memories": memories}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; a recorder that the state does not know starts here."""
+        for recorder, buffer in zip(self.recorders, self._buffers, strict=True):
+            if recorder.name in state["buffers"]:
+                buffer.restore(state["buffers"][recorder.name])
+            memory = _memory(recorder)
+            if memory is not None and recorder.name in state["memories"]:
+                memory.restore(state["memories"][recorder.name])
+
+
+def _at_end(
+    recorder: Recorder, buffer: SeriesBuffer, index: int, last: Observation | None
+) -> list[tuple[float, Tensor | float]]:
+    """Return the end's value where it is due and was not taken."""
+    if last is None or buffer.ends_at(last.at) or not recorder.when(index, last):
+        return []
+    memory = _memory(recorder)
+    remembered = None if memory is None else memory.state()
+    value = recorder.function(last)
+    if memory is not None and remembered is not None:
+        memory.restore(remembered)
+    return [(last.at, value)]
+
+
+def _memory(recorder: Recorder) -> Stateful | None:
+    function: object = recorder.function
+    return function if isinstance(function, Stateful) else None

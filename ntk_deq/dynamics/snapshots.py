@@ -1,0 +1,66 @@
+"""Snapshots with growing distances, whose number is bounded whatever the length of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ntk_deq.dynamics.record import Snapshot
+from ntk_deq.errors import ArgumentError
+
+# Ratio of the steps of two neighbours at first: about 24 snapshots a decade, until there are too many.
+_RATIO = 1.1
+
+
+class SnapshotKeeper:
+    """The snapshots of a run: at step 0, then at steps that grow by a ratio; when full, every other one is dropped.
+
+    The ratio is squared then, so that the distances stay even in the logarithm of the step, and no length of the run
+    need be known beforehand.
+
+    Args:
+        limit: Snapshots allowed, the last one of the run among them; >= 2.
+
+    Example:
+        >>> keeper = SnapshotKeeper(8)
+        >>> for k in range(1000):
+        ...     if keeper.wants(k):
+        ...         keeper.add(Snapshot(k, {}, 0.0, {}, 0.0))
+        >>> [int(snapshot.at) for snapshot in keeper.snapshots]
+        [0, 9, 25, 55, 174, 373, 800]
+    """
+
+    def __init__(self, limit: int) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
+            raise ArgumentError(f"`snapshots` of gradient-descent must be an integer >= 2. Got {limit!r}.")
+        self._limit = limit
+        self.snapshots: list[Snapshot] = []
+        self._ratio, self._next = _RATIO, 0
+
+    def wants(self, k: int) -> bool:
+        """Say whether a snapshot is due at step k."""
+        return k >= self._next
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take a snapshot."""
+        self.snapshots.append(snapshot)
+        while len(self.snapshots) >= self._limit:
+            self.snapshots = self.snapshots[:1] if self._limit == 2 else self.snapshots[::2]
+            self._ratio **= 2
+        k = int(snapshot.at)
+        self._next = max(k + 1, math.ceil(k * self._ratio))
+
+    def with_end(self, last: Snapshot) -> tuple[Snapshot, ...]:
+        """Return the snapshots and the run's last one."""
+        kept = tuple(snapshot for snapshot in self.snapshots if snapshot.at < last.at)
+        return (*kept, last)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run must know besides the snapshots: how many of a record's are not just its end."""
+        return {"kept": len(self.snapshots), "ratio": self._ratio, "next": self._next}
+
+    def restore(self, state: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> None:
+        """Go on from what `state` returned and the snapshots of the record."""
+        self.snapshots = list(snapshots[: state["kept"]])
+        self._ratio, self._next = state["ratio"], state["next"]

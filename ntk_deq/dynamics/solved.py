@@ -1,0 +1,28 @@
+"""A fixed point along a run, with how near it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A fixed point as the solver left it.
+
+    Attributes:
+        value: The point; it belongs to the solver's history and must not be written to.
+        steps: Evaluations of the map; one of n rows out of N counts n/N.
+        norm: Its Frobenius norm.
+        error: Bound q/(1 - q) norm(F(z) - z) on its distance from the fixed point, with z the point one step before.
+        contraction: The bound q that was used.
+        beside: What was read off the device together with the residual.
+    """
+
+    value: Tensor
+    steps: float
+    norm: float
+    error: float
+    contraction: float
+    beside: float

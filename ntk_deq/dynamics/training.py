@@ -1,0 +1,186 @@
+"""One call for every way of training, and one to go on with a run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.checkpoints import checkpoint_to
+from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.dynamics.descent_loop import Descent, OnStep
+from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.recorders import BUILT_IN, Recorder
+from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.registry import model_class
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FLOW = "gradient-flow"
+METHODS = (METHOD, _FLOW)
+"""Names that `train` knows."""
+
+
+def train(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    y: Float[Tensor, " N"],
+    *,
+    method: str = METHOD,
+    step: float | None = None,
+    steps: int | None = None,
+    until: float | None = None,
+    horizon: float | None = None,
+    tolerance: float | None = None,
+    rtol: float | None = None,
+    record: Iterable[str | Recorder] = (),
+    snapshots: int | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float | None = None,
+    progress: bool = True,
+) -> TrainingRun:
+    """Train a model and return the record of the run, which can be saved, resumed, sliced and plotted.
+
+    Args:
+        model: The model; its parameters are the start and are left as they are.
+        X: Inputs, one sample a row.
+        y: Targets.
+        method: `gradient-descent` or `gradient-flow`.
+        step: The step size, for gradient descent.
+        steps: Steps allowed.
+        until: The loss at which to end, over the first one.
+        horizon: The time at which to end, for gradient flow.
+        tolerance: Of the integrator, for gradient flow.
+        rtol: Relative tolerance of the solves, for gradient descent.
+        record: What to record besides the loss and the gradient's norm; see `recorders`.
+        snapshots: Copies of the parameters that are kept.
+        checkpoint: A file to go on from after a kill, for gradient descent.
+        checkpoint_every: Seconds between two writings, for gradient descent.
+        progress: Whether to show a bar.
+
+    Raises:
+        ArgumentError: An unknown method, an option of another method, or a value out of range.
+
+    Example:
+        >>> import torch
+        >>> from ntk_deq.models import ImplicitReLU
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> model = ImplicitReLU.random(d=3, m=16, generator=generator)
+        >>> X, y = torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+        >>> run = train(model, X, y, step=0.02, until=1e-6, record=["norm"], progress=False)
+        >>> run.status.value, run["norm"].values.shape[1:]
+        ('loss-floor', torch.Size([3, 2]))
+    """
+    descent_only = {"step": step, "rtol": rtol, "checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+    flow_only = {"horizon": horizon, "tolerance": tolerance}
+    shared = {"steps": steps, "until": until, "snapshots": snapshots}
+    if method == METHOD:
+        if step is None:
+            raise ArgumentError(f"`step` of {METHOD} must be given. Got None.")
+        options = _options(METHOD, {**descent_only, **shared}, flow_only)
+        return gradient_descent(model, X, y, record=record, progress=progress, **options)
+    if method == _FLOW:
+        options = _options(_FLOW, {**flow_only, **shared}, descent_only)
+        flow: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow").gradient_flow
+        return flow(model, X, y, record=record, progress=progress, **options)
+    near = nearest_name(method, METHODS) if isinstance(method, str) else None
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise ArgumentError(f"`method` of train must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
+
+
+def _options(method: str, own: Mapping[str, Any], foreign: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in foreign.items():
+        if value is not None:
+            raise ArgumentError(f"`{name}` is no option of {method}. Got {value!r}.")
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def resume(
+    run: TrainingRun | str | Path,
+    *,
+    steps: int | None = None,
+    until: float | None = None,
+    record: Iterable[Recorder] = (),
+    model: EquilibriumModel | None = None,
+    on_step: OnStep | None = None,
+    checkpoint_every: float = 60.0,
+    progress: bool = False,
+) -> TrainingRun:
+    """Go on with a run of gradient descent where it stopped, and return the record of the whole.
+
+    On the CPU, with the same versions and number of threads, it continues bit by bit as if it had never stopped.
+
+    Args:
+        run: A record, or the file of a checkpoint or of a saved record; a file is then kept up to date.
+        steps: A new budget, counted from the start; None: the old one.
+        until: A new loss floor; None: the old one.
+        record: The recorders that are no built-in ones; functions are not part of a file.
+        model: The model with the parameters of the start; needed where it is not one of the registered models.
+        on_step: As in `gradient_descent`.
+        checkpoint_every: Seconds between two writings to the file.
+        progress: Whether to show a bar.
+
+    Returns:
+        The record; `run` itself where there is nothing left to do.
+
+    Raises:
+        RecordError: The file is missing, damaged or of another format; it is left as it is.
+        ArgumentError: The record cannot be resumed, or a recorder or the model is missing.
+
+    Example:
+        >>> import torch
+        >>> from ntk_deq.models import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> short = train(LinearImplicit(W=one / 2, U=one, b=one[0]), one, one[0], step=0.05, steps=3, progress=False)
+        >>> short.status.value, resume(short, steps=1000).status.value
+        ('steps', 'loss-floor')
+    """
+    if isinstance(run, TrainingRun):
+        known, write = run, None
+    else:
+        known, write = TrainingRun.load(run), checkpoint_to(run)
+    state = known.continuation
+    if state is None:
+        raise ArgumentError(
+            f"The run of {known.method} cannot be resumed: it ended with {known.status.value!r}, is a slice, or its "
+            "method keeps nothing to go on from."
+        )
+    options = DescentOptions(**state["options"])
+    options = options if steps is None else replace(options, steps=steps)
+    options = options if until is None else replace(options, until=until)
+    descent = Descent.resumed(
+        _model(state["model"]) if model is None else model, options, _recorders(state["record"], record), known
+    )
+    if descent.ended():
+        return known
+    return descent.run(
+        on_step=on_step,
+        checkpoint=write,
+        checkpoint_every=checkpoint_every,
+        progress=progress,
+    )
+
+
+def _model(stored: Mapping[str, Any]) -> EquilibriumModel:
+    if stored["name"] is None:
+        raise ArgumentError("`model` of resume must be given, since the run's is not one of the registered models.")
+    return model_class(stored["name"]).from_variables(stored["values"])
+
+
+def _recorders(names: Iterable[str], own: Iterable[Recorder]) -> list[str | Recorder]:
+    given = {recorder.name: recorder for recorder in own}
+    missing = [name for name in names if name not in given and name not in BUILT_IN]
+    if missing:
+        raise ArgumentError(
+            f"`record` of resume must hold the run's own recorders, {', '.join(missing)}: functions are not part of a "
+            "record."
+        )
+    kept = [given.pop(name, name) for name in names]
+    return [*kept, *given.values()]

@@ -1,0 +1,220 @@
+"""One kind of fixed point (the equilibrium, or the adjoint) solved again and again along a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.history import StateHistory
+from ntk_deq.dynamics.maps import Map
+from ntk_deq.dynamics.solved import Solved
+from ntk_deq.errors import EquilibriumError
+
+# Products of fewer multiplications than this take less time than picking rows out. On other devices a whole product is
+# cheaper than a transfer to the host for much longer.
+_LEAST_WORK = 2**22
+_LEAST_WORK_ELSEWHERE = 2**31
+# Bounds on the rate of convergence that the number of steps is foreseen with.
+_FASTEST, _SLOWEST = 1e-3, 0.999
+# Looks at the residual without a new smallest one after which it is taken to have stopped falling.
+_PATIENCE = 50
+
+
+class NotFiniteError(EquilibriumError):
+    """A state or the loss became NaN or Inf."""
+
+
+class WarmSolver:
+    """Plain iteration from an extrapolated start, with few looks at the residual.
+
+    The iteration stops at the image w = F(z) of the first z with q norm(F(z) - z) <= rtol norm(w) + atol, so that the
+    residual of w itself, at most q times that of z, is within the tolerance. The residual of z is computed; it is
+    looked at only from the number of steps on that the last solve took, and each look is one transfer to the host.
+
+    Where a unit of one sample has switched, that row of an adjoint jumps and its start is poor, while all others are
+    solved. Once no more than half of the rows are left above their share of the tolerance, only these are iterated.
+
+    Args:
+        what: What is solved for, in errors.
+        initial: Where to start without a history.
+        degree: Highest degree of the extrapolation.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        max_steps: Evaluations allowed.
+    """
+
+    def __init__(
+        self, what: str, initial: Float[Tensor, "N m"], *, degree: int, rtol: float, atol: float, max_steps: int
+    ) -> None:
+        self._what, self._initial = what, initial
+        self._rtol, self._atol, self._max_steps = rtol, atol, max_steps
+        self._point, self._image, self._difference = (torch.empty_like(initial) for _ in range(3))
+        self._rows = initial.new_zeros(initial.shape[0])
+        self._checks = initial.new_zeros(3)
+        # Written by the caller before a solve, and read with the first look at the residual.
+        self.beside = self._checks[2]
+        self._residual, self._norm = self._checks[0], self._checks[1]
+        work = initial.numel() * initial.shape[1]
+        self._by_rows = work >= (_LEAST_WORK if initial.device.type == "cpu" else _LEAST_WORK_ELSEWHERE)
+        self.history = StateHistory(initial, degree, by_rows=self._by_rows)
+        self._forget_counts()
+
+    def forget(self) -> None:
+        """Start the next solve from the initial state."""
+        self.history.forget()
+        self._forget_counts()
+
+    def _forget_counts(self) -> None:
+        self._expected, self._rate = 1, 1.0
+
+    def solve(
+        self, moment: float, step: Map, step_of_rows: Callable[[Tensor], Map], bound: Callable[[float], float]
+    ) -> Solved:
+        """Return the fixed point.
+
+        Args:
+            moment: Time or step that it belongs to.
+            step: Writes the map's value at its first argument into its second.
+            step_of_rows: Gives the same for some rows only.
+            bound: Gives the contraction bound q < 1 from what lies in `beside`.
+
+        Raises:
+            NotFiniteError: The residual is NaN or Inf.
+            EquilibriumError: The residual is above the tolerance after `max_steps`, or stopped falling.
+        """
+        point, image = self._point, self._image
+        if not self.history.predict(moment, point):
+            point.copy_(self._initial)
+        count, looks, extra, last, contraction = 0, 0, 0.0, math.inf, math.nan
+        progress = _Progress(self._what, self._max_steps)
+        while True:
+            step(point, image)
+            count += 1
+            if count >= self._expected:
+                residual, norm, beside = self._look(point, image)
+                if looks == 0:
+                    contraction = bound(beside)
+                looks += 1
+                self._rate = residual / last if 0 < residual < last < math.inf else self._rate
+                target, last = self._rtol * norm + self._atol, residual
+                done = residual
+                if contraction * residual <= target:
+                    break
+                progress.check(count, residual, norm, target)
+                if self._by_rows:
+                    found = self._finish(image, step_of_rows, target / contraction, progress, count)
+                    if found is not None:
+                        done, residual, extra = found
+                        break
+            point, image = image, point
+        self._foresee(count, looks, contraction, done, target)
+        self._point, self._image = point, self.history.add(moment, image, self._difference)
+        error = contraction * residual / (1 - contraction)
+        return Solved(image, count + extra, norm, error, contraction, beside)
+
+    def _look(self, point: Tensor, image: Tensor) -> list[float]:
+        """Return the residual norm(image - point), the norm of the image, and what lies beside them."""
+        difference = torch.sub(image, point, out=self._difference)
+        if self._by_rows:
+            torch.linalg.vector_norm(difference, dim=1, out=self._rows)
+            torch.linalg.vector_norm(self._rows, out=self._residual)
+        else:
+            torch.linalg.vector_norm(difference, out=self._residual)
+        torch.linalg.vector_norm(image, out=self._norm)
+        values: list[float] = self._checks.tolist()
+        return values
+
+    def _finish(
+        self,
+        image: Tensor,
+        step_of_rows: Callable[[Tensor], Map],
+        allowed: float,
+        progress: _Progress,
+        count: int,
+    ) -> tuple[float, float, float] | None:
+        """Iterate the rows of `image` whose residual is above their share; None where these are too many.
+
+        Returns:
+            The residual of the rows that were done, that of all in the end, and the evaluations in units of one
+            evaluation of all rows.
+        """
+        residuals, total = self._rows, self._rows.shape[0]
+        share = allowed / total**0.5
+        left = (~(residuals <= share)).nonzero().squeeze(1)
+        if 2 * left.shape[0] > total:
+            return None
+        done = float(torch.linalg.vector_norm(residuals.index_fill(0, left, 0.0)))
+        values, made = image[left], 0
+        step, other = step_of_rows(left), torch.empty_like(values)
+        while True:
+            step(values, other)
+            count += 1
+            made += left.shape[0]
+            residual = torch.linalg.vector_norm(other - values, dim=1)
+            values, other = other, values
+            unsolved = ~(residual <= share)
+            worst, number = torch.stack([residual.max(), unsolved.sum()]).tolist()
+            if number == 0 or 2 * number <= left.shape[0]:
+                image[left], residuals[left] = values, residual
+                if number == 0:
+                    return done, float(torch.linalg.vector_norm(residuals)), made / total
+                left, values = left[unsolved], values[unsolved]
+                step, other = step_of_rows(left), torch.empty_like(values)
+            progress.check(count, worst, 0.0, share)
+
+    def _foresee(self, count: int, looks: int, contraction: float, residual: float, target: float) -> None:
+        """Set the number of steps before the next solve's first look."""
+        if looks > 1:  # a jump may be over by then, so that the number is raised half way only
+            self._expected = (self._expected + count + 1) // 2
+            return
+        # As many steps less would have done as the residual fell too far. The rate seen last may be out of date; taken
+        # too large, it costs looks and no step.
+        rate = max(min(self._rate, _SLOWEST), contraction / 4, _FASTEST)
+        reached = contraction * residual
+        spare = math.log(target / reached) / -math.log(rate) if reached > 0 else count
+        self._expected = max(1, count - math.floor(spare))
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later run needs to go on in the very same way."""
+        history = self.history
+        return {
+            "states": list(history.states),
+            "moments": list(history.moments),
+            "degree": history.degree,
+            "added": history.added,
+            "expected": self._expected,
+            "rate": self._rate,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        history = self.history
+        history.states = [value.clone() for value in state["states"]]
+        history.moments = list(state["moments"])
+        history.degree, history.added = state["degree"], state["added"]
+        self._expected, self._rate = state["expected"], state["rate"]
+
+
+class _Progress:
+    """Ends a solve that does not come to an end by itself."""
+
+    def __init__(self, what: str, max_steps: int) -> None:
+        self._what, self._max_steps = what, max_steps
+        self._best, self._idle = math.inf, 0
+
+    def check(self, count: int, residual: float, norm: float, target: float) -> None:
+        if not (math.isfinite(residual) and math.isfinite(norm)):
+            raise NotFiniteError(f"The {self._what} became NaN or Inf after {count} iterations.")
+        self._idle = 0 if residual < self._best else self._idle + 1
+        self._best = min(self._best, residual)
+        if count >= self._max_steps or self._idle >= _PATIENCE:
+            why = "max_steps" if count >= self._max_steps else "its residual stopped falling"
+            raise EquilibriumError(
+                f"The {self._what} was not found ({why}): residual {residual:.3g} after {count} iterations, "
+                f"where {target:.3g} was asked for."
+            )

@@ -1,0 +1,100 @@
+"""The loss of a run against the bound that a theorem states."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ntk_deq.plots.labels import escaped, math_interval, math_number
+from ntk_deq.plots.panels import EndLabel, corner_text, label_ends, set_log_values, set_steps
+from ntk_deq.plots.source import Bound, Drawable, as_record
+from ntk_deq.plots.style import BOUND, MEASURED, axes_or_new, paper_style
+from ntk_deq.report.run_curves import LossPicture, index_letter, loss_picture
+from ntk_deq.report.run_words import rate_ratio, short_index, short_rate, status_word
+from ntk_deq.verify.training_records import TrainingRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HEIGHT = 2.1
+
+
+def convergence(run: Drawable, ax: Axes | None = None, *, bound: Bound | None = None) -> Axes:
+    """Draw the loss of a run on a logarithmic axis, with its bound dashed.
+
+    The band around the loss is what was judged, `low` to `high`. The loss of a run so short for its rate that it keeps
+    half of its start would be a flat line: its decrease 1 - L/L[0] is drawn instead.
+
+    Args:
+        run: A `TrainingRun`, or the `TrainingRecord` of a judged claim.
+        ax: Where to draw; None: a new figure of one column.
+        bound: A bound in place of the stated one: a rate r, for L[0] exp(-r t), or a function of the step or time.
+
+    Returns:
+        The axes.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+        ArgumentError: `run` has no recorded loss, or `bound` is no positive rate and no function.
+
+    Example:
+        >>> from ntk_deq import plots
+        >>> ax = plots.convergence(run, bound=0.02)  # doctest: +SKIP
+    """
+    with paper_style():
+        record = as_record(run, bound=bound)
+        ax = axes_or_new(ax, height=_HEIGHT)
+        draw_loss(ax, record)
+        return ax
+
+
+def draw_loss(ax: Axes, record: TrainingRecord, *, label_steps: bool = True) -> None:
+    """Draw the loss panel of a record into `ax`; the look is the caller's."""
+    picture = loss_picture(record)
+    set_steps(ax, index_letter(record), record.at, label=label_steps)
+    set_log_values(ax, [picture.loss, picture.bound])
+    _band(ax, picture)
+    if picture.has_bound:
+        ax.plot(picture.at, picture.bound, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=2)
+    ax.plot(picture.at, picture.loss, color=MEASURED, solid_capstyle="round", zorder=3)
+    _mark_end(ax, picture)
+    ax.set_ylabel(r"decrease $1 - L/L(0)$" if picture.decrease else "loss $L$")
+    labels = [EndLabel.of("measured", picture.loss, MEASURED)]
+    if picture.has_bound:
+        labels.append(EndLabel.of("bound", picture.bound, BOUND))
+    label_ends(ax, labels)
+    corner = "lower right" if picture.decrease else "lower left" if record.loss[-1] <= record.loss[0] else "upper left"
+    corner_text(ax, _remarks(record), corner)
+
+
+def _band(ax: Axes, picture: LossPicture) -> None:
+    """Shade the judged balls; one that reaches zero is cut at the axis, one without an end is left out."""
+    floor = ax.get_ylim()[0]
+    both = [
+        math.isfinite(high) and math.isfinite(value) for high, value in zip(picture.high, picture.loss, strict=True)
+    ]
+    if any(both):
+        low = [value if math.isfinite(value) else floor for value in picture.low]
+        ax.fill_between(picture.at, low, picture.high, where=both, color=MEASURED, alpha=0.22, linewidth=0, zorder=1)
+
+
+def _mark_end(ax: Axes, picture: LossPicture) -> None:
+    points = [(x, y) for x, y in zip(picture.at, picture.loss, strict=True) if math.isfinite(y)]
+    if points:
+        ax.plot(*points[-1], "o", color=MEASURED, markersize=3.2, clip_on=False, zorder=4)
+
+
+def _remarks(record: TrainingRecord) -> list[str]:
+    """Return the rates and the ending, a line each."""
+    lines = []
+    if record.predicted is not None:
+        lines.append(f"predicted rate {math_number(short_rate(record.predicted.value))}")
+    if record.measured is not None:
+        lines.append(f"measured rate {math_interval(record.measured)}")
+    ratio = rate_ratio(record)
+    if ratio is not None:
+        lines.append(f"measured / predicted {math_number(short_rate(ratio, digits=1))}")
+    if record.status:
+        end = math_number(short_index(record.end, record))
+        lines.append(f"stopped at ${index_letter(record)}$ = {end}: {escaped(status_word(record))}")
+    return lines

@@ -1,0 +1,170 @@
+"""What a theorem bounds along a run besides the loss, each as the share of its bound that it uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.plots.labels import escaped, inequality_label, parameter_symbol
+from ntk_deq.plots.panels import EndLabel, foot_note, label_ends, set_steps
+from ntk_deq.plots.source import Drawable, column, training_run
+from ntk_deq.plots.style import BOUND, SERIES, axes_or_new, paper_style
+from ntk_deq.report.run_curves import ShareCurve, index_letter, share_curves
+from ntk_deq.report.run_words import short_rate
+from ntk_deq.verify.training_records import TrainingRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ntk_deq.dynamics.record import TrainingRun
+
+_HEIGHT = 1.8
+
+# Curves that all stay below this share of their bounds are flat on a linear axis: a logarithmic one tells them apart.
+_SMALL = 0.05
+
+# What lies further beyond its bound than this is cut off: the picture is about the crossing.
+_BEYOND = 2.0
+
+
+# Where an infinite share is drawn: far outside any panel.
+_OUTSIDE = 1e3
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A curve of the panel: its label, places, values, and the ends of its band where it has one."""
+
+    label: str
+    at: tuple[float, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+def norms(run: Drawable, ax: Axes | None = None, *, bounds: Mapping[str, float] | None = None) -> Axes:
+    """Draw the norms, singular values and other bounded quantities of a run as shares of their bounds.
+
+    A share is `measured/bound` for an upper bound and `bound/measured` for a lower one: 1 is the bound, more breaks it.
+    The norms of a `TrainingRun` are those at its snapshots; without bounds they are drawn themselves.
+
+    Args:
+        run: A `TrainingRun`, or the `TrainingRecord` of a judged claim, which brings its bounds.
+        ax: Where to draw; None: a new figure of one column.
+        bounds: For a `TrainingRun`: upper bounds on the spectral norms of its parameters, by name, each > 0.
+
+    Returns:
+        The axes.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+        ArgumentError: `run` is neither, or `bounds` names no parameter, or is not positive, or comes with a record.
+
+    Example:
+        >>> from ntk_deq import plots
+        >>> ax = plots.norms(run, bounds={"W": 3.0, "A": 0.5, "b": 2.0})  # doctest: +SKIP
+    """
+    with paper_style():
+        if isinstance(run, TrainingRecord):
+            if bounds is not None:
+                raise ArgumentError("`bounds` of norms is for a TrainingRun: a TrainingRecord has those of its claim.")
+            ax = axes_or_new(ax, height=_HEIGHT)
+            draw_shares(ax, run)
+            return ax
+        trained = training_run(run)
+        lines = _norm_lines(trained, bounds)
+        ax = axes_or_new(ax, height=_HEIGHT)
+        set_steps(ax, "t" if trained.step is None else "k", lines[0].at)
+        _draw(ax, lines, shares=bounds is not None)
+        return ax
+
+
+def draw_shares(ax: Axes, record: TrainingRecord) -> None:
+    """Draw the panel of shares of a record into `ax`; the look is the caller's."""
+    curves = share_curves(record)
+    lines = [_share_line(curve, record.at) for curve in curves if curve.drawable]
+    set_steps(ax, index_letter(record), record.at)
+    _draw(ax, lines, shares=True)
+    missing = [escaped(curve.curve.name) for curve in curves if not curve.drawable]
+    if missing:
+        foot_note(ax, f"no share of its bound: {', '.join(missing)}")
+
+
+def _share_line(curve: ShareCurve, at: tuple[float, ...]) -> _Line:
+    """Return a curve at the steps where it has a share; an infinite one leaves the panel through its top."""
+
+    def shown(row: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(
+            min(value, _OUTSIDE) for value, share in zip(row, curve.share, strict=True) if not math.isnan(share)
+        )
+
+    known = tuple(place for place, share in zip(at, curve.share, strict=True) if not math.isnan(share))
+    return _Line(inequality_label(curve), known, shown(curve.share), shown(curve.low), shown(curve.high))
+
+
+def _draw(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
+    labels = []
+    _set_values(ax, lines, shares=shares)
+    if shares:
+        ax.axhspan(1.0, ax.get_ylim()[1], color=BOUND, alpha=0.06, linewidth=0, zorder=0)
+        ax.axhline(1.0, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=1)
+        labels.append(EndLabel("bound", 1.0, BOUND))
+    for number, line in enumerate(lines):
+        color, dashes = SERIES[number % len(SERIES)]
+        if line.low:
+            band = [math.isfinite(low + high) for low, high in zip(line.low, line.high, strict=True)]
+            ax.fill_between(line.at, line.low, line.high, where=band, color=color, alpha=0.2, linewidth=0, zorder=2)
+        ax.plot(line.at, line.values, color=color, linestyle=dashes, zorder=3)
+        labels.append(EndLabel.of(line.label, line.values, color))
+    ax.set_ylabel("share of bound" if shares else "spectral norm")
+    label_ends(ax, labels)
+
+
+def _set_values(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
+    """Give `ax` its values: from 0 past the bound, logarithmic where everything is far below it."""
+    values = [value for line in lines for value in line.values if math.isfinite(value)]
+    most = max(values, default=1.0)
+    if not shares:
+        ax.set_ylim(0.0, 1.08 * most if most > 0 else 1.0)
+    elif 0 < most < _SMALL:
+        least = min(value for value in values if value > 0)
+        ax.set_yscale("log")
+        # From the start of a run a displacement grows through every decade: those far below its end say nothing.
+        ax.set_ylim(0.8 * max(least, 1e-3 * most), 1.6)
+    else:
+        ax.set_ylim(0.0, min(1.08 * max(most, 1.0), _BEYOND))
+
+
+def _norm_lines(run: TrainingRun, bounds: Mapping[str, float] | None) -> list[_Line]:
+    parameters = run.snapshots[0].parameters
+    for name, bound in (bounds or {}).items():
+        if name not in parameters:
+            near = nearest_name(name, parameters)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise ArgumentError(f"`bounds` of norms must name parameters: {', '.join(parameters)}. Got {name!r}.{hint}")
+        if not 0 < bound < math.inf:
+            raise ArgumentError(f"`bounds` of norms must be numbers > 0. Got {bound!r} for {name!r}.")
+    at = tuple(snapshot.at for snapshot in run.snapshots)
+    lines = []
+    for name in parameters if bounds is None else bounds:
+        label = rf"\Vert {parameter_symbol(name)}\Vert"
+        values = _spectral_norms(run, name)
+        if bounds is None:
+            lines.append(_Line(f"${label}$", at, values))
+        else:
+            label = rf"${label} \leq {short_rate(float(bounds[name]))}$"
+            lines.append(_Line(label, at, tuple(value / bounds[name] for value in values)))
+    return lines
+
+
+def _spectral_norms(run: TrainingRun, name: str) -> tuple[float, ...]:
+    """Return the spectral norm of a parameter at each snapshot; a vector's is its Euclidean norm."""
+    import torch
+
+    stack = torch.stack([snapshot.parameters[name] for snapshot in run.snapshots])
+    if stack.ndim == 3:
+        return column(torch.linalg.matrix_norm(stack, ord=2))
+    return column(torch.linalg.vector_norm(stack.reshape(len(stack), -1), dim=1))

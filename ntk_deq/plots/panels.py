@@ -1,0 +1,138 @@
+"""What the panels share: the axis of steps, labels at the ends of curves, a text in the corner that stays free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ntk_deq.plots.style import INK, SOFT
+from ntk_deq.report.run_curves import are_spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LABEL_SIZE = 7.0
+# Points from the end of a curve to its label: room for the line between them where labels had to move apart.
+_LABEL_GAP = 9.0
+
+
+@dataclass(frozen=True)
+class EndLabel:
+    """A label for a curve, at its right end.
+
+    Attributes:
+        text: The label.
+        end: The curve's last value.
+        color: The curve's colour.
+    """
+
+    text: str
+    end: float
+    color: str
+
+    @classmethod
+    def of(cls, text: str, values: Sequence[float], color: str) -> EndLabel:
+        """Return the label of a curve with these values; one that breaks off is named at the height of its last one."""
+        return cls(text, next((value for value in reversed(values) if math.isfinite(value)), 1.0), color)
+
+
+def set_steps(ax: Axes, letter: str, at: Sequence[float], *, label: bool = True) -> None:
+    """Give `ax` the axis of steps k or times t: logarithmic beyond the first one where they are spread over decades."""
+    if are_spread(tuple(at)):
+        first = next(value for value in at if value > 0)
+        ax.set_xscale("symlog", linthresh=first, linscale=0.4)
+    ax.set_xlim(at[0], at[-1] if at[-1] > at[0] else at[0] + 1.0)
+    if ax.get_xscale() == "linear":
+        ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+    if label:
+        ax.set_xlabel(f"step ${letter}$" if letter == "k" else f"time ${letter}$")
+
+
+def set_log_values(ax: Axes, rows: Sequence[Sequence[float]]) -> None:
+    """Give `ax` a logarithmic axis of values that holds all rows, at least one decade of it."""
+    drawn = [value for row in rows for value in row if math.isfinite(value) and value > 0]
+    ax.set_yscale("log")
+    low, high = min(drawn, default=1.0), max(drawn, default=1.0)
+    room = max(math.log10(high / low), 1.0) * 0.06
+    middle, half = (math.log10(high) + math.log10(low)) / 2, max(math.log10(high / low), 1.0) / 2
+    ax.set_ylim(10 ** (middle - half - room), 10 ** (middle + half + room))
+
+
+def label_ends(ax: Axes, labels: Sequence[EndLabel]) -> None:
+    """Write each label right of `ax`, at its curve's height or near it; `ax` must have its limits."""
+    from matplotlib.transforms import ScaledTranslation
+
+    points = ax.get_figure().get_figheight() * ax.get_position().height * 72  # type: ignore[union-attr]
+    gap = 1.25 * _LABEL_SIZE / points
+    wanted = [_fraction(ax, label.end) for label in labels]
+    beside = ax.transAxes + ScaledTranslation(_LABEL_GAP / 72, 0.0, ax.get_figure().dpi_scale_trans)  # type: ignore[union-attr]
+    for label, height, place in zip(labels, wanted, _apart(wanted, gap), strict=True):
+        ax.annotate(
+            label.text,
+            xy=(1.0, height),
+            xycoords=ax.transAxes,
+            xytext=(1.0, place),
+            textcoords=beside,
+            color=label.color,
+            fontsize=_LABEL_SIZE,
+            va="center",
+            ha="left",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": label.color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 1.5},
+        )
+
+
+def corner_text(ax: Axes, lines: Sequence[str], corner: str) -> None:
+    """Write lines into a corner of `ax` that the curves leave free: `upper left`, `lower left` or `lower right`."""
+    vertical, horizontal = corner.split()
+    ax.text(
+        0.03 if horizontal == "left" else 0.98,
+        0.97 if vertical == "upper" else 0.03,
+        "\n".join(lines),
+        transform=ax.transAxes,
+        fontsize=6.8,
+        color=INK,
+        linespacing=1.3,
+        ha=horizontal,
+        va="top" if vertical == "upper" else "bottom",
+    )
+
+
+def foot_note(ax: Axes, text: str) -> None:
+    """Write a remark in small print into the lower right corner of `ax`."""
+    ax.text(0.98, 0.03, text, transform=ax.transAxes, fontsize=6.0, color=SOFT, ha="right", va="bottom")
+
+
+def _fraction(ax: Axes, value: float) -> float:
+    """Return the height of a value on `ax`, 0 at the bottom and 1 at the top."""
+    low, high = ax.get_ylim()
+    if ax.get_yscale() == "log":
+        value, low, high = math.log10(max(value, low)), math.log10(low), math.log10(high)
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+def _apart(wanted: list[float], gap: float) -> list[float]:
+    """Return places in the order of `wanted` and as near to it as can be, each at least `gap` from the next."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    groups: list[list[int]] = []
+    for i in order:
+        groups.append([i])
+        while (
+            len(groups) > 1
+            and _centre(groups[-1], wanted) - _centre(groups[-2], wanted)
+            < gap * (len(groups[-1]) + len(groups[-2])) / 2
+        ):
+            last = groups.pop()
+            groups[-1] += last
+    places = [0.0] * len(wanted)
+    for group in groups:
+        start = _centre(group, wanted) - gap * (len(group) - 1) / 2
+        for number, i in enumerate(group):
+            places[i] = start + gap * number
+    return places
+
+
+def _centre(group: list[int], wanted: list[float]) -> float:
+    return sum(wanted[i] for i in group) / len(group)

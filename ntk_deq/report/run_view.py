@@ -1,0 +1,217 @@
+"""What the HTML page shows of a claim's training runs: plain values that the template only lays out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ntk_deq.claims.mathml import to_mathml
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.report.run_curves import ShareCurve, index_letter, share_curves
+from ntk_deq.report.run_svg import loss_plot
+from ntk_deq.report.run_words import (
+    ending,
+    instantaneous_range,
+    method_words,
+    rate_interval,
+    rate_ratio,
+    role_words,
+    short_count,
+    short_index,
+    short_rate,
+)
+from ntk_deq.report.svg import share_bar
+from ntk_deq.report.text import printable, short_number, short_seconds
+from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number
+from ntk_deq.verify.training_records import Condition, Rate, TrainingRecord
+
+
+@dataclass(frozen=True)
+class ConditionView:
+    """A comparison of the initial conditions; `factor` is met where the larger side is the larger one."""
+
+    name: str
+    small: Cell
+    large: Cell
+    factor: Cell
+    met: bool
+
+
+@dataclass(frozen=True)
+class ShareView:
+    """A bounded quantity: its formula typeset, the largest share of its bound and where, a bar for it."""
+
+    name: str
+    text: str
+    math: Markup | None
+    share: str
+    where: str
+    beyond: bool
+    bar: Markup
+
+
+@dataclass(frozen=True)
+class RunView:
+    """Everything the page says about a run; `facts` are (what, value) in groups under a heading."""
+
+    heading: str
+    role: str
+    setting: str
+    plot: Markup
+    end: str
+    reason: str
+    groups: list[tuple[str, list[tuple[str | Markup, Cell]]]]
+    conditions: list[ConditionView]
+    shares: list[ShareView]
+    constants: list[tuple[str, Markup | None, Cell]]
+
+
+def run_views(records: tuple[TrainingRecord, ...], anchor: str) -> list[RunView]:
+    """Return what the page says about each run of a claim.
+
+    Args:
+        records: The runs.
+        anchor: The id of the claim's place on the page, for ids within the plots.
+    """
+    return [_run_view(record, f"ui-{anchor}-run-{number}") for number, record in enumerate(records)]
+
+
+def _run_view(record: TrainingRecord, ident: str) -> RunView:
+    shares = [_share(c, record, f"{ident}-share-{i}") for i, c in enumerate(share_curves(record))]
+    step = "" if record.step is None else f", step size {short_number(record.step, digits=3)}"
+    return RunView(
+        heading=f"{method_words(record).capitalize()}{step}",
+        role=role_words(record),
+        setting=f"{record.setting}, instance {record.index}",
+        plot=Markup(loss_plot(record, ident=ident)),
+        end=ending(record),
+        reason=record.reason,
+        groups=_groups(record),
+        conditions=[_condition(condition) for condition in record.conditions],
+        shares=shares,
+        constants=[(name, symbol(name), number_cell(value)) for name, value in record.constants.items()],
+    )
+
+
+def _groups(record: TrainingRecord) -> list[tuple[str, list[tuple[str | Markup, Cell]]]]:
+    per = "per step" if index_letter(record) == "k" else "per unit of time"
+    groups = [
+        (f"Rate of the loss, {per}", _rates(record)),
+        ("How long and how far", _lengths(record)),
+        ("Work", _work(record)),
+        ("Reach of the verdict", _reach(record)),
+    ]
+    return [(heading, facts) for heading, facts in groups if facts]
+
+
+def _rates(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
+    facts: list[tuple[str | Markup, Cell]] = []
+    if record.predicted is not None:
+        facts.append(("predicted", _rate_cell(record.predicted)))
+    facts.append(
+        ("measured", Cell("–", "too few points to fit") if record.measured is None else _rate_cell(record.measured))
+    )
+    span = instantaneous_range(record)
+    if span is not None:
+        low, high = map(short_rate, span)
+        shown = low if low == high else f"{low} to {high}"
+        facts.append(("from the kernel", Cell(typeset_number(shown), f"{span[0]!r} to {span[1]!r}")))
+    ratio = rate_ratio(record)
+    if ratio is not None:
+        facts.append(("measured / predicted", Cell(typeset_number(short_rate(ratio, digits=1)), repr(ratio))))
+    return facts
+
+
+def _rate_cell(rate: Rate) -> Cell:
+    return Cell(typeset_number(rate_interval(rate)), f"{rate.value!r} in [{rate.low!r}, {rate.high!r}]")
+
+
+def _lengths(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
+    facts: list[tuple[str | Markup, Cell]] = []
+    letter = index_letter(record)
+    if record.predicted_steps is not None:
+        name = (
+            "steps to the floor at the predicted rate" if letter == "k" else "time to the floor at the predicted rate"
+        )
+        facts.append((name, _index_cell(record.predicted_steps, record)))
+    facts.append(("steps taken", Cell(short_count(record.steps), str(record.steps))))
+    if math.isfinite(record.path_length[-1]):
+        facts.append(("path length", number_cell(record.path_length[-1])))
+    for name, values in record.displacement.items():
+        what = symbol(name)
+        shown = Markup("distance of {} from its start").format(printable(name) if what is None else what)
+        facts.append((shown, number_cell(values[-1])))
+    return facts
+
+
+def _index_cell(value: float, record: TrainingRecord) -> Cell:
+    return Cell(typeset_number(short_index(value, record)), repr(value))
+
+
+def _work(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
+    def mean(value: float) -> Cell:
+        return Cell(short_number(value, digits=3), repr(value))
+
+    return [
+        ("gradients", Cell(short_count(record.evaluations), str(record.evaluations))),
+        ("iterations an equilibrium", mean(record.forward_iterations)),
+        ("iterations an adjoint", mean(record.adjoint_iterations)),
+        ("time", Cell(short_seconds(record.seconds), repr(record.seconds))),
+    ]
+
+
+def _reach(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
+    facts: list[tuple[str | Markup, Cell]] = []
+    if record.intervals:
+        covered = f"{record.covered} of {record.intervals}"
+        facts.append(("intervals between judged steps certain throughout", Cell(covered, covered)))
+    if record.step_tests:
+        tested = f"{record.step_tests_true} of {record.step_tests}"
+        facts.append(("single steps certain to fall as stated", Cell(tested, tested)))
+    if record.error is not None:
+        kind = "proven" if record.certified else "estimated"
+        facts.append(
+            (
+                "distance from the exact trajectory",
+                Cell(typeset_number(f"≤ {short_rate(record.error)}, {kind}"), repr(record.error)),
+            )
+        )
+    return facts
+
+
+def _condition(condition: Condition) -> ConditionView:
+    factor = condition.factor
+    shown = "∞" if math.isinf(factor) else "–" if math.isnan(factor) else short_number(factor, digits=3)
+    return ConditionView(
+        name=condition.name,
+        small=number_cell(condition.small),
+        large=number_cell(condition.large),
+        factor=Cell(typeset_number(shown), repr(factor)),
+        met=condition.small <= condition.large,
+    )
+
+
+def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
+    name = curve.curve.name
+    text = curve.curve.text
+    typeset = _comparison(curve)
+    known = [(share, at) for share, at in zip(curve.share, record.at, strict=True) if not math.isnan(share)]
+    if not known:
+        return ShareView(name, text, typeset, "–", "no share of this bound", False, Markup(""))
+    most, at = max(known, key=lambda pair: pair[0])
+    shown = typeset_number(short_number(most, digits=3))
+    where = f"at {index_letter(record)} = {short_index(at, record)}"
+    filled = round(1000 * min(most, 1.0))
+    parts = [("false" if most > 1 else "part", filled), ("empty", 1000 - filled)]
+    bar = Markup(share_bar(parts, ident=ident, label=f"{printable(name)}: largest share of the bound {shown}"))
+    return ShareView(name, text, typeset, shown, where, most > 1, bar)
+
+
+def _comparison(curve: ShareCurve) -> Markup | None:
+    """Return the comparison of a curve typeset, or None where it has no text that can be."""
+    if curve.sides is None:
+        return None
+    left, sign, right = curve.sides
+    return safe_mathml(to_mathml(Expr(Kind.COMPARE, left.span, (left, right), operators=(sign,))))

@@ -1,0 +1,260 @@
+"""Choose a claim's free constants by an optimiser, so that a theorem is tried where it is strongest.
+
+The constants move in coordinates in which their domains are the real line (logarithms for positive ones). A candidate
+that meets every hypothesis counts by the logarithm of the objective; one that does not counts as worse than all that
+do, by how much its hypotheses lack. Constants on which draws depend (a scale of the initialisation) or the model's map
+(its hyperparameters) move by pattern search, since each of their values asks for another equilibrium; for each of these
+the others are optimised by CMA-ES (package `cma`), many candidates at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Claim, Free, Setting
+from ntk_deq.claims.distributions import scalar_names
+from ntk_deq.claims.types import SCALAR
+from ntk_deq.errors import ArgumentError, NtkDeqError
+from ntk_deq.falsify.instance import Instance, format_number, with_values
+from ntk_deq.falsify.ladder import redrawn
+from ntk_deq.falsify.search.charts import Chart, chart
+from ntk_deq.falsify.search.evolution import minimise
+from ntk_deq.falsify.seeds import stream
+from ntk_deq.verify.scoring import ClaimScorer
+
+BUDGET = 600
+"""Candidates of CMA-ES at the start."""
+
+COARSE = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0)
+"""Coordinates from which the pattern search starts: e^-6 to e^12 for a positive constant."""
+
+FINE = (3.0, 1.5, 0.75, 0.35, 0.15)
+"""Its steps after that."""
+
+STEPS = (3.0, 1.0, 0.4)
+"""Steps of the polish at first, in the coordinates of the constants."""
+
+ROUNDS = 40
+"""Rounds of it at most."""
+
+SMALLEST = 0.01
+"""Scale of its steps at which it ends: one per cent of a positive constant."""
+
+GAIN = 1e-3
+"""Gain in the logarithm of the objective below which the steps shrink."""
+
+SLACK = 1e-6
+"""Relative margin that every hypothesis keeps, so that balls find it met."""
+
+DIGITS = 4
+"""Significant digits to which a chosen constant is rounded where the hypotheses allow it."""
+
+_WRONG_SIGN = 200.0  # in logarithms, as all gaps: more than scales that floats bear lie apart
+_LACKING = 1e6  # more than any difference of two logarithms of floats
+
+
+@dataclass
+class _Problem:
+    """One claim's choice on one instance: the best candidate so far, and how candidates are measured."""
+
+    claim: Claim
+    setting: Setting
+    base: Instance
+    seed: int
+    scorer: ClaimScorer
+    charts: dict[str, Chart]
+    start: Tensor
+    lowest: float = math.inf
+    best: float = math.inf
+    found: Instance | None = None
+
+    def measured(self, base: Instance, moving: dict[str, Tensor]) -> Tensor:
+        """Return how bad each candidate is, and remember the best one that meets the hypotheses."""
+        assert self.claim.choose is not None
+        scores = self.scorer(base, moving)
+        lack = (SLACK - scores.hypotheses).clamp_min(0.0)
+        feasible = scores.defined & ~(lack > 0).any(1)
+        try:
+            gaps = self.scorer.gaps(base, moving)
+        except NtkDeqError:
+            return torch.full_like(lack[:, 0], 2 * _LACKING)
+        # Where gamma0 > 1 fails, say, other bounds may hold by a wrong sign: that is no step towards a feasible choice.
+        failing = ~feasible.unsqueeze(1) & (gaps == -math.inf)
+        gaps = torch.where(failing, _WRONG_SIGN, gaps.clamp(0.0, _WRONG_SIGN))
+        far = torch.nan_to_num(lack.sum(1) + gaps.sum(1), nan=_LACKING, posinf=_LACKING).clamp_max(_LACKING)
+        values = torch.where(scores.defined, _LACKING + far, 2 * _LACKING)
+        if bool(feasible.any()):
+            try:
+                objective = self.scorer.values(base, moving, self.claim.choose.objective.expr)
+            except NtkDeqError:
+                return values
+            sign = -1.0 if self.claim.choose.maximize else 1.0
+            height = sign * objective.sign() * torch.log1p(objective.abs() / 1e-300)
+            values = torch.where(feasible & objective.isfinite(), height, values)
+        place = int(values.argmin())
+        if float(values[place]) < min(self.best, _LACKING):
+            self.best = float(values[place])
+            self.found = with_values(base, **{name: float(column[place]) for name, column in moving.items()})
+        return values
+
+    def drawn(self, numbers: dict[str, float]) -> Instance:
+        """Return the instance with some constants replaced and what is drawn with them drawn again."""
+        return redrawn(self.setting, with_values(self.base, **numbers), self.seed)
+
+
+@dataclass
+class _Inner:
+    """The constants on which no draw depends, for one value of the others: what CMA-ES makes small."""
+
+    problem: _Problem
+    base: Instance
+    names: Sequence[str]
+    over: bool = False
+    lowest: float = field(default=math.inf)
+
+    def __call__(self, vectors: Tensor, /) -> Tensor:
+        """Return one value for each row of coordinates."""
+        charts = self.problem.charts
+        moving = {
+            name: charts[name].decode(vectors[:, place : place + 1].double()).reshape(-1)
+            for place, name in enumerate(self.names)
+        }
+        values = self.problem.measured(self.base, moving)
+        self.lowest = min(self.lowest, float(values.min()))
+        return values
+
+
+def choose_constants(
+    claim: Claim,
+    setting: Setting,
+    instance: Instance,
+    *,
+    seed: int,
+    budget: int = BUDGET,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float64,
+    deadline: float | None = None,
+) -> Instance:
+    """Return the instance with its given scalars chosen; as it was where no choice meets the hypotheses.
+
+    Args:
+        claim: A claim with `choose`.
+        setting: One of its settings.
+        instance: An instance of the setting; its sizes and what is not drawn with a given scalar stay.
+        seed: The run's seed.
+        budget: Candidates of CMA-ES at the start; the search that follows ends by itself.
+        device: Where to compute.
+        dtype: In which precision.
+        deadline: When to give up, on the clock of `time.perf_counter`.
+
+    Raises:
+        ArgumentError: The claim chooses nothing.
+        DeadlineError: The deadline passed.
+    """
+    if claim.choose is None:
+        raise ArgumentError(f"`claim` of choose_constants must have `choose`. {claim.id} has none.")
+    charts = {name: chart(variable.domain, (), smooth=True) for name, variable in scalars(claim, setting).items()}
+    scorer = ClaimScorer(replace(claim, conclude={}), setting, device=device, dtype=dtype, deadline=deadline)
+    drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
+    outer = [name for name in charts if name in drawing or scorer.moves_state({name})]
+    inner = [name for name in charts if name not in outer]
+    problem = _Problem(claim, setting, instance, seed, scorer, charts, torch.zeros(len(inner), dtype=torch.float64))
+    _pattern_search(problem, outer, inner, budget)
+    if problem.found is None:
+        return instance
+    chosen = _plain(problem, list(charts))
+    words = ", ".join(f"{name} = {format_number(float(chosen.values[name]))}" for name in charts)
+    return replace(chosen, family=f"{instance.family}; chosen: {words}")
+
+
+def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[str], budget: int) -> None:
+    """Move the drawing constants one after another, first over a coarse grid and then by shrinking steps."""
+    place = dict.fromkeys(drawing, 0.0)
+
+    def value(at: dict[str, float]) -> float:
+        numbers = {name: float(problem.charts[name].decode(torch.tensor([[x]]).double())) for name, x in at.items()}
+        return _optimised(problem, problem.drawn(numbers), inner, budget)
+
+    lowest = value(place)
+    for step in (None, None, *FINE):
+        for name in drawing:
+            here = place[name]
+            for x in COARSE if step is None else (here - step, here + step):
+                trial = {**place, name: x}
+                if trial == place:
+                    continue
+                got = value(trial)
+                if got < lowest:
+                    lowest, place = got, trial
+
+
+def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: int) -> float:
+    """Return the least value over the constants on which no draw depends; the next search starts where this ended."""
+    if not inner:
+        return float(problem.measured(base, {}).min())
+    objective = _Inner(problem, base, inner)
+    start = problem.start
+    if problem.lowest == math.inf:  # later ones start where the best one ended, which is close
+        generator = stream(problem.seed, problem.setting.name, base.index, "choice of the constants")
+        ended = minimise(objective, start, budget, generator)
+        start = ended[0][1].double() if ended else start
+    point = _polished(objective, start)
+    if objective.lowest < problem.lowest:
+        problem.lowest, problem.start = objective.lowest, point
+    return objective.lowest
+
+
+def _polished(objective: _Inner, point: Tensor) -> Tensor:
+    """Move one or two coordinates at a time by steps that shrink: the best choice lies where hypotheses just hold.
+
+    There the value is an edge, along which two constants have to move together; CMA-ES takes long to learn that.
+    """
+    size = len(point)
+    steps = torch.tensor([sign * step for step in STEPS for sign in (1.0, -1.0)] + [0.0], dtype=torch.float64)
+    pairs = torch.cartesian_prod(steps, steps)
+    moves = [torch.zeros(1, size, dtype=torch.float64)]
+    for i in range(size):
+        for j in range(i):
+            move = torch.zeros(len(pairs), size, dtype=torch.float64)
+            move[:, i], move[:, j] = pairs[:, 0], pairs[:, 1]
+            moves.append(move)
+    if size == 1:
+        moves.append(steps[:, None])
+    table, scale, lowest = torch.cat(moves), 1.0, math.inf
+    for _ in range(ROUNDS):
+        values = objective(point + scale * table)
+        place = int(values.argmin())
+        better = float(values[place]) < lowest - GAIN
+        lowest, point = min(lowest, float(values[place])), point + scale * table[place]
+        if not better:
+            scale /= 3
+        if scale < SMALLEST:
+            break
+    return point
+
+
+def scalars(claim: Claim, setting: Setting) -> dict[str, Free]:
+    """Return the scalars over which a claim quantifies: its own and those of a setting."""
+    free = {**setting.free, **claim.given}
+    return {name: variable for name, variable in free.items() if variable.type == SCALAR}
+
+
+def _plain(problem: _Problem, names: Sequence[str]) -> Instance:
+    """Round the constants to few digits, one after another, where the hypotheses still hold and little is lost."""
+    assert problem.found is not None
+    best, value = problem.found, problem.best
+    for name in names:
+        number = float(best.values[name])
+        for digits in range(1, DIGITS + 1):
+            rounded = float(f"{number:.{digits - 1}e}")
+            trial = redrawn(problem.setting, with_values(best, **{name: rounded}), problem.seed)
+            got = float(problem.measured(trial, {})[0])
+            if got <= value + 0.02:  # two per cent of the objective for a number that people can read
+                best, value = trial, got
+                break
+    return best

@@ -1,0 +1,170 @@
+"""Continue a window of gradient descent by gradient flow to the end, where the steps are too small to take them all.
+
+Descent with step eta follows the flow at the time eta k within eta/2 times the variation of the gradient along it (the
+first-order error of Euler's method), as long as errors do not grow; that is an estimate, and so is what rests on it.
+From states along the flow, single steps of descent are tested in balls against the rate that the claim states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq.certified import scalar as sc
+from ntk_deq.claims.changing import LOSS
+from ntk_deq.claims.claim import Claim, Method
+from ntk_deq.claims.parser import parse
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.dynamics.field import GradientField
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.verify.environment import Environment, OutsideClaimError
+from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
+from ntk_deq.verify.quantity import Outcome, Scalar, Truth
+from ntk_deq.verify.training.coverage import covered_intervals
+from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.records import training_record
+from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow
+from ntk_deq.verify.training_records import TrainingRecord
+
+FLOW_STEPS = 100_000
+"""Steps of the integrator at most."""
+
+STEP_TESTS = 16
+"""States along the flow from which one step is tested."""
+
+
+def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[str, Outcome], TrainingRecord]:
+    """Judge the conclusions along gradient flow from the same start, at the steps k = t/eta.
+
+    Args:
+        claim: The claim, on gradient descent.
+        instance: The instance.
+        window: The window of descent.
+
+    Returns:
+        Outcomes by name; what the flow breaks is unsure, since it is not the descent. And the record of the flow.
+    """
+    assert claim.run is not None
+    assert window.step is not None
+    env = window.start
+    trainee = Trainee.of(env, instance)
+    eta = float(window.step.ball.mid())
+    run = replace(claim.run, method=Method.GRADIENT_FLOW, steps=FLOW_STEPS)
+    course = flow(run, trainee, env)
+    course = replace(course, points=_as_steps(course, trainee, eta))
+    notes = replace(env.notes, sides=[])
+    moments = Moments(env, course.points, window.changing, window.step, course.losses)
+    start = replace(env, moments=moments, notes=notes, cache=dict(env.cache))
+    moments.start = start
+    outcomes: dict[str, Outcome] = {}
+    for name, formula in claim.conclude.items():
+        if not any(node.kind is Kind.FOR_ALL for node in formula.expr.walk()):
+            continue
+        try:
+            outcomes[name] = _cautious(evaluate_truth(formula.expr, start))
+        except OutsideClaimError as outside:
+            outcomes[name] = Outcome(Truth.UNSURE, None, f"on the flow that continues the window: {outside}")
+    env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
+    if not course.run.status.complete:
+        outcomes = {name: replace(o, truth=Truth.UNSURE, reason=course.run.status.text) for name, o in outcomes.items()}
+    assert notes.sides is not None
+    covered = covered_intervals(claim, moments, outcomes)
+    record = training_record(
+        claim, instance, start, course, notes.sides, role="continuation", covered=covered, unit=eta
+    )
+    tests, true = step_tests(claim, moments, trainee)
+    return outcomes, replace(record, step_tests=tests, step_tests_true=true)
+
+
+def _cautious(outcome: Outcome) -> Outcome:
+    if outcome.truth is not Truth.FALSE:
+        return outcome
+    return replace(outcome, truth=Truth.UNSURE, reason="the gradient flow that continues the window breaks it")
+
+
+def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> tuple[Point, ...]:
+    """Return the points of a flow at the steps of descent nearest to their times, with Euler's error added."""
+    gradients = _gradients(course, trainee)
+    points: list[Point] = []
+    variation = 0.0
+    for place, point in enumerate(course.points):
+        if place > 0:
+            variation += _distance(gradients[place], gradients[place - 1])
+            stray = eta / 2 * variation + eta * max(_size(gradients[place]), _size(gradients[place - 1]))
+            radius = {name: bound + stray for name, bound in point.radius.items()}
+            point = replace(point, radius=radius, path=point.path + sc.with_radius(0.0, stray))
+        at = round(point.at / eta)
+        if not points or at > points[-1].at:
+            points.append(replace(point, at=at))
+    return tuple(points)
+
+
+def _gradients(course: Trajectory, trainee: Trainee) -> list[Mapping[str, Tensor]]:
+    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+    return [
+        {name: value.clone() for name, value in field.at(point.parameters, point.at).gradients.items()}
+        for point in course.points
+    ]
+
+
+def _size(gradient: Mapping[str, Tensor]) -> float:
+    return float(torch.stack([value.square().sum() for value in gradient.values()]).sum().sqrt())
+
+
+def _distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
+    return _size({name: a[name] - b[name] for name in a})
+
+
+def step_tests(claim: Claim, moments: Moments, trainee: Trainee) -> tuple[int, int]:
+    """Test one step of descent from states along the flow against the geometric bound that the claim states.
+
+    Where the claim says L[k] <= B(k) for all k with B(k+1)/B(k) constant, its proof goes by single steps:
+    L[k+1] B(0) <= L[k] B(1). The states are taken as they are, since any state of the invariant region will do, and so
+    is the state after the step, whose rounding is far below the step.
+
+    Returns:
+        How many states were tested, and at how many of them the step is certain to satisfy it.
+    """
+    bound = next((b for f in claim.conclude.values() if (b := _geometric(f.expr, moments)) is not None), None)
+    if bound is None:
+        return 0, 0
+    chosen = sorted({round(i * (len(moments.points) - 1) / (STEP_TESTS - 1)) for i in range(STEP_TESTS)})
+    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+    return len(chosen), sum(_falls(moments, moments.points[place], field, *bound) for place in chosen)
+
+
+def _falls(moments: Moments, point: Point, field: GradientField, first: Scalar, second: Scalar) -> bool:
+    assert moments.step is not None
+    eta = float(moments.step.ball.mid())
+    try:
+        gradients = field.at(point.parameters, point.at * eta).gradients
+        moved = {name: value - eta * gradients[name] for name, value in point.parameters.items()}
+        pair = [replace(point, at=1, radius={}), replace(point, at=2, parameters=moved, radius={})]
+        single = Moments(moments.start, pair, moments.changing)
+        before, after = (_loss(single.environment(step)) for step in (1, 2))
+    except NtkDeqError:
+        return False
+    return bool(after.ball * first.ball <= before.ball * second.ball)
+
+
+def _loss(env: Environment) -> Scalar:
+    return evaluate_scalar(parse(LOSS), env)
+
+
+def _geometric(expr: Expr, moments: Moments) -> tuple[Scalar, Scalar] | None:
+    """Return B(0) and B(1) where a statement is L[k] <= B(k) for all k and B falls geometrically."""
+    for node in expr.walk():
+        if node.kind is not Kind.COMPARE or node.operators != ("<=",):
+            continue
+        left, right = node.args
+        if left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
+            index = left.args[0].name
+            first, second, third = (evaluate_scalar(right, moments.start, {index: k}) for k in range(3))
+            if (first.ball * third.ball - second.ball * second.ball).contains(0) and first.ball > arb(0):
+                return first, second
+    return None

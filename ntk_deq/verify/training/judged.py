@@ -1,0 +1,104 @@
+"""Evaluate the conclusions of a claim along its training run, and write down what the run was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from flint import arb
+
+from ntk_deq.claims.changing import changing_names
+from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.tree import Kind
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.training.continuation import continued
+from ntk_deq.verify.training.coverage import covered_intervals
+from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.records import training_record
+from ntk_deq.verify.training.trajectory import Trajectory, trajectory
+from ntk_deq.verify.training_records import TrainingRecord
+
+
+@dataclass
+class JudgedRun:
+    """A training run with the moments at which formulas are evaluated.
+
+    Attributes:
+        claim: The claim.
+        instance: The instance it starts from.
+        course: The run.
+        moments: Its judged steps as environments.
+    """
+
+    claim: Claim
+    instance: Instance
+    course: Trajectory
+    moments: Moments
+
+    @property
+    def broken(self) -> str:
+        """Why the run does not show what comes later, or an empty text."""
+        status = self.course.run.status
+        return "" if status.complete else f"the run stopped at {self.course.run.end:g}: {status.text}"
+
+
+def begin(claim: Claim, env: Environment) -> None:
+    """Let names with the index 0 mean the instance itself, before there is a run."""
+    assert claim.run is not None
+    start = Point(0, {}, {}, arb(0))
+    env.moments = Moments(env, (start,), changing_names(claim.run.method, env.model, claim.let))
+    env.notes.sides = []
+
+
+def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
+    """Run the training of a claim on an instance and attach its moments to the environment.
+
+    Raises:
+        OutsideClaimError: The step size or the horizon is not a positive number.
+    """
+    assert claim.run is not None
+    assert env.moments is not None
+    course = trajectory(claim, env, instance)
+    moments = Moments(env, course.points, env.moments.changing, course.step, course.losses or None)
+    env.moments = moments
+    return JudgedRun(claim, instance, course, moments)
+
+
+def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
+    """Return the outcome of a conclusion, unsure where the run broke off and nothing before that breaks it."""
+    uses_steps = any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for node in run.claim.conclude[name].expr.walk())
+    if not run.broken or not uses_steps or outcome.truth is Truth.FALSE:
+        return outcome
+    return replace(outcome, truth=Truth.UNSURE, reason=run.broken)
+
+
+def finished(
+    run: JudgedRun, conclusions: Mapping[str, Outcome]
+) -> tuple[dict[str, Outcome], tuple[TrainingRecord, ...]]:
+    """Return the outcomes and the records of a run; a window of descent is continued by gradient flow first.
+
+    A verdict on steps too small to be taken to the end rests on three parts: the window, the flow to the end, and one
+    step of descent tested from states along the flow (docs/design.md, section 6).
+    """
+    env, course = run.moments.start, run.course
+    sides = list(env.notes.sides or ())
+    window = course.step is not None and course.run.status is RunStatus.STEPS
+    covered = covered_intervals(run.claim, run.moments, conclusions)
+    records = [
+        training_record(
+            run.claim, run.instance, env, course, sides, role="window" if window else "run", covered=covered
+        )
+    ]
+    outcomes = dict(conclusions)
+    if window and not any(outcome.truth is Truth.FALSE for outcome in outcomes.values()):
+        further, record = continued(run.claim, run.instance, run.moments)
+        records.append(record)
+        outcomes = {name: _worse(outcome, further.get(name)) for name, outcome in outcomes.items()}
+    return outcomes, tuple(records)
+
+
+def _worse(window: Outcome, further: Outcome | None) -> Outcome:
+    return window if further is None or window.truth <= further.truth else further

@@ -1,0 +1,169 @@
+"""The steps, or times, of a training run at which a claim is judged, each as an environment for formulas."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from flint import arb
+from torch import Tensor
+
+from ntk_deq.certified import Ball, frobenius
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.bounds import fro_up
+from ntk_deq.claims.changing import LOSS, PATH_LENGTH
+from ntk_deq.claims.parser import parse
+from ntk_deq.verify.arithmetic import add, multiply, negate, to_matrix
+from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.verify.quantity import Matrix, Scalar
+
+FEW = 12
+"""Judged steps over which each of several indices ranges: `for all p, q` takes so many squared."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The parameters at one judged step or time.
+
+    Attributes:
+        at: The step, an int, or the time, a float.
+        parameters: Their values by name, as computed.
+        radius: By name: Frobenius distance within which the exact trajectory is.
+        path: Length of the trajectory from the start, with its error.
+    """
+
+    at: float
+    parameters: Mapping[str, Tensor]
+    radius: Mapping[str, float]
+    path: arb
+
+
+class Interval(float):
+    """All steps or times from one judged one to the next; as a number it is the one where it begins.
+
+    Attributes:
+        stop: Where it ends.
+    """
+
+    stop: float
+
+    def __new__(cls, start: float, stop: float) -> Interval:
+        """Return the interval from `start` to `stop`, both included."""
+        interval = super().__new__(cls, start)
+        interval.stop = stop
+        return interval
+
+
+@dataclass
+class Moments:
+    """What the names of a claim mean along a training run.
+
+    Attributes:
+        start: The environment of the instance itself, at step 0.
+        points: The judged steps, increasing; the first one is 0.
+        changing: Names that change along the run.
+        step: The step size of gradient descent, or None for gradient flow.
+        losses: From each judged step to the next: a ball of all losses on the way, or None.
+        only: An interval between two judged steps, to which every quantifier is confined, or None.
+    """
+
+    start: Environment
+    points: Sequence[Point]
+    changing: frozenset[str]
+    step: Scalar | None = None
+    losses: Sequence[arb] | None = None
+    only: Interval | None = None
+    _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
+
+    def judged(self, indices: int) -> Sequence[float]:
+        """Return the steps over which each of so many indices of a quantifier ranges."""
+        if self.only is not None:
+            return [self.only]
+        steps = [point.at for point in self.points]
+        if indices == 1 or len(steps) <= FEW:
+            return steps
+        return [steps[round(i * (len(steps) - 1) / (FEW - 1))] for i in range(FEW)]
+
+    def index(self, step: float) -> arb:
+        """Return a step index as a number; that of an interval is all of it."""
+        if isinstance(step, Interval):
+            return arb(float(step)).union(arb(step.stop))
+        return arb(step)
+
+    def has(self, step: float) -> bool:
+        """Whether the run is known at a step: a judged one, or the one after, which a step of descent gives."""
+        if isinstance(step, Interval) or self._find(step) is not None:
+            return True
+        return self.step is not None and self._find(step - 1) is not None
+
+    def environment(self, step: float) -> Environment:
+        """Return the environment at a step.
+
+        Raises:
+            KeyError: The run is not known there.
+        """
+        if step == 0 and not isinstance(step, Interval):
+            self.start.cache.setdefault(PATH_LENGTH, Scalar(arb(0), 0.0))
+            return self.start
+        key = (float(step), step.stop if isinstance(step, Interval) else float(step))
+        if key not in self._known:
+            self._known[key] = self._throughout(step) if isinstance(step, Interval) else self._at(step)
+        return self._known[key]
+
+    def _find(self, step: float) -> int | None:
+        place = bisect_left(self.points, step, key=lambda point: point.at)
+        return place if place < len(self.points) and self.points[place].at == step else None
+
+    def _at(self, step: float) -> Environment:
+        place = self._find(step)
+        if place is None:
+            return self._after(step - 1)
+        return self._environment(self.points[place], {})
+
+    def _environment(self, point: Point, wider: Mapping[str, float]) -> Environment:
+        values: dict[str, Scalar | Matrix] = {}
+        for name, tensor in point.parameters.items():
+            own = self.start.variables[name]
+            assert isinstance(own, Matrix)
+            centre = tensor.reshape(own.ball.shape)
+            radius = sc.upper(arb(point.radius.get(name, 0.0)) + arb(wider.get(name, 0.0)))
+            values[name] = Matrix(Ball(centre, radius), fro_up(centre))
+        return self._inside(values, Scalar(point.path, sc.upper(abs(point.path))))
+
+    def _inside(self, values: Mapping[str, Scalar | Matrix], path: Scalar) -> Environment:
+        inside = replace(self.start.replaced(values), origin=self.start, moments=self)
+        inside.cache[PATH_LENGTH] = path
+        return inside
+
+    def _after(self, step: float) -> Environment:
+        """Take one step of descent from a judged step, in balls."""
+        if self.step is None or self._find(step) is None:
+            raise KeyError(f"the run is not known at {step + 1:g}")
+        before = self.environment(step)
+        values: dict[str, Scalar | Matrix] = {}
+        square = arb(0)
+        for name in self.points[0].parameters:
+            own = before.variables[name]
+            move = to_matrix(multiply(self.step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes))
+            values[name] = to_matrix(add(own, negate(move), before.notes))
+            length = frobenius(move.ball)
+            square += length * length
+        known = before.cache[PATH_LENGTH]
+        assert isinstance(known, Scalar)
+        path = known.ball + square.sqrt()
+        return self._inside(values, Scalar(path, sc.upper(abs(path))))
+
+    def _throughout(self, interval: Interval) -> Environment:
+        """The environment of all steps of an interval: the parameters stray from its start by the path at most."""
+        place = self._find(float(interval))
+        assert place is not None
+        here, there = self.points[place], self.points[place + 1]
+        stray = max(sc.upper(there.path - here.path), 0.0)
+        at = replace(here, path=here.path.union(there.path))
+        inside = self._environment(at, dict.fromkeys(here.parameters, stray))
+        if self.losses is not None:
+            loss = self.losses[place]
+            inside.cache[LOSS] = Scalar(loss, sc.upper(abs(loss)))
+        return inside

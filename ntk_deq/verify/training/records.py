@@ -1,0 +1,191 @@
+"""Turn a judged training run into the plain data of the report and the figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ntk_deq.certified import scalar as sc
+from ntk_deq.claims.changing import LOSS
+from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.format import format_expr
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.models.signature import Role
+from ntk_deq.verify.environment import Environment, Sides
+from ntk_deq.verify.quantity import Scalar
+from ntk_deq.verify.training.trajectory import Trainee, Trajectory
+from ntk_deq.verify.training_records import Condition, Curve, Rate, TrainingRecord
+
+KERNEL_POINTS = 12
+"""Judged steps at which the kernel gives the rate."""
+
+_UPWARD = ("<=", "<")
+
+
+def training_record(
+    claim: Claim,
+    instance: Instance,
+    env: Environment,
+    course: Trajectory,
+    sides: Sequence[Sides],
+    *,
+    role: str,
+    covered: int,
+    unit: float = 1.0,
+) -> TrainingRecord:
+    """Return what the report shows of a run.
+
+    Args:
+        claim: The claim.
+        instance: The instance that the run starts from.
+        env: Its environment.
+        course: The run.
+        sides: Both sides of every comparison evaluated before the run and along it.
+        role: What the run carries of the verdict.
+        covered: Intervals between judged steps on which every conclusion is certain.
+        unit: Time of one step, where the run is a flow whose points are told in steps of descent.
+    """
+    run, at = course.run, tuple(float(point.at) for point in course.points)
+    curves = _curves(claim, sides, at)
+    trainee = Trainee.of(env, instance)
+    stated = next((curve for curve in curves if _is_loss(claim, curve)), None)
+    predicted = None if stated is None else _stated_rate(at, stated.bound)
+    floor = math.log(1 / float(claim.run.until)) if claim.run is not None else math.nan
+    start = course.points[0].parameters
+    return TrainingRecord(
+        setting=instance.setting,
+        index=instance.index,
+        method=run.method,
+        role=role,
+        step=run.step,
+        constants={name: float(instance.values[name]) for name in _scalars(claim, instance)},
+        status=run.status.value,
+        reason=run.status.text,
+        steps=run.steps,
+        evaluations=run.evaluations,
+        end=float(run.end) / unit,
+        at=at,
+        loss=tuple(snapshot.loss for snapshot in run.snapshots),
+        curves=curves,
+        conditions=_conditions(claim, sides),
+        path_length=tuple(snapshot.path_length for snapshot in run.snapshots),
+        displacement={name: tuple(_distance(p.parameters[name], start[name]) for p in course.points) for name in start},
+        predicted=predicted,
+        measured=_measured(run.series["loss"].at / unit, run.series["loss"].values),
+        instantaneous=_instantaneous(trainee, course, run.step or (unit if unit != 1.0 else None)),
+        predicted_steps=floor / predicted.value if predicted is not None and predicted.value > 0 else None,
+        forward_iterations=run.forward_iterations,
+        adjoint_iterations=run.adjoint_iterations,
+        error=max(math.hypot(*p.radius.values()) for p in course.points) if course.certified else run.error,
+        certified=course.certified,
+        covered=covered,
+        intervals=len(at) - 1,
+        seconds=course.seconds,
+    )
+
+
+def _scalars(claim: Claim, instance: Instance) -> list[str]:
+    return [name for name in claim.given if instance.values[name].ndim == 0]
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float(torch.linalg.vector_norm(a - b))
+
+
+def _conditions(claim: Claim, sides: Sequence[Sides]) -> tuple[Condition, ...]:
+    """The comparisons of the hypotheses at the start, each with the factor by which it is met."""
+    found = []
+    for name, formula in claim.assume.items():
+        parts = {id(node) for node in formula.expr.walk() if node.kind is Kind.COMPARE}
+        for side in sides:
+            if id(side.expr) in parts and not side.indices:
+                small, large = _mid(side.left), _mid(side.right)
+                if side.expr.operators[0] not in _UPWARD:
+                    small, large = large, small
+                found.append(Condition(name, small, large, large / small if small > 0 else math.inf))
+                parts.discard(id(side.expr))
+    return tuple(found)
+
+
+def _curves(claim: Claim, sides: Sequence[Sides], at: Sequence[float]) -> tuple[Curve, ...]:
+    """Both sides of each comparison of the conclusions that ranges over one index, at the judged steps."""
+    curves = []
+    for name, formula in claim.conclude.items():
+        for node in formula.expr.walk():
+            if node.kind is Kind.COMPARE and len(node.operators) == 1 and node.operators[0] != "==":
+                known = {next(iter(s.indices.values())): s for s in sides if s.expr is node and len(s.indices) == 1}
+                if known:
+                    curves.append(_curve(name, node, known, at))
+    return tuple(curves)
+
+
+def _curve(name: str, node: Expr, known: Mapping[float, Sides], at: Sequence[float]) -> Curve:
+    sense = "<=" if node.operators[0] in _UPWARD else ">="
+    low, high, bound = [], [], []
+    for step in at:
+        side = known.get(step)
+        finite = side is not None and side.left.ball.is_finite()
+        low.append(sc.lower(side.left.ball) if side is not None and finite else math.nan)
+        high.append(sc.upper(side.left.ball) if side is not None and finite else math.nan)
+        bound.append(math.nan if side is None else _mid(side.right))
+    return Curve(name, format_expr(node), tuple(low), tuple(high), tuple(bound), sense)
+
+
+def _mid(value: Scalar) -> float:
+    return float(value.ball.mid()) if value.ball.is_finite() else math.nan
+
+
+def _is_loss(claim: Claim, curve: Curve) -> bool:
+    return (
+        curve.sense == "<="
+        and curve.text.replace(" ", "").startswith(f"{LOSS}[")
+        and (curve.text.split("<")[0].strip().rstrip("]").count("[") == 1)
+    )
+
+
+def _stated_rate(at: Sequence[float], bound: Sequence[float]) -> Rate | None:
+    """Return the rate at which a bound falls, from its last value that is not lost to underflow."""
+    if not bound or not bound[0] > 0:
+        return None
+    for step, value in zip(reversed(at), reversed(bound), strict=True):
+        if step > 0 and value > 0:
+            rate = math.log(bound[0] / value) / step
+            return Rate(rate, rate, rate)
+    return None
+
+
+def _measured(at: Tensor, loss: Tensor) -> Rate | None:
+    try:
+        fit = measured_rate(at, loss)
+    except NtkDeqError:
+        return None
+    return Rate(fit.rate, fit.low, fit.high)
+
+
+def _instantaneous(trainee: Trainee, course: Trajectory, step: float | None) -> tuple[float, ...]:
+    """Return the rate that the kernel gives at a few judged steps, per step of descent or per unit of time."""
+    count = len(course.points)
+    chosen = {round(i * (count - 1) / (KERNEL_POINTS - 1)) for i in range(KERNEL_POINTS)}
+    rates = []
+    for place, point in enumerate(course.points):
+        rates.append(_kernel_rate(trainee, point.parameters, step) if place in chosen else math.nan)
+    return tuple(rates)
+
+
+def _kernel_rate(trainee: Trainee, parameters: Mapping[str, Tensor], step: float | None) -> float:
+    model = trainee.model
+    own = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
+    try:
+        moved = type(model).from_variables({**own, **parameters})
+        rate = instantaneous_rate(moved, trainee.X, trainee.y)
+    except NtkDeqError:
+        return math.nan
+    if step is None:
+        return rate
+    return -math.log1p(-step * rate) if step * rate < 1 else math.nan

@@ -1,0 +1,404 @@
+"""Figures of training runs: what is drawn, whole files, and that nothing of matplotlib's state is changed."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import itertools
+import math
+import warnings
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from training_samples import broken_record, even_times, short_window, training_record
+
+from ntk_deq import plots
+from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.errors import ArgumentError
+from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
+from ntk_deq.plots.labels import escaped, inequality_label, math_text
+from ntk_deq.plots.panels import _apart
+from ntk_deq.plots.style import MissingPlotsError
+from ntk_deq.report.run_curves import share_curves
+from ntk_deq.verify.training_records import Curve, Rate
+
+mpl.use("agg")
+
+
+@pytest.fixture
+def ax():
+    return Figure(figsize=(3.4, 2.1)).subplots()
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left():
+    yield
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+def trained(**more):
+    """A run of a notebook: W turns and shrinks, b grows."""
+    at = torch.arange(0.0, 60.0, dtype=torch.float64)
+    start = {"W": torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64)), "b": torch.zeros(2, dtype=torch.float64)}
+    snapshots = tuple(
+        Snapshot(k, {"W": start["W"] * (1 - k / 120), "b": start["b"] + k / 60}, 0.5 * 0.9**k, {}, 0.05 * k)
+        for k in (0.0, 20.0, 59.0)
+    )
+    fields = {
+        "method": "gradient-descent", "step": 0.1, "status": RunStatus.LOSS_FLOOR, "steps": 59, "end": 59.0,
+        "snapshots": snapshots, "series": {"loss": Series(at, 0.5 * 0.9**at)}, "forward_iterations": 9.0,
+        "adjoint_iterations": 8.0, "evaluations": 60, "seconds": 0.1, "error": None,
+        "settings": {"model": "implicit-relu"},
+    }  # fmt: skip
+    return TrainingRun(**(fields | more))
+
+
+# -- the loss ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_and_its_bound_are_drawn_on_a_logarithmic_axis(ax):
+    record = training_record()
+    assert plots.convergence(record, ax) is ax
+    bound, loss, end = ax.lines
+    assert ax.get_yscale() == "log"
+    assert ax.get_xscale() == "symlog"
+    np.testing.assert_allclose(loss.get_ydata(), record.loss)
+    np.testing.assert_allclose(bound.get_ydata(), record.curves[-1].bound)
+    assert (loss.is_dashed(), bound.is_dashed()) == (False, True)
+    assert (end.get_xdata()[0], end.get_ydata()[0]) == (record.at[-1], record.loss[-1])
+    assert {"measured", "bound"} <= set(texts(ax))
+    said = next(text for text in texts(ax) if "stopped" in text)
+    assert r"predicted rate $1.2\times 10^{-3}$" in said
+    assert r"$4.1\,(4.0\ \mathrm{to}\ 4.2)\times 10^{-3}$" in said
+    assert "measured / predicted $3.4$" in said
+    assert "stopped at $k$ = $5000$: loss floor" in said
+
+
+def test_even_times_get_an_even_axis(ax):
+    plots.convergence(training_record(method="gradient-flow", at=even_times(50.0)), ax)
+    assert ax.get_xscale() == "linear"
+    assert ax.get_xlabel() == "time $t$"
+    assert ax.get_xlim() == (0.0, 50.0)
+
+
+def test_the_band_of_the_judged_balls_is_shaded(ax):
+    record = broken_record()
+    plots.convergence(record, ax)
+    (band,) = ax.collections
+    vertices = band.get_paths()[0].vertices
+    np.testing.assert_allclose(vertices[:, 1].min(), 0.8 * record.loss[0])
+    np.testing.assert_allclose(vertices[:, 1].max(), 1.25 * record.loss[-1])
+
+
+def test_a_window_far_too_short_shows_its_decrease(ax):
+    plots.convergence(short_window(), ax)
+    assert ax.get_ylabel().startswith("decrease")
+    bound, loss, _ = ax.lines
+    assert loss.get_ydata()[-1] == pytest.approx(-math.expm1(-2.6e-7 * 20_000))
+    assert loss.get_ydata()[-1] > bound.get_ydata()[-1]
+
+
+def test_a_bound_of_ones_own(ax):
+    record = training_record(predicted=None)
+    plots.convergence(record, ax, bound=2e-3)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.7 * math.exp(-2e-3 * at) for at in record.at])
+    other = Figure().subplots()
+    plots.convergence(training_record(), other, bound=lambda k: 1.0 / (1.0 + k))
+    np.testing.assert_allclose(other.lines[0].get_ydata(), [1.0 / (1.0 + at) for at in record.at])
+    assert not any("predicted" in text for text in texts(other))
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, "fast"])
+def test_a_bound_that_is_none(ax, bound):
+    with pytest.raises(ArgumentError, match=r"`bound` must be a rate > 0 or a function"):
+        plots.convergence(training_record(), ax, bound=bound)
+
+
+def test_runs_without_a_bound_a_fit_or_a_second_point_are_drawn(ax):
+    plots.convergence(training_record(predicted=None, measured=None), ax)
+    plots.convergence(training_record(at=(0.0,)), Figure().subplots())
+    zero = dataclasses.replace(training_record(at=(0.0, 1.0)), loss=(0.0, 0.0))
+    plots.convergence(zero, Figure().subplots())
+
+
+def test_a_ball_down_to_zero_and_one_without_an_end(ax):
+    record = training_record(at=(0.0, 1.0, 2.0, 3.0))
+    low, high = (0.0, -1.0, -math.inf, 0.1), (1.0, 1.0, math.inf, 1.0)
+    curve = dataclasses.replace(record.curves[-1], low=low, high=high)
+    plots.convergence(dataclasses.replace(record, curves=(curve,)), ax)
+    ax.get_figure().draw_without_rendering()
+
+
+# -- shares of bounds and distances -----------------------------------------------------------------------------------
+
+
+def test_norms_are_shares_of_their_bounds(ax):
+    record = training_record()
+    plots.norms(record, ax)
+    at_one, *lines = ax.lines
+    assert set(at_one.get_ydata()) == {1.0}
+    assert len(lines) == 4
+    np.testing.assert_allclose(lines[0].get_ydata()[[0, -1]], [1.7 / 2.2, 1.83 / 2.2], rtol=1e-3)
+    assert ax.get_yscale() == "linear"
+    assert r"$\Vert W\Vert \leq \lambda_{1}$" in texts(ax)
+    assert r"$\sigma_{\min}(Z) \geq \alpha_{0}/2$" in texts(ax)
+
+
+def test_what_breaks_its_bound_rises_above_one(ax):
+    plots.norms(broken_record(), ax)
+    assert ax.lines[1].get_ydata()[-1] == pytest.approx(2.9 / 2.2)
+    assert ax.get_ylim()[1] > 2.9 / 2.2
+
+
+def test_small_shares_get_a_logarithmic_axis_and_infinite_ones_leave_through_the_top(ax):
+    record = training_record(at=(0.0, 1.0, 2.0))
+    small = Curve("(i)", "norm(W[k]) <= lam1", (1e-4, 2e-4, 3e-4), (1e-4, 2e-4, 3e-4), (1.0,) * 3, "<=")
+    plots.norms(dataclasses.replace(record, curves=(small,)), ax)
+    assert ax.get_yscale() == "log"
+    lost = dataclasses.replace(small, low=(1.0, 0.5, 0.0), high=(1.0, 0.5, 0.0), bound=(0.5,) * 3, sense=">=")
+    other = Figure().subplots()
+    plots.norms(dataclasses.replace(record, curves=(lost,)), other)
+    assert other.lines[1].get_ydata()[-1] > other.get_ylim()[1]
+
+
+def test_a_curve_without_a_bound_is_named_and_steps_that_were_not_judged_are_bridged(ax):
+    record = training_record(at=(0.0, 1.0, 2.0))
+    gap = Curve("(i)", "norm(W[k]) <= lam1", (1.0, math.nan, 1.0), (1.0, math.nan, 1.0), (2.0, math.nan, 2.0), "<=")
+    none = Curve("(ii)", "norm(A[k]) <= lam2", (0.0,) * 3, (0.0,) * 3, (0.0,) * 3, "<=")
+    plots.norms(dataclasses.replace(record, curves=(gap, none)), ax)
+    assert list(ax.lines[1].get_xdata()) == [0.0, 2.0]
+    assert "no share of its bound: (ii)" in texts(ax)
+
+
+def test_paths(ax):
+    record = training_record()
+    plots.paths(record, ax)
+    assert [text for text in texts(ax)] == ["path length", "$W$", "$A$", "$b$"]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), record.path_length)
+
+
+# -- runs of a notebook -----------------------------------------------------------------------------------------------
+
+
+def test_a_training_run_is_drawn_with_its_fitted_rate(ax):
+    plots.convergence(trained(), ax, bound=0.05)
+    assert any("measured rate $0.105$" in text for text in texts(ax))
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), 0.5 * 0.9 ** np.arange(60.0))
+
+
+def test_the_norms_of_a_training_run_with_and_without_bounds(ax):
+    plots.norms(trained(), ax)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [3.0, 2.5, 3 * (1 - 59 / 120)])
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), [math.sqrt(2) * k / 60 for k in (0, 20, 59)], atol=1e-15)
+    other = Figure().subplots()
+    plots.norms(trained(), other, bounds={"W": 4.0})
+    np.testing.assert_allclose(other.lines[1].get_ydata()[0], 0.75)
+    assert r"$\Vert W\Vert \leq 4$" in texts(other)
+
+
+def test_the_path_of_a_training_run(ax):
+    plots.paths(trained(step=None, method="gradient-flow"), ax)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.0, 1.0, 2.95])
+    np.testing.assert_allclose(ax.lines[1].get_ydata()[-1], 59 / 120 * math.sqrt(10))
+    assert ax.get_xlabel() == "time $t$"
+
+
+def test_a_whole_figure_of_a_run():
+    assert [len(ax.lines) for ax in plots.plot_run(trained(), bounds={"W": 4.0})] == [2, 2]
+    assert len(plots.plot_run(training_record())[1].lines) == 5
+    assert len(plots.plot_run(training_record(curves=()))[1].lines) == 4
+    assert [len(ax.lines) for ax in trained().plot()] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: plots.convergence([1.0, 0.5]), "must be a TrainingRun or a TrainingRecord. Got list"),
+        (lambda: plots.norms({}), "Got dict"),
+        (lambda: plots.norms(trained(), bounds={"w": 1.0}), "must name parameters: W, b. Got 'w'"),
+        (lambda: plots.norms(trained(), bounds={"W": 0.0}), "must be numbers > 0. Got 0.0 for 'W'"),
+        (lambda: plots.norms(training_record(), bounds={"W": 1.0}), "is for a TrainingRun"),
+        (lambda: plots.convergence(trained(series={})), "recorded no 'loss'"),
+        (lambda: plots.rates([]), "must hold a run with a rate > 0"),
+        (lambda: plots.rates([training_record()], names=["a", "b"]), "one entry for each of the 1 records. Got 2"),
+    ],
+)
+def test_arguments_that_cannot_be_drawn(call, said):
+    with pytest.raises(ArgumentError, match=said):
+        call()
+
+
+def test_nothing_of_matplotlib_is_changed_or_shown(monkeypatch):
+    from matplotlib import pyplot
+
+    monkeypatch.setattr(pyplot, "show", lambda *a, **k: pytest.fail("show"))
+    before = dict(mpl.rcParams)
+    new = plots.convergence(training_record())
+    plots.rates([training_record()])
+    assert dict(mpl.rcParams) == before
+    assert new.get_figure().get_figwidth() == pytest.approx(3.4)
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.partition(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingPlotsError, match=r"pip install 'ntk_deq\[plots\]'"):
+        plots.convergence(training_record())
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_rates_stand_side_by_side(ax):
+    slow = training_record(measured=None, instantaneous=())
+    plots.rates([training_record(), slow, training_record(predicted=None, measured=None)], ax, names=["a", "b", "c"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+    assert texts(ax) == ["×3.4"]
+    rings = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [float(ring.get_xdata()[0]) for ring in rings] == [1.2e-3, 1.2e-3]
+
+
+def test_a_rate_that_is_not_positive_is_left_out_and_its_interval_cut(ax):
+    wide = dataclasses.replace(training_record(), measured=Rate(1e-3, -1e-3, 3e-3))
+    growing = dataclasses.replace(training_record(), measured=Rate(-1e-2, -2e-2, -1e-3))
+    endless = dataclasses.replace(training_record(), measured=Rate(1e-3, -math.inf, math.inf))
+    plots.rates([wide, growing, endless], ax)
+    ax.get_figure().draw_without_rendering()
+    low, high = ax.get_xlim()
+    assert all(low <= x <= high for line in ax.lines for x in line.get_xdata() if x not in (0, 1))
+    plots.convergence(endless, Figure().subplots())
+
+
+def test_a_long_name_loses_its_middle(ax):
+    plots.rates([training_record()], ax, names=["R.T4.4.a.very.long.claim.identifier, scaled-lecun 17, window"])
+    (label,) = ax.get_yticklabels()
+    assert label.get_text().startswith("R.T4.4.a.very")
+    assert len(label.get_text()) <= 36
+    assert label.get_text().endswith("17, window")
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("norm(W[k]) <= lam1", r"$\Vert W\Vert \leq \lambda_{1}$"),
+        ("fro(W[k] - W[0]) <= C1", r"$\Vert W - W(0)\Vert_F \leq C_{1}$"),
+        ("lam1 >= norm(W[k])", r"$\Vert W\Vert \leq \lambda_{1}$"),
+        ("path_length[k] <= 2*sqrt(L[0]/mu)", r"$\ell \leq \mathrm{bound}$"),
+        ("norm(yhat[k])^2 <= 4", r"${\Vert \hat{y}\Vert}^{2} \leq 4$"),
+        ("norm(W[k]) <= C1 + C2 + lam1 + lam2 + lam3 + gamma0", r"$\Vert W\Vert \leq \mathrm{bound}$"),
+        ("trace(W[k]) <= c", "trace(W[k]) <= …"),
+        ("norm(W[k] <=", "(i)"),
+    ],
+)
+def test_curves_are_named_by_their_inequalities(text, label):
+    curve = Curve("(i)", text, (1.0,), (1.0,), (2.0,), "<=")
+    (share,) = share_curves(dataclasses.replace(training_record(at=(0.0,)), curves=(curve,)))
+    assert inequality_label(share) == label
+
+
+def test_every_label_is_mathtext_that_matplotlib_reads(ax):
+    from matplotlib.mathtext import MathTextParser
+
+    from ntk_deq.claims.parser import parse
+
+    samples = [
+        "sigma_min(Z[k])",
+        "(a + b)/(c*d)",
+        "alpha0^2/4",
+        "-x",
+        "Za",
+        "A_min_0",
+        "lambda_max(H[t])*2",
+        "1e-3",
+        "a - (b - c)",
+    ]
+    for sample in samples:
+        text = math_text(parse(sample))
+        if text is not None:
+            MathTextParser("agg").parse(f"${text}$")
+
+
+def test_dollars_are_text(ax):
+    ax.set_title(escaped("a $x$ and a \\$ and 5$"))
+    ax.get_figure().draw_without_rendering()
+
+
+@pytest.mark.parametrize("wanted", [[0.5], [0.1, 0.9], [0.5, 0.5, 0.5], [0.0, 0.05, 0.1, 0.9], [1.0, 0.99, 0.2, 0.21]])
+def test_labels_keep_apart_in_their_order(wanted):
+    places = _apart(wanted, 0.1)
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    gaps = [places[b] - places[a] for a, b in itertools.pairwise(order)]
+    assert all(gap >= 0.1 - 1e-12 for gap in gaps)
+    if len(wanted) < 3:
+        assert places == wanted
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["pdf", "png", "svg"])
+def test_the_same_run_gives_the_same_bytes(tmp_path, ending):
+    files = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        figure = run_figure(training_record(), claim="R.T4.4", title="Gradient descent converges linearly")
+        files += save_figure(figure, tmp_path / folder / "run", [ending])
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert b"CreationDate" not in first
+    assert b"<dc:date>" not in first
+
+
+def test_a_figure_is_one_column_wide_and_nothing_sticks_out():
+    long = "A theorem with a title that is much too long for one line of one column of any paper that was ever printed"
+    records = (training_record(), short_window(), broken_record(), training_record(curves=(), setting="long-" * 30))
+    for record, title in zip(records, (long, long.upper(), "A b c " * 40, "x" * 300), strict=True):
+        figure = run_figure(record, claim="R.T4.4.scaled", title=title)
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+        assert figure.get_figwidth() == pytest.approx(3.4)
+        assert box.x0 >= -0.01
+        assert box.x1 <= 3.41
+        assert box.y0 >= -0.01
+        assert box.y1 <= figure.get_figheight() + 0.01
+
+
+def test_any_script_and_any_sign_may_stand_in_a_title(tmp_path):
+    record = dataclasses.replace(training_record(at=(0.0, 1.0)), setting="$a_{", status="\x1b$%&")
+    figure = run_figure(record, claim="日本 $x^", title="{\\frac $ 字\n\x00")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save_figure(figure, tmp_path / "run", ["svg"])
+
+
+def test_the_overview_grows_with_its_rows(tmp_path):
+    rows = [(f"run {i}", training_record()) for i in range(12)]
+    figure = rates_figure(rows)
+    assert figure.get_figheight() > rates_figure(rows[:2]).get_figheight() + 1.9
+    figure.draw_without_rendering()
+    assert figure.get_tightbbox().x1 <= 3.41
+
+
+def test_names_of_files_are_safe():
+    assert file_stem("../../etc", "a b/c", "3", "run") == "etc-a-b-c-3-run"
+    assert file_stem("...", "日本") == "run-run"
+    assert len(file_stem("x" * 500, "run")) == 120
