@@ -35,17 +35,29 @@ class CarriedContraction:
     def __init__(self, model: EquilibriumModel) -> None:
         self._model, self._form = model, model.layer_form()
         self._reference: Tensor | None = None
-        self._moved: Tensor | None = None
+        self._path: Tensor | None = None  # an upper bound of the distance from the reference, on the device
         self._at_reference = math.inf
         self.refreshed = 0
 
-    def measure(self, parameters: Mapping[str, Tensor], out: Float[Tensor, ""]) -> None:
-        """Write the distance from the reference into `out`, a 0-d tensor; nothing is copied to the host."""
-        if self._form is None or self._reference is None:
+    def measure(
+        self, parameters: Mapping[str, Tensor], out: Float[Tensor, ""], moved: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Write a bound of the distance from the reference into `out`, a 0-d tensor; nothing is copied to the host.
+
+        Args:
+            parameters: The present parameters.
+            out: Where the bound goes.
+            moved: Bounds of how far each parameter has moved since the last call, 0-d; None: the distance is computed.
+        """
+        if self._form is None or self._reference is None or self._path is None:
             out.fill_(math.inf)
             return
-        torch.sub(parameters[self._form.weight], self._reference, out=self._moved)
-        torch.linalg.vector_norm(self._moved, out=out)
+        weight = self._form.weight
+        if moved is None:
+            self._path.copy_(torch.dist(parameters[weight], self._reference))
+        else:
+            self._path.add_(moved[weight])
+        out.copy_(self._path)
 
     def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
         """Return the bound, after a new decomposition where the carried one has drifted.
@@ -58,9 +70,15 @@ class CarriedContraction:
             WellPosednessError: The factor is not below one.
         """
         factor = 1.0 if self._form is None else self._form.factor
-        drift = factor * distance
-        if drift <= _SHARE * (1 - self._at_reference):
-            return self._at_reference + drift
+        allowed = _SHARE * (1 - self._at_reference)
+        if factor * distance <= allowed:
+            return self._at_reference + factor * distance
+        if self._form is not None and self._reference is not None and self._path is not None:
+            # The way was longer than the distance, perhaps.
+            self._path.copy_(torch.dist(parameters[self._form.weight], self._reference))
+            distance = float(self._path)
+            if factor * distance <= allowed:
+                return self._at_reference + factor * distance
         value = float(self._model.contraction_bound(parameters))
         self.refreshed += 1
         if not value < 1:
@@ -70,17 +88,21 @@ class CarriedContraction:
         if self._form is not None:
             weight = parameters[self._form.weight]
             self._reference = weight.clone() if self._reference is None else self._reference.copy_(weight)
-            self._moved = torch.empty_like(self._reference) if self._moved is None else self._moved
+            self._path = weight.new_zeros(())
             self._at_reference = value
         return value
 
     def state(self) -> dict[str, Any]:
         """Return what a later run needs to go on in the very same way."""
-        return {"reference": self._reference, "value": self._at_reference, "refreshed": self.refreshed}
+        return {
+            "reference": self._reference,
+            "path": self._path,
+            "value": self._at_reference,
+            "refreshed": self.refreshed,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self._at_reference, self.refreshed = state["value"], state["refreshed"]
         if state["reference"] is not None:
-            self._reference = state["reference"].clone()
-            self._moved = torch.empty_like(state["reference"])
+            self._reference, self._path = state["reference"].clone(), state["path"].clone()

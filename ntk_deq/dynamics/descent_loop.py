@@ -32,6 +32,9 @@ from ntk_deq.models.signature import Role
 # As `RunStatus.DIVERGED` says. A loss may rise for a while at a large step, and by as much it never comes back.
 _BLOW_UP = 1e6
 
+# What rounding may add to the length of a step, with room: a norm of n entries errs by less than n eps.
+_ROUNDED_UP = 1 + 1e-6
+
 OnStep: TypeAlias = Callable[[int, FieldPoint], None]
 End: TypeAlias = tuple[RunStatus, str]
 
@@ -71,6 +74,9 @@ class Descent:
         self._here, self._before = Place(self._start), Place(self._start)
         self._norms = torch.zeros(len(self._start), dtype=X.dtype, device=X.device)
         self._norm_entries = list(self._norms.unbind())
+        self._norm = self._norms.new_zeros(())
+        self._lengths = torch.zeros_like(self._norms)  # of the last step
+        self._moved = dict(zip(self._start, self._lengths.unbind(), strict=True))
         # Those of `_here`, from when they are known until the step is taken.
         self._gradients: dict[str, Tensor] | None = None
         self._gradient_error = 0.0
@@ -115,7 +121,7 @@ class Descent:
         while True:
             if self._gradients is None:
                 try:
-                    point = self._field.at(self._here.parameters, self._here.k, reuse=True)
+                    point = self._field.at(self._here.parameters, self._here.k, reuse=True, moved=self._moved)
                 except EquilibriumError as error:
                     return self._step_back(
                         RunStatus.NOT_FINITE if isinstance(error, NotFiniteError) else RunStatus.UNSOLVED, error
@@ -146,7 +152,12 @@ class Descent:
                 on_step(here.k, point)
             except KeyboardInterrupt:
                 interruption.asked = True
-        seen = Observation(float(here.k), here.parameters, self._start, point, self._model, here.path_length)
+        for name, entry in zip(here.parameters, self._norm_entries, strict=True):
+            torch.linalg.vector_norm(point.gradients[name], out=entry)
+        torch.linalg.vector_norm(self._norms, out=self._norm)
+        seen = Observation(
+            float(here.k), here.parameters, self._start, point, self._model, here.path_length, self._norm
+        )
         self._recording.offer(here.k, seen)
         if self._keeper.wants(here.k):
             self._keeper.add(here.snapshot())
@@ -174,11 +185,12 @@ class Descent:
         following.step_from(
             here,
             self._gradients,
-            self._norms,
-            self._norm_entries,
+            norms=self._norms,
+            norm=self._norm,
             step=self._options.step,
             error=self._gradient_error,
         )
+        torch.mul(self._norms, self._options.step * _ROUNDED_UP, out=self._lengths)
         # Looked at now and then: a step that changes nothing is taken again and again.
         if here.k & (here.k - 1) == 0 and following.equals(here):
             status = RunStatus.STEP_UNDERFLOW
@@ -232,6 +244,8 @@ class Descent:
             "here": self._here.state(),
             "before": self._before.state(),
             "gradients": self._gradients,
+            "norms": self._norms,
+            "lengths": self._lengths,
             "gradient_error": self._gradient_error,
             "first_loss": self._first_loss,
             "counts": [self._evaluations, self._forward_steps, self._adjoint_steps],
@@ -261,9 +275,12 @@ class Descent:
         assert state is not None
         found = cls(model, state["X"], state["y"], options, record)
         found._here.restore(state["here"])
+        found._lengths.copy_(state["lengths"])
         found._before.restore(state["before"])
         if state["gradients"] is not None:
             found._gradients = {name: value.clone() for name, value in state["gradients"].items()}
+            found._norms.copy_(state["norms"])
+            torch.linalg.vector_norm(found._norms, out=found._norm)
         found._gradient_error, found._first_loss = state["gradient_error"], state["first_loss"]
         found._evaluations, found._forward_steps, found._adjoint_steps = state["counts"]
         found._seconds = state["seconds"]

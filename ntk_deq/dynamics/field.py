@@ -27,7 +27,7 @@ _RTOL_EPS = 32.0
 _HIGHEST_DEGREE = 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FieldPoint:
     """The loss and its gradient at one point of parameter space.
 
@@ -139,7 +139,14 @@ class GradientField:
         self._forward = solver("equilibrium", initial)
         self._adjoint = solver("adjoint", torch.zeros_like(initial))
 
-    def at(self, parameters: Mapping[str, Tensor], moment: float, *, reuse: bool = False) -> FieldPoint:
+    def at(
+        self,
+        parameters: Mapping[str, Tensor],
+        moment: float,
+        *,
+        reuse: bool = False,
+        moved: Mapping[str, Tensor] | None = None,
+    ) -> FieldPoint:
         """Return the loss and its gradient.
 
         Args:
@@ -147,6 +154,8 @@ class GradientField:
             moment: Time t, or number k of the step: where on the run the parameters belong. Any spacing, any order.
             reuse: Whether the result may lie in the field's own buffers, which the next call writes over. It saves the
                 copies.
+            moved: Upper bounds of the Frobenius distance of each parameter from that of the last call, 0-d, where the
+                caller knows them: it saves a pass over the weight. None: the distance is computed.
 
         Raises:
             WellPosednessError: The contraction factor is not below one.
@@ -154,7 +163,7 @@ class GradientField:
             EquilibriumError: A solve did not reach the tolerance.
         """
         with torch.no_grad():
-            point = self._evaluate(parameters, float(moment))
+            point = self._evaluate(parameters, float(moment), moved)
             return point if reuse else point.owned()
 
     def forget(self) -> None:
@@ -162,10 +171,12 @@ class GradientField:
         self._forward.forget()
         self._adjoint.forget()
 
-    def _evaluate(self, parameters: Mapping[str, Tensor], moment: float) -> FieldPoint:
+    def _evaluate(
+        self, parameters: Mapping[str, Tensor], moment: float, moved: Mapping[str, Tensor] | None
+    ) -> FieldPoint:
         maps, forward, adjoint = self._maps, self._forward, self._adjoint
         maps.prepare(parameters)
-        self._contraction.measure(parameters, forward.beside)
+        self._contraction.measure(parameters, forward.beside, moved)
         Z = forward.solve(
             moment, maps.step, maps.step_of_rows, lambda distance: self._contraction.bound(parameters, distance)
         )

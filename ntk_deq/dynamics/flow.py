@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from time import perf_counter
@@ -54,11 +54,12 @@ def gradient_flow(
     onto, so that none is an interpolation.
 
     Error estimate. The flow is integrated a second time to the same times, with 32 times the tolerance and, along a
-    sliding mode, steps four times as long. `error` is the largest distance between the two over the snapshots (or
-    difference of a path's length, if that is more), plus the integral of the speed times the gradient's own relative
-    error, which the solvers' tolerance leaves. The first term is the error of the second run, and bounds that of the
-    first wherever the tighter options at least halve the error; where the gradient is smooth, the first run is about 70
-    times better. It is an estimate and no proof: what both runs miss in the same way is not found out.
+    sliding mode, steps four times as long. `error` is the largest distance between the two over the snapshots, plus the
+    integral of the speed times the gradient's own relative error, which the solvers' tolerance leaves. The first term
+    is the error of the second run, and bounds that of the first wherever the tighter options at least halve the error;
+    where the gradient is smooth, the first run is about 70 times better. It is an estimate and no proof: what both runs
+    miss in the same way is not found out. The lengths of the paths have an estimate of their own, `error_path` in the
+    settings: along a sliding mode they are those of the chatter, and longer than the solution's.
 
     The run ends with a reason, its `status`: the loss is at most `until` times the first one; the time is `horizon`;
     `steps` are spent; beyond the present time the contraction factor reaches one, a solve fails, or NaN or Inf comes up
@@ -69,7 +70,7 @@ def gradient_flow(
     The settings of the record hold, besides the options: `time_scale`, the 1/rate at the start; `rejected` steps;
     `first_evaluations`, the gradients of the first integration alone; `rough_steps`, accepted with a kink in them, and
     `relaxed`, the largest factor on what those were allowed; `largest_error_per_time` and `sum_of_errors` of the
-    embedded errors of all accepted steps; `error_field`, the second term of `error`.
+    embedded errors of all accepted steps; `error_field`, the second term of `error`; `error_path`.
 
     Args:
         model: The model; its parameters are the start and are left as they are.
@@ -150,10 +151,10 @@ class _Flow:
             first = FlowPass(self._field(self._options), self._model.parameters(), self._options, interruption, observe)
             snapshots = first.integrate(self._options.targets(first.scale, first.horizon))
             series = self._recording.series(first.integrator.accepted, self._last if first.ended_at_a_step else None)
-            second, distance = None, None
+            second, apart = None, None
             if estimate_error and first.status is not RunStatus.INTERRUPTED:
-                second, distance = self._compare(snapshots, interruption)
-        return self._record(first, second, snapshots, series, distance, perf_counter() - started)
+                second, apart = self._compare(snapshots, interruption)
+        return self._record(first, second, snapshots, series, apart, perf_counter() - started)
 
     def _tell(self, flow: FlowPass, time: float, state: Tensor) -> None:
         if self._on_step is not None and time > 0:
@@ -164,18 +165,23 @@ class _Flow:
 
     def _compare(
         self, snapshots: tuple[Snapshot, ...], interruption: Interruption
-    ) -> tuple[FlowPass | None, float | None]:
-        """Integrate more coarsely to the same times; return the largest distance, None where it did not get there."""
-        if len(snapshots) == 1:
-            return None, 0.0
+    ) -> tuple[FlowPass, tuple[float, float] | None]:
+        """Integrate more coarsely to the same times.
+
+        Returns:
+            The integration, and the largest distance of the parameters and difference of a path's length; None where it
+            did not get to the end.
+        """
         options = self._options.coarser()
         second = FlowPass(self._field(options), self._model.parameters(), options, interruption, self._tell)
-        largest = 0.0
+        distance = difference = 0.0
         for snapshot in snapshots[1:]:
             if not second.advance(snapshot.at):
                 return second, None
-            largest = max(largest, _difference(snapshot, second.snapshot()))
-        return second, largest
+            other = second.snapshot()
+            distance = max(distance, _distance(snapshot.parameters, other.parameters))
+            difference = max(difference, _path_difference(snapshot, other))
+        return second, (distance, difference)
 
     def _record(
         self,
@@ -183,13 +189,13 @@ class _Flow:
         second: FlowPass | None,
         snapshots: tuple[Snapshot, ...],
         series: dict[str, Series],
-        distance: float | None,
+        apart: tuple[float, float] | None,
         seconds: float,
     ) -> TrainingRun:
         equations = [first.equation] if second is None else [first.equation, second.equation]
         evaluations = sum(equation.evaluations for equation in equations)
         detail = first.detail
-        if second is not None and distance is None:
+        if second is not None and apart is None:
             detail += f" The error is not estimated: the second integration ended before. {second.detail}"
         assert first.status is not None
         return TrainingRun(
@@ -204,34 +210,38 @@ class _Flow:
             adjoint_iterations=sum(equation.adjoint_steps for equation in equations) / evaluations,
             evaluations=evaluations,
             seconds=seconds,
-            error=None if distance is None else distance + first.field_error,
-            settings=describe_run(self._model, self._X, {**self._settings(), **_counts(first)}),
+            error=None if apart is None else apart[0] + first.field_error,
+            settings=describe_run(self._model, self._X, self._settings(first, apart)),
             detail=detail,
         )
 
-    def _settings(self) -> dict[str, Any]:
-        return {**asdict(self._options), "times": list(self._options.times), "rtol": self._options.field_tolerance()}
+    def _settings(self, flow: FlowPass, apart: tuple[float, float] | None) -> dict[str, Any]:
+        return {
+            **asdict(self._options),
+            "times": list(self._options.times),
+            "rtol": self._options.field_tolerance(),
+            "time_scale": flow.scale,
+            "rejected": flow.integrator.rejected,
+            "first_evaluations": flow.equation.evaluations,
+            "rough_steps": flow.judge.rough_steps,
+            "relaxed": flow.judge.relaxed,
+            "largest_error_per_time": flow.judge.largest,
+            "sum_of_errors": flow.judge.total,
+            "error_field": flow.field_error,
+            "error_path": None if apart is None else apart[1] + flow.field_error,
+        }
 
 
-def _counts(flow: FlowPass) -> dict[str, Any]:
-    """Return what the integration itself has to say of its work and its errors."""
-    return {
-        "time_scale": flow.scale,
-        "rejected": flow.integrator.rejected,
-        "first_evaluations": flow.equation.evaluations,
-        "rough_steps": flow.judge.rough_steps,
-        "relaxed": flow.judge.relaxed,
-        "largest_error_per_time": flow.judge.largest,
-        "sum_of_errors": flow.judge.total,
-        "error_field": flow.field_error,
-    }
+def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+    """Return the Frobenius distance over all parameters."""
+    norms = [torch.linalg.vector_norm(value - second[name]) for name, value in first.items()]
+    return float(torch.linalg.vector_norm(torch.stack(norms)))
 
 
-def _difference(first: Snapshot, second: Snapshot) -> float:
-    """Return the Frobenius distance of all parameters, or the largest difference of a path's length, if more."""
-    norms = [torch.linalg.vector_norm(value - second.parameters[name]) for name, value in first.parameters.items()]
-    lengths = [first.path_length - second.path_length, *(first.path[name] - second.path[name] for name in first.path)]
-    return max(float(torch.linalg.vector_norm(torch.stack(norms))), *map(abs, lengths))
+def _path_difference(first: Snapshot, second: Snapshot) -> float:
+    """Return the largest difference of the length of a path."""
+    apart = [first.path[name] - second.path[name] for name in first.path]
+    return max(abs(length) for length in (first.path_length - second.path_length, *apart))
 
 
 def _as_tuple(times: Tensor | None) -> tuple[float, ...]:

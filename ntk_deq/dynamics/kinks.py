@@ -40,7 +40,8 @@ class StepJudge:
     smooth again, its error may be `tolerance` times the path so far, less a factor of 250, by which the embedded error
     may fall short of the true one. Where twenty such steps take less time than twenty times `pace` times the time
     reached, the allowance is doubled with each further one until the steps have this very length, beyond which they are
-    not let grow: along a sliding mode the error is what this pace makes it.
+    not let grow: along a sliding mode the error is what this pace makes it. Every part counts as rough then, since what
+    jumps in one part makes the others bend.
 
     The ratio is scaled so that the integrator's controller, made for errors like step^order, hits the next step: an
     error per unit of time falls by one order less, a rough one by the first order alone.
@@ -99,25 +100,25 @@ class StepJudge:
             self._find_kinks(errors, step, smooth)
         self._start, self._step, self._errors = time, step, list(errors)
         largest = max(self._part_ratio(part, error, smooth, path) for part, error in enumerate(errors))
-        if largest > 1 or not (any(self._rough) or max(self._relaxation) > 1):
+        if largest > 1 or not (any(self._rough) or self._slides()):
             return largest
         # The next step is kept from growing by saying that the error was larger than it is.
-        growth = _GROWTH if any(self._rough) else math.inf
-        if max(self._relaxation) > 1:
-            growth = min(growth, max(1.0, self._pace_at(time + step) / step))
+        growth = min(_GROWTH, max(1.0, self._pace_at(time + step) / step)) if self._slides() else _GROWTH
         return max(largest, (SAFETY / growth) ** self._order)
+
+    def _slides(self) -> bool:
+        return max(self._relaxation) > 1
 
     def _pace_at(self, time: float) -> float:
         return self._pace * (time + self._scale)
 
     def _part_ratio(self, part: int, error: float, smooth: float, path: float) -> float:
-        self._smooth[part] = error <= smooth
-        if self._smooth[part]:
-            return (error / smooth) ** (self._order / (self._order - 1)) if error else 0.0
+        self._smooth[part], self._limiting[part] = error <= smooth, False
         if not math.isfinite(error):
             return math.inf
-        if not self._rough[part]:
-            return min(error / smooth, _LARGEST) ** (self._order / (self._order - 1)) if smooth else _LARGEST
+        if not self._slides() and (self._smooth[part] or not self._rough[part]):
+            ratio = min(error / smooth, _LARGEST) if smooth else _LARGEST * (error > 0)
+            return ratio ** (self._order / (self._order - 1))
         allowed = max(smooth, self._tolerance / _UNDERSTATED * (path + self._unit) * self._relaxation[part])
         self._limiting[part] = error > _LIMITING * allowed
         return min(error / allowed, _LARGEST) ** self._order
@@ -129,9 +130,8 @@ class StepJudge:
         self.largest = max(self.largest, error / self._step)
         pace = self._pace_at(self._start)
         for part, smooth in enumerate(self._smooth):
-            if smooth:
-                # Along a sliding mode every other step may be free of kinks, and to find them out costs a rejected one.
-                self._rough[part] &= self._relaxation[part] > 1
+            if smooth and not self._slides():
+                self._rough[part] = False
             else:
                 times = self._rough_times[part]
                 times.append(self._start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -46,9 +46,9 @@ class Place:
         self,
         other: Place,
         gradients: Mapping[str, Tensor],
-        norms: Tensor,
-        entries: Sequence[Tensor],
         *,
+        norms: Tensor,
+        norm: Tensor,
         step: float,
         error: float,
     ) -> None:
@@ -57,18 +57,15 @@ class Place:
         Args:
             other: Where the step starts.
             gradients: The gradients there.
-            norms: A buffer for the norms of the gradients, one a parameter.
-            entries: Its entries as 0-d tensors.
+            norms: The norms of the gradients, one a parameter.
+            norm: Their norm, 0-d.
             step: The step size.
             error: The gradient's estimated error.
         """
-        for (name, value), entry in zip(other.parameters.items(), entries, strict=True):
-            gradient = gradients[name]
-            torch.linalg.vector_norm(gradient, out=entry)
-            torch.add(value, gradient, alpha=-step, out=self.parameters[name])
-        total = torch.linalg.vector_norm(norms)
+        for name, value in other.parameters.items():
+            torch.add(value, gradients[name], alpha=-step, out=self.parameters[name])
         torch.add(other.path, norms, alpha=step, out=self.path)
-        torch.add(other.path_length, total, alpha=step, out=self.path_length)
+        torch.add(other.path_length, norm, alpha=step, out=self.path_length)
         self.k, self.loss, self.error = other.k + 1, math.nan, other.error + step * error
 
     def equals(self, other: Place) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """The parameters at one step or time of a run.
 
@@ -37,7 +37,7 @@ class Snapshot:
     path_length: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """A quantity along a run.
 
@@ -61,7 +61,7 @@ class Series:
         return Series(self.at[inside], self.values[inside])
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun:
     """A run of gradient descent or of gradient flow, from its start to its end.
 
@@ -99,7 +99,7 @@ class TrainingRun:
     error: float | None
     settings: dict[str, Any]
     detail: str = ""
-    continuation: Mapping[str, Any] | None = field(default=None, compare=False)
+    continuation: Mapping[str, Any] | None = None
 
     def __getitem__(self, name: str) -> Series:
         """Return a series by name.

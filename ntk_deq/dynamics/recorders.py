@@ -31,6 +31,8 @@ class Observation:
         point: The loss and its gradient here.
         model: The model.
         path_length: Length of the path of all parameters from the start to here, 0-d.
+        gradient_norm: Norm of the gradient over all parameters, 0-d, where the run has it; None: it is worked out when
+            it is asked for.
     """
 
     at: float
@@ -39,6 +41,7 @@ class Observation:
     point: FieldPoint
     model: EquilibriumModel
     path_length: Float[Tensor, ""]
+    gradient_norm: Float[Tensor, ""] | None = None
 
 
 Schedule: TypeAlias = Callable[[int, Observation], bool]
@@ -138,6 +141,8 @@ class Recorder:
 
 
 def _gradient_norm(seen: Observation) -> Tensor:
+    if seen.gradient_norm is not None:
+        return seen.gradient_norm
     norms = [torch.linalg.vector_norm(gradient) for gradient in seen.point.gradients.values()]
     return torch.linalg.vector_norm(torch.stack(norms))
 

@@ -78,8 +78,9 @@ class SeriesBuffer:
         """Return what was taken, and the step and the value that are given after it."""
         steps = [*self._at, *(float(at) for at, _ in last)]
         values = [*self._values, *(self._checked(value) for _, value in last)]
-        stacked = torch.stack([torch.as_tensor(v, dtype=torch.float64) for v in values]) if values else torch.empty(0)
-        return Series(torch.tensor(steps, dtype=torch.float64), stacked.double())
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        stacked = torch.stack(tensors) if tensors else torch.tensor(values, dtype=torch.float64)
+        return Series(torch.tensor(steps, dtype=torch.float64), stacked)
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run must know."""

@@ -257,6 +257,20 @@ class TestContraction:
             parameters[weight] -= 1e-4 * change
         assert 1 <= carried.refreshed < 40
 
+    def test_a_long_way_that_leads_nowhere_takes_no_decomposition(self, problem):
+        model, _, _ = problem
+        weight = model.layer_form().weight
+        carried, parameters, distance = CarriedContraction(model), copied(model), torch.zeros((), dtype=torch.float64)
+        change = 1e-3 * torch.ones_like(parameters[weight])
+        moved = {name: torch.zeros((), dtype=torch.float64) for name in parameters}
+        for k in range(300):
+            carried.measure(parameters, distance, moved)
+            bound = carried.bound(parameters, float(distance))
+            assert float(model.contraction_bound(parameters)) <= bound * (1 + 1e-14) < 1
+            parameters[weight] = parameters[weight] + (change if k % 2 else -change)
+            moved[weight] = change.norm()
+        assert carried.refreshed == 1
+
     def test_form_says_what_the_contraction_rests_on(self, problem):
         model, _, _ = problem
         form = model.layer_form()

@@ -85,7 +85,7 @@ def test_agrees_with_scipy(make, method: str) -> None:  # type: ignore[no-untype
     times = [0.3, 0.01, 1.5]
     tolerance = 1e-6 if method == "bosh3" else 1e-9
     run = gradient_flow(
-        *problem, horizon=2.0, until=0.0, tolerance=tolerance, times=torch.tensor(times).double(), method=method
+        *problem, horizon=2.0, until=0.0, tolerance=tolerance, times=torch.tensor(times, dtype=torch.float64), method=method
     )
     assert run.status is RunStatus.HORIZON
     exact = dict(zip(sorted(times), scipy_flow(problem, sorted(times)), strict=True))
@@ -249,6 +249,7 @@ def test_a_sliding_mode_is_followed_and_its_error_known() -> None:
     assert abs(found[0]) < 0.05
     assert float(np.linalg.norm(found - exact)) <= run.error
     assert run.error < 0.1
+    assert run.settings["error_path"] > 0.1  # how long a chatter is, depends on the steps
     assert run.settings["relaxed"] > 1
     assert run.loss == pytest.approx(1.0, abs=1e-2)  # the two samples that fight each other
     assert run.steps < 5000

@@ -33,9 +33,9 @@ class Proven:
     """A proven window.
 
     Attributes:
-        points: The judged steps, with proven radii; empty where there is no proof.
+        points: The judged steps as far as they are proven, with proven radii.
         losses: From each point to the next: a ball of the loss at every step on the way.
-        reason: Why there is no proof, or an empty text.
+        reason: Why that is not all of them, or an empty text.
     """
 
     points: tuple[Point, ...] = ()
@@ -59,8 +59,9 @@ def proven_window(
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
     entries = sum(value.numel() for value in model.parameters().values())
-    if ats[-1] > MOST_STEPS or entries > MOST_ENTRIES:
-        return Proven(reason=f"{ats[-1]} steps of {entries} parameters would take too long to prove")
+    if entries > MOST_ENTRIES:
+        return Proven(reason=f"a proof for {entries} parameters would take too long")
+    ats = [at for at in ats if at <= MOST_STEPS]
     path = _Path()
     done = certified_descent(
         model,
@@ -73,9 +74,9 @@ def proven_window(
         on_step=path.add,
         deadline=deadline,
     )
-    if not done.complete:
-        return Proven(reason=f"the proof stops at step {done.steps}: {done.reason}")
-    return Proven(_points(done, path, ats), _losses(done, ats))
+    known = [at for at in ats if at in done.iterates]
+    reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
+    return Proven(_points(done, path, known), _losses(done, known), reason)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from ntk_deq.verify.environment import Environment, Notes
 from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.moments import Point
-from ntk_deq.verify.training.proven import Proven, proven_window
+from ntk_deq.verify.training.proven import proven_window
 
 SNAPSHOTS = 48
 """Judged steps of a run, between which the steps are covered as intervals."""
@@ -113,23 +113,20 @@ def descent(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
         rtol=SOLVER_TOLERANCE,
         on_step=watch,
     )
-    proven = _proven(done, trainee, step, env.notes)
-    if proven.points:
-        seconds = time.perf_counter() - started
-        return Trajectory(done, proven.points, step, proven.losses, certified=True, seconds=seconds)
-    env.notes.estimated.setdefault("gradient descent", f"its rounding errors are added up, not proven: {proven.reason}")
+    ats = [int(snapshot.at) for snapshot in done.snapshots]
+    proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
+    known = len(proven.points)
     # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
     rounding = 0.0 if step.ball.is_exact() else 2.0**-52
-    points = tuple(_point(done, i, rounding=rounding) for i in range(len(done.snapshots)))
-    ranges = _ranges(torch.stack(losses).double().tolist() if losses else [], points)
-    return Trajectory(done, points, step, ranges, certified=False, seconds=time.perf_counter() - started)
-
-
-def _proven(done: TrainingRun, trainee: Trainee, step: Scalar, notes: Notes) -> Proven:
-    if not done.status.complete:
-        return Proven(reason=f"the run stopped: {done.status.value}")
-    ats = [int(snapshot.at) for snapshot in done.snapshots]
-    return proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=notes.deadline)
+    points = (*proven.points, *(_point(done, i, rounding=rounding) for i in range(known, len(ats))))
+    if known < len(ats):
+        why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
+        env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
+        ranges = _ranges(torch.stack(losses).double().tolist() if losses else [], points)
+    else:
+        ranges = proven.losses
+    seconds = time.perf_counter() - started
+    return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds)
 
 
 def flow(run: Run, trainee: Trainee, env: Environment, *, horizon: float | None = None) -> Trajectory:
@@ -204,6 +201,9 @@ def _errors(run: TrainingRun, index: int, rounding: float) -> dict[str, float]:
     share = rest / snapshot.path_length if snapshot.path_length > 0 else 0.0
     return {name: units * sizes[name] + (share + rounding) * snapshot.path[name] for name in snapshot.parameters}
 
+
+SAFETY = 10.0
+"""Factor on estimated errors, since a verdict rests on them."""
 
 _LEAST = 1e-11  # relative to the path: the solves are to 1e-12
 
