@@ -49,10 +49,11 @@ def instance(N: int, m: int, beta: float, device: str = "cpu") -> Instance:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     A, W, b = normal(m, m), beta * normal(N, m), normal(m) / m**0.5
+    A = A.to(device)
     A /= torch.linalg.matrix_norm(A, ord=2)
     X = torch.linalg.qr(normal(N, N))[0].contiguous()
     y = normal(N).sign()
-    model = ImplicitReLU(W=W.to(device), A=A.to(device), b=b.to(device), gamma=0.5)
+    model = ImplicitReLU(W=W.to(device), A=A, b=b.to(device), gamma=0.5)
     return Instance(model, X.to(device), y.to(device), theorem_step(model, X))
 
 

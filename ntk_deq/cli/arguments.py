@@ -137,7 +137,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--satisfy", action="store_true", help="where no instance meets the hypotheses, search for one that does"
     )
     parser.add_argument(
-        "--store", metavar="DIR", default=".ntk_deq", help="where counterexamples are kept for later runs (.ntk_deq/)"
+        "--store",
+        type=_folder,
+        metavar="DIR",
+        default=".ntk_deq",
+        help="where counterexamples are kept for later runs (.ntk_deq/)",
     )
     parser.add_argument(
         "--no-store", dest="store", action="store_const", const=None, help="keep none, and try none of earlier runs"

@@ -21,13 +21,11 @@ from ntk_deq.dynamics.progress import Show, progress_bar
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.recording import Recording
-from ntk_deq.dynamics.run_settings import describe_run
+from ntk_deq.dynamics.run_settings import describe_run, model_values
 from ntk_deq.dynamics.snapshots import SnapshotKeeper
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.registry import model_class, model_names
-from ntk_deq.models.signature import Role
 
 # As `RunStatus.DIVERGED` says. A loss may rise for a while at a large step, and by as much it never comes back.
 _BLOW_UP = 1e6
@@ -167,7 +165,6 @@ class Descent:
 
     def _end(self, interruption: Interruption) -> End | None:
         here, options = self._here, self._options
-        reached = f"At step {here.k} the loss was {here.loss:.6g}, from {self._first_loss:.6g} at first."
         status = None
         if here.loss <= options.until * self._first_loss:
             status = RunStatus.LOSS_FLOOR
@@ -177,7 +174,10 @@ class Descent:
             status = RunStatus.STEPS
         elif interruption.asked:
             status = RunStatus.INTERRUPTED
-        return None if status is None else (status, f"{reached} {status.text}")
+        if status is None:
+            return None
+        reached = f"At step {here.k} the loss was {here.loss:.6g}, from {self._first_loss:.6g} at first."
+        return status, f"{reached} {status.text}"
 
     def _advance(self) -> End | None:
         assert self._gradients is not None
@@ -236,7 +236,7 @@ class Descent:
     def _state(self) -> dict[str, Any]:
         """Return what `resumed` needs: plain values and tensors, the tensors being the run's own."""
         return {
-            "model": _model_values(self._model),
+            "model": model_values(self._model),
             "X": self._X,
             "y": self._y,
             "options": asdict(self._options),
@@ -292,12 +292,3 @@ class Descent:
     def ended(self) -> bool:
         """Say whether the place that was reached ends the run by itself."""
         return self._gradients is not None and self._end(Interruption()) is not None
-
-
-def _model_values(model: EquilibriumModel) -> dict[str, Any]:
-    """Return what builds the model again; no name where it is not the one registered under its name."""
-    signature = model.signature
-    known = signature.name in model_names() and model_class(signature.name) is type(model)
-    values = dict(model.parameters())
-    values |= {name: torch.as_tensor(getattr(model, name)) for name in signature.names(Role.HYPERPARAMETER)}
-    return {"name": signature.name if known else None, "values": values}

@@ -12,8 +12,8 @@ from ntk_deq.errors import ArgumentError
 
 METHOD = "gradient-flow"
 
-# A sliding mode is followed with steps of this part of the time reached: about 200 for each doubling.
-_PACE = 1 / 300
+# A sliding mode is followed with steps of this part of the time reached: about 280 for each doubling.
+_PACE = 1 / 400
 # The second integration's tolerance over the first one's. Where the gradient is smooth, its error is 70 times larger.
 _COARSER = 32.0
 # The same for the steps along a sliding mode, whose error is of the order of the step.
@@ -101,7 +101,9 @@ class FlowOptions:
     def coarser(self) -> FlowOptions:
         """Return the options of the integration that the first one is compared with; it runs to the same times."""
         tolerance, pace = min(_COARSER * self.tolerance, _MOST), _COARSER_PACE * self.pace
-        return replace(self, tolerance=tolerance, pace=pace, until=0.0)
+        # Each snapshot may cost it a step more.
+        steps = 2 * self.steps + self.snapshots + len(self.times)
+        return replace(self, tolerance=tolerance, pace=pace, until=0.0, steps=steps)
 
     def targets(self, scale: float, horizon: float) -> list[float]:
         """Return the times of the snapshots after the start, up to the horizon.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.flow_options import METHOD, FlowOptions
 from ntk_deq.dynamics.flow_state import FlowEquation
-from ntk_deq.dynamics.integrator import METHODS, Advance, EmbeddedRungeKutta
+from ntk_deq.dynamics.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta
 from ntk_deq.dynamics.interrupts import Interruption
 from ntk_deq.dynamics.kinks import StepJudge
 from ntk_deq.dynamics.record import Snapshot
@@ -69,22 +68,26 @@ class FlowPass:
         self.status: RunStatus | None = None
         self.detail, self.field_error = "", 0.0
         origin = self.equation.origin()
-        self._speed = float(self.equation(0.0, origin)[-1])
+        slope = self.equation(0.0, origin)
+        self._speed = float(slope[-1])
+        self._lost: WellPosednessError | None = None
         self._last_time, self._noise = 0.0, self.equation.point.relative_error
         self._first_loss = self.loss = self.equation.point.loss_value
         self.scale = self._time_scale()
         self.horizon = _LONGEST * self.scale if options.horizon is None else options.horizon
         self.judge = StepJudge(
             len(self.equation.parts),
-            order=METHODS[options.method],
+            order=METHODS[options.method].order,
+            understated=METHODS[options.method].understated,
             tolerance=options.tolerance,
             pace=options.pace,
             scale=self.scale,
             unit=self._speed * self.scale,
         )
         self.integrator = EmbeddedRungeKutta(
-            self.equation,
+            self._slope,
             origin,
+            slope=slope,
             scale=self.scale,
             measure=self._measure,
             on_accept=self._accept,
@@ -118,12 +121,8 @@ class FlowPass:
         if how is Advance.UNDERFLOW:
             self._end(RunStatus.STEP_UNDERFLOW, f"At t = {time:.9g} no step was short enough for the tolerance.")
         elif how is Advance.REFUSED:
-            failure = self.integrator.failure
-            if isinstance(failure, WellPosednessError):
-                status = RunStatus.WELL_POSEDNESS_LOST
-            else:
-                status = RunStatus.NOT_FINITE if isinstance(failure, NotFiniteError) else RunStatus.UNSOLVED
-            self._end(status, f"Beyond t = {time:.9g}: {failure}")
+            status, why = self._obstacle()
+            self._end(status, f"Beyond t = {time:.9g}: {why}")
         return how is Advance.REACHED
 
     def snapshot(self) -> Snapshot:
@@ -142,9 +141,28 @@ class FlowPass:
         """Whether the field's last value is that of the place reached, and not of a step that was tried in vain."""
         return self.status in (RunStatus.LOSS_FLOOR, RunStatus.HORIZON, RunStatus.STEPS, RunStatus.DIVERGED)
 
+    def _slope(self, time: float, state: Tensor) -> Tensor:
+        try:
+            return self.equation(time, state)
+        except WellPosednessError as error:
+            self._lost = error
+            raise
+
+    def _obstacle(self) -> tuple[RunStatus, str]:
+        """Say what is beyond the time reached.
+
+        On the way to the edge of the well-posed region, solves grow long and fail before it is met. What tells is that
+        longer steps, tried before, have been beyond it.
+        """
+        failure = self.integrator.failure
+        if isinstance(failure, NotFiniteError):
+            return RunStatus.NOT_FINITE, str(failure)
+        if self._lost is None:
+            return RunStatus.UNSOLVED, str(failure)
+        before = "" if isinstance(failure, WellPosednessError) else f" Before that: {failure}"
+        return RunStatus.WELL_POSEDNESS_LOST, f"{self._lost}{before}"
+
     def _time_scale(self) -> float:
-        if not math.isfinite(self._speed):
-            raise NotFiniteError(f"The gradient must be finite at the start. Its norm is {self._speed}.")
         if self._speed > 0:
             return self._first_loss / self._speed**2
         if self._options.horizon is None and self._first_loss > 0:
@@ -161,11 +179,19 @@ class FlowPass:
     def _accept(self, time: float, state: Tensor) -> bool:
         point = self.equation.point
         self.judge.accept()
+        self._lost = None
+        self._choose_method()
         self.field_error += (time - self._last_time) * self._speed * self._noise
         self._last_time, self._noise, self.loss = time, point.relative_error, point.loss_value
         if self._observe is not None:
             self._observe(self, time, state)
         return self._is_over(time)
+
+    def _choose_method(self) -> None:
+        method = SLIDING_METHOD if self.judge.slides else self._options.method
+        if method != self.integrator.method:
+            self.integrator.method = method
+            self.judge.order, self.judge.understated = METHODS[method].order, METHODS[method].understated
 
     def _is_over(self, time: float) -> bool:
         accepted = self.integrator.accepted

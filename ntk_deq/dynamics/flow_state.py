@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.field import FieldPoint, GradientField
+from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError
 
 
 class FlowEquation:
@@ -61,7 +62,12 @@ class FlowEquation:
         return first.new_zeros(self.size + len(self._sizes) + 1)
 
     def __call__(self, time: float, y: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Return y'; until the next call, `point` is the field's value there and `here` are the parameters."""
+        """Return y'; until the next call, `point` is the field's value there and `here` are the parameters.
+
+        Raises:
+            WellPosednessError: The contraction factor is not below one.
+            EquilibriumError: A solve failed, or a value is NaN or Inf.
+        """
         self.here = self.parameters(y)
         self.point: FieldPoint = self._field.at(self.here, time, reuse=True)
         self.evaluations += 1
@@ -69,7 +75,10 @@ class FlowEquation:
         self.adjoint_steps += self.point.adjoint_steps
         gradients = [self.point.gradients[name].reshape(-1) for name in self.start]
         lengths = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
-        return torch.cat([*gradients, -lengths, -torch.linalg.vector_norm(lengths)[None]]).neg_()
+        speed = torch.linalg.vector_norm(lengths)
+        if not math.isfinite(float(speed)):  # the next stage would be at parameters that are no numbers
+            raise NotFiniteError(f"The gradient must be finite. Its norm is {float(speed)}.")
+        return torch.cat([*gradients, -lengths, -speed[None]]).neg_()
 
     def parameters(self, y: Float[Tensor, " n"]) -> dict[str, Tensor]:
         """Return the parameters at y, as tensors of their own."""

@@ -7,6 +7,7 @@ an end wherever the caller says, and a name for every way in which the step size
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
@@ -16,9 +17,29 @@ from torch import Tensor
 from ntk_deq.dynamics.kinks import SAFETY
 from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
 
-# Methods whose last stage is the next step's first. torchdiffeq takes that for granted, and the value at the end of a
-# step is known without a further evaluation. With their orders.
-METHODS = {"dopri5": 5, "dopri8": 8, "bosh3": 3}
+
+@dataclass(frozen=True)
+class Method:
+    """An embedded method whose last stage is the next step's first.
+
+    torchdiffeq takes that for granted, and the value at the end of a step is known without a further evaluation.
+
+    Attributes:
+        order: Its order; the embedded error is of this order in the step.
+        understated: With a jump of the right-hand side in the step, the factor by which the embedded error may fall
+            short of the true one, where in the step the jump lies at its worst.
+    """
+
+    order: int
+    understated: float
+
+
+METHODS = {"dopri5": Method(5, 253.0), "dopri8": Method(8, 9.0), "bosh3": Method(3, 14.0)}
+"""The methods by name."""
+
+SLIDING_METHOD = "bosh3"
+"""Its stages lie within the step even where f jumps, while those of dopri5 reach out up to 12 times as far."""
+
 # A step at which the right-hand side cannot be evaluated is cut to this part.
 _CUT = 0.25
 # The edge of the region where the right-hand side exists is sought to this part of the time reached.
@@ -37,9 +58,9 @@ class Advance(StrEnum):
 
 
 class _Halt(Exception):
-    """Carries the end of a stretch out of torchdiffeq."""
+    """Carries the end of a stretch out of torchdiffeq; None: only the method changes."""
 
-    def __init__(self, how: Advance) -> None:
+    def __init__(self, how: Advance | None) -> None:
         super().__init__(how)
         self.how = how
 
@@ -66,6 +87,7 @@ class EmbeddedRungeKutta:
         time: The time reached.
         state: The state there.
         slope: f there.
+        method: What the next step is made with; it may be changed at any time.
         accepted: Steps accepted so far.
         rejected: Steps tried and rejected so far, refused ones included.
         failure: The error that a stretch ended with, for `Advance.REFUSED`.
@@ -78,6 +100,7 @@ class EmbeddedRungeKutta:
         measure: Takes the embedded error of a step, its length, and y and f at its start; returns a 0-d tensor.
         on_accept: Called with the time and the state after each accepted step (f was last called with this very state);
             True ends the stretch there.
+        slope: f at t = 0, where it is known.
 
     Raises:
         ArgumentError: An unknown method.
@@ -102,12 +125,14 @@ class EmbeddedRungeKutta:
         measure: Callable[[Tensor, float, Tensor, Tensor], Tensor],
         on_accept: Callable[[float, Tensor], bool],
         method: str = "dopri5",
+        slope: Float[Tensor, " n"] | None = None,
     ) -> None:
         check_method(method, "an integrator")
         self._function, self._measure, self._on_accept = function, measure, on_accept
-        self._method, self._scale = method, scale
+        self.method, self._used, self._scale = method, method, scale
         self._eps = torch.finfo(state.dtype).eps
-        self.time, self.state, self.slope = 0.0, state, function(0.0, state)
+        self.time, self.state = 0.0, state
+        self.slope = function(0.0, state) if slope is None else slope
         self.step = scale / 100
         self.accepted = self.rejected = 0
         self.failure: NtkDeqError | None = None
@@ -118,15 +143,17 @@ class EmbeddedRungeKutta:
         from torchdiffeq import odeint
 
         self._target = target
-        while True:
+        while self.time < target:
+            self._used = self.method
             times = torch.tensor([self.time, target], dtype=torch.float64, device=self.state.device)
             options = {"first_step": self.step, "max_step": 10 * target, "step_t": times[1:], "norm": self._ratio}
             options["safety"] = SAFETY
             try:
                 with torch.no_grad():
-                    odeint(self, self.state, times, rtol=0.0, atol=1.0, method=self._method, options=options)
+                    odeint(self, self.state, times, rtol=0.0, atol=1.0, method=self._used, options=options)
             except _Halt as halt:
-                return halt.how
+                if halt.how is not None:
+                    return halt.how
             except _Refused as refused:
                 self.rejected += 1
                 self.step = self._taken * _CUT
@@ -135,7 +162,7 @@ class EmbeddedRungeKutta:
                     return Advance.REFUSED
             else:
                 self.time = target
-                return Advance.REACHED
+        return Advance.REACHED
 
     def __call__(self, t: Tensor, y: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Return f(t, y) to torchdiffeq; at the start of a stretch, from memory."""
@@ -163,6 +190,8 @@ class EmbeddedRungeKutta:
         self.accepted += 1
         if self._on_accept(self.time, self.state):
             raise _Halt(Advance.STOPPED)
+        if self.method != self._used:
+            raise _Halt(None)
 
     def callback_reject_step(self, t0: Tensor, y0: Tensor, dt: Tensor) -> None:
         """Count a rejected step."""

@@ -16,9 +16,6 @@ from collections.abc import Sequence
 _SHORTER = 0.95
 # A crossing takes one accepted step with the kink in it, or a few. So many in short order mean sliding, or as good as.
 _CROWD = 20
-# With a jump in the step, the embedded error may fall short of the true one by this factor: for dopri5 by 253 where the
-# jump lies at its worst; for the others by 14 at most.
-_UNDERSTATED = 250.0
 # A rough error within this part of what it may be is what limits the step.
 _LIMITING = 0.25
 # The controller multiplies a step by at most this over ratio^(1/order).
@@ -37,8 +34,8 @@ class StepJudge:
 
     Rough: a part whose error falls by less than half the method's order when a rejected step is tried again shorter has
     a kink in the step. Its error per unit of time does not fall with the step, so that none would do. Until the part is
-    smooth again, its error may be `tolerance` times the path so far, less a factor of 250, by which the embedded error
-    may fall short of the true one. Where twenty such steps take less time than twenty times `pace` times the time
+    smooth again, its error may be `tolerance` times the path so far, less the factor by which the embedded error may
+    fall short of the true one there. Where twenty such steps take less time than twenty times `pace` times the time
     reached, the allowance is doubled with each further one until the steps have this very length, beyond which they are
     not let grow: along a sliding mode the error is what this pace makes it. Every part counts as rough then, since what
     jumps in one part makes the others bend.
@@ -54,7 +51,8 @@ class StepJudge:
 
     Args:
         parts: Number of parts.
-        order: Order of the method.
+        order: Order of the method; it may be changed between two steps.
+        understated: Factor by which the embedded error may fall short of the true one with a kink; likewise.
         tolerance: Error over path, > 0.
         pace: Step over time reached that sliding may not force below, > 0.
         scale: A time over which the solution changes, > 0.
@@ -65,17 +63,28 @@ class StepJudge:
         Differential Equations with Discontinuous Righthand Sides.
 
     Example:
-        >>> judge = StepJudge(1, order=5, tolerance=1e-6, pace=1e-3, scale=1.0, unit=1.0)
+        >>> judge = StepJudge(1, order=5, understated=1.0, tolerance=1e-6, pace=1e-3, scale=1.0, unit=1.0)
         >>> judge.ratio([1e-7], time=0.0, step=0.1, path=0.0, speed=1.0)  # just what is allowed
         1.0
         >>> judge.ratio([1e-5], time=0.0, step=0.1, path=0.0, speed=1.0) <= 1
         False
-        >>> judge.ratio([3e-9], time=0.0, step=1e-5, path=0.0, speed=1.0) <= 1  # fell by the first order: a kink
+        >>> judge.ratio([1e-6], time=0.0, step=0.01, path=0.0, speed=1.0) <= 1  # fell by the first order: a kink
         True
     """
 
-    def __init__(self, parts: int, *, order: int, tolerance: float, pace: float, scale: float, unit: float) -> None:
-        self._order, self._tolerance, self._pace, self._scale, self._unit = order, tolerance, pace, scale, unit
+    def __init__(
+        self,
+        parts: int,
+        *,
+        order: int,
+        understated: float,
+        tolerance: float,
+        pace: float,
+        scale: float,
+        unit: float,
+    ) -> None:
+        self.order, self.understated = order, understated
+        self._tolerance, self._pace, self._scale, self._unit = tolerance, pace, scale, unit
         self._rough, self._relaxation = [False] * parts, [1.0] * parts
         self._rough_times: list[deque[float]] = [deque(maxlen=_CROWD) for _ in range(parts)]
         self._start, self._step, self._errors = -1.0, 0.0, [0.0] * parts
@@ -100,13 +109,15 @@ class StepJudge:
             self._find_kinks(errors, step, smooth)
         self._start, self._step, self._errors = time, step, list(errors)
         largest = max(self._part_ratio(part, error, smooth, path) for part, error in enumerate(errors))
-        if largest > 1 or not (any(self._rough) or self._slides()):
+        if largest > 1 or not (any(self._rough) or self.slides):
             return largest
         # The next step is kept from growing by saying that the error was larger than it is.
-        growth = min(_GROWTH, max(1.0, self._pace_at(time + step) / step)) if self._slides() else _GROWTH
-        return max(largest, (SAFETY / growth) ** self._order)
+        growth = min(_GROWTH, max(1.0, self._pace_at(time + step) / step)) if self.slides else _GROWTH
+        return max(largest, (SAFETY / growth) ** self.order)
 
-    def _slides(self) -> bool:
+    @property
+    def slides(self) -> bool:
+        """Whether a sliding mode is being followed."""
         return max(self._relaxation) > 1
 
     def _pace_at(self, time: float) -> float:
@@ -116,12 +127,12 @@ class StepJudge:
         self._smooth[part], self._limiting[part] = error <= smooth, False
         if not math.isfinite(error):
             return math.inf
-        if not self._slides() and (self._smooth[part] or not self._rough[part]):
+        if not self.slides and (self._smooth[part] or not self._rough[part]):
             ratio = min(error / smooth, _LARGEST) if smooth else _LARGEST * (error > 0)
-            return ratio ** (self._order / (self._order - 1))
-        allowed = max(smooth, self._tolerance / _UNDERSTATED * (path + self._unit) * self._relaxation[part])
+            return ratio ** (self.order / (self.order - 1))
+        allowed = max(smooth, self._tolerance / self.understated * (path + self._unit) * self._relaxation[part])
         self._limiting[part] = error > _LIMITING * allowed
-        return min(error / allowed, _LARGEST) ** self._order
+        return min(error / allowed, _LARGEST) ** self.order
 
     def accept(self) -> None:
         """Take note that the step judged last was made."""
@@ -130,7 +141,7 @@ class StepJudge:
         self.largest = max(self.largest, error / self._step)
         pace = self._pace_at(self._start)
         for part, smooth in enumerate(self._smooth):
-            if smooth and not self._slides():
+            if smooth and not self.slides:
                 self._rough[part] = False
             else:
                 times = self._rough_times[part]
@@ -146,7 +157,7 @@ class StepJudge:
 
     def _find_kinks(self, errors: Sequence[float], step: float, smooth: float) -> None:
         """Compare with the rejected step from the same start."""
-        shrunk = (self._step / step) ** (self._order / 2)
+        shrunk = (self._step / step) ** (self.order / 2)
         for part, (before, now) in enumerate(zip(self._errors, errors, strict=True)):
             if now > smooth and before < now * shrunk:
                 self._rough[part] = True

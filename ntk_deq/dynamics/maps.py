@@ -178,7 +178,8 @@ class LayerMaps(LossMaps):
         self._Phi, self._source, self._passed = (torch.empty_like(like) for _ in range(3))
         self._D, self._E = torch.ones_like(like), torch.ones_like(like)
         self._residual = torch.empty_like(y)
-        self._size_X = float(torch.linalg.matrix_norm(X, ord=2))
+        gram = X @ X.T if X.shape[0] <= X.shape[1] else X.T @ X
+        self._size_X = math.sqrt(max(float(torch.linalg.eigvalsh(gram)[-1]), 0.0))
         self._gradients: dict[str, Tensor] | None = None
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:

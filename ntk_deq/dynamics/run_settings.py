@@ -1,4 +1,4 @@
-"""What a run was computed with: options, model, precision, versions."""
+"""What a run was computed with: options, model, precision, versions; and what builds its model again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.registry import model_class, model_names
+from ntk_deq.models.signature import Role
 from ntk_deq.version import __version__
 
 
@@ -38,3 +40,22 @@ def describe_run(model: EquilibriumModel, X: Tensor, options: Mapping[str, Any])
         "threads": torch.get_num_threads(),
         "versions": {"ntk_deq": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+
+
+def model_values(model: EquilibriumModel) -> dict[str, Any]:
+    """Return what builds the model again; no name where it is not the one registered under its name.
+
+    Args:
+        model: The model.
+
+    Example:
+        >>> from ntk_deq.models import ImplicitReLU
+        >>> found = model_values(ImplicitReLU.random(2, 3, generator=torch.Generator().manual_seed(0)))
+        >>> found["name"], list(found["values"])
+        ('implicit-relu', ['W', 'A', 'b', 'gamma'])
+    """
+    signature = model.signature
+    known = signature.name in model_names() and model_class(signature.name) is type(model)
+    values = dict(model.parameters())
+    values |= {name: torch.as_tensor(getattr(model, name)) for name in signature.names(Role.HYPERPARAMETER)}
+    return {"name": signature.name if known else None, "values": values}

@@ -145,7 +145,8 @@ def _whole_matrix(value: Tensor) -> fmpz_mat | None:
     entries = [top * (common // bottom) for top, bottom in ratios]
     if max(abs(entry) for entry in entries).bit_length() > _BITS:
         return None
-    return fmpz_mat(*value.shape, entries)
+    rows, columns = value.shape
+    return fmpz_mat(rows, columns, entries)
 
 
 def _psd_by_elimination(value: Tensor) -> bool:

@@ -77,8 +77,8 @@ class ShareCurve:
 
 
 def index_letter(record: TrainingRecord) -> str:
-    """Return the letter of the run's index: `t` for flow, `k` for descent."""
-    return "t" if record.method == "gradient-flow" else "k"
+    """Return the letter of the run's index: `t` for flow, `k` for descent and for flow that is told in its steps."""
+    return "t" if record.method == "gradient-flow" and record.step is None else "k"
 
 
 def are_spread(at: tuple[float, ...]) -> bool:

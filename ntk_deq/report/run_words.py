@@ -76,7 +76,7 @@ def short_index(value: float, record: TrainingRecord) -> str:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> short_index(12.345, SimpleNamespace(method="gradient-flow"))
+        >>> short_index(12.345, SimpleNamespace(method="gradient-flow", step=None))
         '12.3'
         >>> short_index(12345.0, SimpleNamespace(method="gradient-descent"))
         '12345'

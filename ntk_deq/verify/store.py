@@ -106,10 +106,10 @@ class InstanceStore:
         return self.folder / "instances" / f"{claim.id}-{mark[:_HASH]}"
 
     def _make(self, place: Path) -> None:
+        new = not self.folder.exists()
         place.mkdir(parents=True, exist_ok=True)
-        ignore = self.folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        if new:  # a folder that was there before, such as the working folder, may hold what git is to see
+            (self.folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
     def _kept(self, place: Path) -> list[Path]:
         """Return the files of a folder that count, in order; there may be more for a moment while two runs write."""

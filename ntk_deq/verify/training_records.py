@@ -67,7 +67,7 @@ class TrainingRecord:
         index: Number of the instance.
         method: `gradient-descent` or `gradient-flow`.
         role: What it carries of the verdict: `run`, `window` (of descent) or `continuation` (flow to the end).
-        step: The step size; None for flow.
+        step: The step size; None for flow, unless its times are told as steps of descent.
         constants: Values of the claim's given scalars.
         status: Why it stopped, a word.
         reason: The same, a sentence.

@@ -203,6 +203,8 @@ class Trial:
         proof = self.proof
         if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
             verdict, reason = self.tally.verdict(stopped=self.stopped)
+            if proof is not None and proof.broken and verdict in (Verdict.HOLDS, Verdict.VACUOUS):
+                return Verdict.UNDECIDED, self.tally.evidence(), proof.reason
             if verdict is Verdict.VACUOUS and self.evaluations:
                 reason += f"; a search among {self.evaluations} more found none"
             return verdict, self.tally.evidence(), reason

@@ -61,3 +61,11 @@ def test_a_folder_is_let_go_of_where_the_run_fails(tmp_path: Path) -> None:
         raise ZeroDivisionError
     with held_folder(str(tmp_path / "c")), pytest.raises(ArgumentError, match="another run is writing to"):
         held_folder(str(tmp_path / "c")).__enter__()
+
+
+@pytest.mark.parametrize("option", ["--out", "--store"])
+def test_a_folder_needs_a_name(file: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", str(file), option, " "])
+    assert stop.value.code == 4
+    assert f"argument {option}: must be the name of a folder. Got nothing." in capsys.readouterr().err

@@ -9,7 +9,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from ntk_deq.dynamics.integrator import METHODS, Advance, EmbeddedRungeKutta, check_method
+from ntk_deq.dynamics.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta, check_method
 from ntk_deq.dynamics.kinks import StepJudge
 from ntk_deq.errors import ArgumentError, EquilibriumError
 
@@ -35,13 +35,15 @@ def integrator(function: Function, start: Tensor, tolerance: float = 1e-10, **op
 
 def judged(function: Function, start: Tensor, tolerance: float, pace: float = 1 / 400) -> EmbeddedRungeKutta:
     """Integrate with the judge of gradient flow, each component a part, path and speed taken as one."""
-    judge = StepJudge(len(start), order=5, tolerance=tolerance, pace=pace, scale=1.0, unit=1.0)
+    judge = StepJudge(len(start), order=5, understated=253.0, tolerance=tolerance, pace=pace, scale=1.0, unit=1.0)
 
     def measure(error: Tensor, step: float, state: Tensor, slope: Tensor) -> Tensor:
         return error.new_tensor(judge.ratio(error.abs().tolist(), time=flow.time, step=step, path=0.0, speed=1.0))
 
     def on_accept(t: float, y: Tensor) -> bool:
         judge.accept()
+        flow.method = SLIDING_METHOD if judge.slides else "dopri5"
+        judge.order, judge.understated = METHODS[flow.method].order, METHODS[flow.method].understated
         return False
 
     flow = EmbeddedRungeKutta(function, start, scale=1.0, measure=measure, on_accept=on_accept)

@@ -8,7 +8,7 @@ from ntk_deq.dynamics.kinks import StepJudge
 
 
 def judge(parts: int = 1, **options: float) -> StepJudge:
-    chosen = {"order": 5, "tolerance": 1e-6, "pace": 1e-2, "scale": 1.0, "unit": 1.0, **options}
+    chosen = {"order": 5, "understated": 250.0, "tolerance": 1e-6, "pace": 1e-2, "scale": 1.0, "unit": 1.0, **options}
     return StepJudge(parts, **chosen)  # type: ignore[arg-type]
 
 

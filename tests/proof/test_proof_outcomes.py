@@ -1,15 +1,20 @@
 """What the prover says of claims with traps in them, and when it must not say `proved`."""
 
+import math
+import random
 import time
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
-from proof_harness import claim_of, claims_of, prove, verdict
+from proof_harness import BUDGET, claim_of, claims_of, prove, verdict
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.verify.proof.box import simplest
 from ntk_deq.verify.proof.prover import applicable, prove_claim
 from ntk_deq.verify.results import Evidence
+from ntk_deq.verify.runner import Options, judge
 
 UNDEFINED = [
     ("1/x > 0 or 1/x <= 0", {"x": "real"}),
@@ -196,3 +201,43 @@ def test_large_numbers_and_exponents_do_not_stall_it() -> None:
     )
     assert verdict("2^(2^40*x) > 0", x="[0, 1]") in ("proved", "undecided")
     assert time.process_time() - started < 20  # it takes 1 s; multiplying out would take hours
+
+
+BROKEN_BETWEEN_FLOATS = [
+    ("(x - 1/3)^2 > 0", "real", "x = 1/3"),
+    ("x*(2/3 - x) < 1/9", "(0, 1)", "x = 1/3"),
+    ("x != 2/3", "(0, 1)", "x = 2/3"),
+    ("abs(7*x - 2) > 0", "(-inf, 1)", "x = 2/7"),
+]
+
+
+@pytest.mark.parametrize(("conclude", "domain", "where"), BROKEN_BETWEEN_FLOATS, ids=lambda text: text)
+def test_a_claim_that_breaks_where_no_float_is_does_not_hold(conclude: str, domain: str, where: str) -> None:
+    claim = claim_of(conclude, x=domain)
+    proof = prove_claim(claim, budget=BUDGET)
+    assert proof is not None
+    assert (proof.verdict, proof.broken) == (Verdict.UNDECIDED, True)
+    assert proof.reason == f"it breaks at {where}, and no float64 number is that: no instance can show it"
+    result = judge(claim, Options(instances=8, search=0, boxes=BUDGET))
+    assert (result.verdict, result.reason) == (Verdict.UNDECIDED, proof.reason)
+
+
+def test_hypotheses_that_no_float_meets_do_not_make_a_false_claim_vacuous() -> None:
+    result = judge(claim_of("x == 1/4", assume="x == 1/3", x="real"), Options(instances=8, search=0))
+    assert result.verdict is Verdict.UNDECIDED
+    assert "it breaks at x = 1/3" in result.reason
+
+
+def test_fractions_between_two_numbers() -> None:
+    generator = random.Random(0)
+    for _ in range(300):
+        low = Fraction(generator.randint(-400, 400), generator.randint(1, 40))
+        high = low + Fraction(generator.randint(1, 60), generator.randint(1, 400))
+        found = simplest(low, high)
+        assert low < found < high
+        below = [Fraction(math.floor(low * d) + 1, d) for d in range(1, found.denominator)]
+        assert all(candidate >= high for candidate in below)
+    assert simplest(None, Fraction(1, 2)) == 0
+    assert simplest(None, Fraction(0)) == -1
+    assert simplest(Fraction(-7, 2), None) == 0
+    assert simplest(Fraction(7, 2), None) == 4

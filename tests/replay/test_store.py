@@ -125,6 +125,13 @@ def test_a_store_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
     assert "keeps nothing for later runs: " in store.notes[0]
 
 
+def test_git_is_told_to_ignore_a_folder_of_the_store_alone(tmp_path: Path) -> None:
+    claim = sample_claim(tmp_path)
+    keep(InstanceStore(tmp_path), claim, broken(claim, 3.0))
+    assert files(InstanceStore(tmp_path))
+    assert not (tmp_path / ".gitignore").exists()
+
+
 DRAWN = """
 suite: drawn
 settings:

@@ -56,6 +56,11 @@ class Box:
         """A point of the box, each coordinate one at which it would be cut."""
         return {name: middle(side) for name, side in self.sides.items()}
 
+    @cached_property
+    def plainest(self) -> dict[str, Fraction]:
+        """The point of the box whose coordinates have the smallest denominators: 1/3 is no middle of any box."""
+        return {n: middle(s) if s.whole or s.single else simplest(s.low, s.high) for n, s in self.sides.items()}
+
     def with_side(self, name: str, side: Side) -> Box:
         """Return the box with another range for a variable."""
         return Box({**self.sides, name: side}, self.depth)
@@ -89,6 +94,32 @@ def middle(side: Side) -> Fraction:
     found = _inside(low, high)
     if side.whole and low is not None and high is not None:
         return min(max(Fraction(math.floor(found)), low), high - 1)
+    return found
+
+
+def simplest(low: Fraction | None, high: Fraction | None) -> Fraction:
+    """Return the fraction with the smallest denominator between two numbers, neither of them; None is infinity.
+
+    Args:
+        low: The lower end.
+        high: The upper end, above the lower one.
+
+    Example:
+        >>> simplest(Fraction(1, 4), Fraction(1, 2)), simplest(None, Fraction(-1, 2)), simplest(Fraction(3), None)
+        (Fraction(1, 3), Fraction(-1, 1), Fraction(4, 1))
+    """
+    if (low is None or low < 0) and (high is None or high > 0):
+        return Fraction(0)
+    if low is None or low < 0:
+        return -simplest(Fraction(0) if high is None else -high, None if low is None else -low)
+    partial: list[int] = []  # of the continued fraction that both ends share
+    while high is not None and math.floor(low) + 1 >= high:
+        whole = math.floor(low)
+        partial.append(whole)
+        low, high = 1 / (high - whole), None if low == whole else 1 / (low - whole)
+    found = Fraction(math.floor(low) + 1)
+    for whole in reversed(partial):
+        found = whole + 1 / found
     return found
 
 

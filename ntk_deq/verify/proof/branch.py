@@ -57,7 +57,8 @@ class Outcome:
         counterexample: A point that breaks a conclusion for certain.
         met: A point that meets the hypotheses for certain.
         low: A lower bound of the margin of every conclusion wherever the hypotheses hold, once all is covered.
-        unconfirmed: How many points seem to break a conclusion, and cannot be confirmed.
+        unconfirmed: How many points break a conclusion, and are no instance that the judge confirms.
+        broken: The first of them.
         undefined: A formula that has no meaning at a point which the hypotheses admit, and the point.
     """
 
@@ -70,6 +71,7 @@ class Outcome:
     low: float = math.inf
     undefined: str = ""
     unconfirmed: int = 0
+    broken: Point | None = None
 
 
 @dataclass(order=True)
@@ -174,13 +176,18 @@ class BranchAndBound:
         self._try_point(box.middle, open_goals)
         if outcome.counterexample is None and self._thorough:
             self._try_point(self._worst_corner(open_goals[0], box), open_goals)
+        if outcome.counterexample is None and outcome.broken is None and self._thorough:
+            self._try_point(box.plainest, open_goals)
         if outcome.counterexample is not None or outcome.reason:
             return
         place = self._place(box, open_goals[0])
         if place is None:
             outcome.reason = f"{open_goals[0].name!r} cannot be decided where {_shown(box)}"
             return
-        for part in box.cut(*place):
+        name, at = place
+        if at != box.middle[name] and outcome.broken is None:  # where the margin touches zero
+            self._try_point({**box.middle, name: at}, open_goals)
+        for part in box.cut(name, at):
             queue.put(part, open_goals, self._estimate(part, open_goals))
 
     def _margin_over(self, box: Box) -> float:
@@ -203,6 +210,7 @@ class BranchAndBound:
                     outcome.counterexample = point
                     return
                 outcome.unconfirmed += 1
+                outcome.broken = outcome.broken or point
             if not goal.conclusion:
                 where = ", ".join(f"{name} = {value}" for name, value in point.items())
                 outcome.undefined = outcome.undefined or f"{goal.name!r} has no meaning at {where}"

@@ -42,6 +42,7 @@ class Proof:
         boxes: How many boxes were looked at.
         margin: A lower bound of every conclusion's margin over the whole domain, where one is known and > 0.
         counterexample: The judgement on an instance that breaks the claim for certain.
+        broken: Whether the claim breaks for certain at a point that is no instance: the reason names it.
     """
 
     verdict: Verdict
@@ -50,6 +51,7 @@ class Proof:
     boxes: int = 0
     margin: float | None = None
     counterexample: Judgement | None = None
+    broken: bool = False
 
 
 def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> Proof | None:
@@ -183,8 +185,8 @@ class _Attempt:
             return Proof(Verdict.REFUTED, Evidence.CERTIFIED, reason, counterexample=judgement)
         if not thorough:
             return None
-        if outcome.unconfirmed:
-            return _undecided("it breaks at a point where balls around floats cannot tell the two sides apart")
+        if outcome.broken is not None:
+            return replace(_undecided(_broken_at(reduced.restored(outcome.broken))), broken=True)
         return None if outcome.covered else _undecided(outcome.reason)
 
     def _look_for_meeting(self, reduced: Reduced) -> None:
@@ -221,6 +223,16 @@ class _Attempt:
         values = {n: torch.tensor(float(numbers[n]), dtype=torch.float64) for n in free if n not in sizes}
         family = ", ".join(f"{name} = {format_number(float(numbers[name]))}" for name in (*sizes, *values))
         return Instance(setting.name, family, sizes, values, 0)
+
+
+def _broken_at(point: Point | None) -> str:
+    """Return where a claim breaks, and why no instance shows it."""
+    if point is None:
+        return "it breaks at a point with a coordinate that is no rational number"
+    where = ", ".join(f"{name} = {value}" for name, value in point.items())
+    if any(float(value) != value for value in point.values()):
+        return f"it breaks at {where}, and no float64 number is that: no instance can show it"
+    return f"it breaks at {where}, where balls around floats cannot tell the two sides apart"
 
 
 def _eased(exact: Exact, formula: Formula) -> Formula:

@@ -62,7 +62,8 @@ def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
     assert claim.run is not None
     assert env.moments is not None
     course = trajectory(claim, env, instance)
-    moments = Moments(env, course.points, env.moments.changing, course.step, course.losses or None)
+    beyond = course.step is not None and course.run.status is RunStatus.WELL_POSEDNESS_LOST
+    moments = Moments(env, course.points, env.moments.changing, course.step, course.losses or None, beyond)
     env.moments = moments
     return JudgedRun(claim, instance, course, moments)
 

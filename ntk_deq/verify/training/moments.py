@@ -66,6 +66,8 @@ class Moments:
         changing: Names that change along the run.
         step: The step size of gradient descent, or None for gradient flow.
         losses: From each judged step to the next: a ball of all losses on the way, or None.
+        beyond: Whether the step after the last judged one is judged too: a run that stopped there for want of an
+            equilibrium still has its parameters.
         only: An interval between two judged steps, to which every quantifier is confined, or None.
     """
 
@@ -74,6 +76,7 @@ class Moments:
     changing: frozenset[str]
     step: Scalar | None = None
     losses: Sequence[arb] | None = None
+    beyond: bool = False
     only: Interval | None = None
     _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
 
@@ -82,6 +85,8 @@ class Moments:
         if self.only is not None:
             return [self.only]
         steps = [point.at for point in self.points]
+        if self.beyond:
+            steps.append(steps[-1] + 1)
         if indices == 1 or len(steps) <= FEW:
             return steps
         return [steps[round(i * (len(steps) - 1) / (FEW - 1))] for i in range(FEW)]

@@ -37,7 +37,7 @@ def training_record(
     *,
     role: str,
     covered: int,
-    unit: float = 1.0,
+    unit: float | None = None,
 ) -> TrainingRecord:
     """Return what the report shows of a run.
 
@@ -49,7 +49,7 @@ def training_record(
         sides: Both sides of every comparison evaluated before the run and along it.
         role: What the run carries of the verdict.
         covered: Intervals between judged steps on which every conclusion is certain.
-        unit: Time of one step, where the run is a flow whose points are told in steps of descent.
+        unit: Time of one step, where the run is a flow whose points are told in steps of descent; else None.
     """
     run, at = course.run, tuple(float(point.at) for point in course.points)
     curves = _curves(claim, sides, at)
@@ -63,13 +63,13 @@ def training_record(
         index=instance.index,
         method=run.method,
         role=role,
-        step=run.step,
+        step=run.step or unit,
         constants={name: float(instance.values[name]) for name in _scalars(claim, instance)},
         status=run.status.value,
         reason=run.status.text,
         steps=run.steps,
         evaluations=run.evaluations,
-        end=float(run.end) / unit,
+        end=float(run.end) / (unit or 1.0),
         at=at,
         loss=tuple(snapshot.loss for snapshot in run.snapshots),
         curves=curves,
@@ -77,8 +77,8 @@ def training_record(
         path_length=tuple(snapshot.path_length for snapshot in run.snapshots),
         displacement={name: tuple(_distance(p.parameters[name], start[name]) for p in course.points) for name in start},
         predicted=predicted,
-        measured=_measured(run.series["loss"].at / unit, run.series["loss"].values),
-        instantaneous=_instantaneous(trainee, course, run.step or (unit if unit != 1.0 else None)),
+        measured=_measured(run.series["loss"].at / (unit or 1.0), run.series["loss"].values),
+        instantaneous=_instantaneous(trainee, course, run.step or unit),
         predicted_steps=floor / predicted.value if predicted is not None and predicted.value > 0 else None,
         forward_iterations=run.forward_iterations,
         adjoint_iterations=run.adjoint_iterations,
