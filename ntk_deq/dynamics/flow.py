@@ -55,11 +55,12 @@ def gradient_flow(
 
     Error estimate. The flow is integrated a second time to the same times, with 32 times the tolerance and, along a
     sliding mode, steps four times as long. `error` is the largest distance between the two over the snapshots, plus the
-    integral of the speed times the gradient's own relative error, which the solvers' tolerance leaves. The first term
-    is the error of the second run, and bounds that of the first wherever the tighter options at least halve the error;
-    where the gradient is smooth, the first run is about 70 times better. It is an estimate and no proof: what both runs
-    miss in the same way is not found out. The lengths of the paths have an estimate of their own, `error_path` in the
-    settings: along a sliding mode they are those of the chatter, and longer than the solution's.
+    integral of the gradient's own error, which the solvers' tolerance leaves (for models that say their form; see
+    `GradientField`). The first term is the error of the second run, and bounds that of the first wherever the tighter
+    options at least halve the error; where the gradient is smooth, the first run is about 70 times better. It is an
+    estimate and no proof: what both runs miss in the same way is not found out. The lengths of the paths have an
+    estimate of their own, `error_path` in the settings: along a sliding mode they are those of the chatter, and longer
+    than the solution's.
 
     The run ends with a reason, its `status`: the loss is at most `until` times the first one; the time is `horizon`;
     `steps` are spent; beyond the present time the contraction factor reaches one, a solve fails, or NaN or Inf comes up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -39,8 +40,8 @@ class FlowPass:
         horizon: The last time.
         status: Why the integration ended; None: it can go on.
         detail: The status with its numbers.
-        field_error: Integral of speed times the gradient's own relative error: what the tolerance of the equilibria
-            adds to the distance from the exact flow, as if it all added up.
+        field_error: Integral of the gradient's own error: what the tolerance of the equilibria adds to the distance
+            from the exact flow, as if it all added up.
 
     Args:
         field: The loss and its gradient.
@@ -71,7 +72,7 @@ class FlowPass:
         slope = self.equation(0.0, origin)
         self._speed = float(slope[-1])
         self._lost: WellPosednessError | None = None
-        self._last_time, self._noise = 0.0, self.equation.point.relative_error
+        self._last_time, self._noise = 0.0, _known(self.equation.point.gradient_error)
         self._first_loss = self.loss = self.equation.point.loss_value
         self.scale = self._time_scale()
         self.horizon = _LONGEST * self.scale if options.horizon is None else options.horizon
@@ -181,8 +182,8 @@ class FlowPass:
         self.judge.accept()
         self._lost = None
         self._choose_method()
-        self.field_error += (time - self._last_time) * self._speed * self._noise
-        self._last_time, self._noise, self.loss = time, point.relative_error, point.loss_value
+        self.field_error += (time - self._last_time) * self._noise
+        self._last_time, self._noise, self.loss = time, _known(point.gradient_error), point.loss_value
         if self._observe is not None:
             self._observe(self, time, state)
         return self._is_over(time)
@@ -209,6 +210,10 @@ class FlowPass:
     def _end(self, status: RunStatus, detail: str) -> None:
         self.status = status
         self.detail = detail if status is RunStatus.DIVERGED else f"{detail} {_TEXTS.get(status, status.text)}"
+
+
+def _known(error: float) -> float:
+    return 0.0 if math.isnan(error) else error
 
 
 # What `RunStatus` says of descent, said of flow: there is no step to be chosen, and no run to be resumed.

@@ -102,9 +102,9 @@ class StepJudge:
             step: Its length.
             path: Length of the path from the start to there.
             speed: Norm of the gradient there.
-            noise: Relative error of the gradient itself, which no step can be held to.
+            noise: Error of the gradient itself, below which no step can be held.
         """
-        smooth = (self._tolerance + noise) * step * speed
+        smooth = (self._tolerance * speed + noise) * step
         if time == self._start and step < _SHORTER * self._step:
             self._find_kinks(errors, step, smooth)
         self._start, self._step, self._errors = time, step, list(errors)

@@ -2,7 +2,9 @@
 
 import math
 import signal
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +12,14 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from ntk_deq.dynamics.field import FieldPoint, GradientField
+from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.flow_options import FlowOptions
+from ntk_deq.dynamics.kinks import StepJudge
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import Recorder, every
 from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.equilibrium.solve import loss_gradients
+from ntk_deq.equilibrium.solve import predict
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.models import ImplicitReLU, LinearImplicit
 
@@ -31,19 +34,21 @@ def normal(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
 
 
-def linear_problem(N: int = 3, d: int = 4, m: int = 5) -> Problem:
-    return LinearImplicit.random(d, m, generator=generator(), norm_W=0.3), normal(N, d), normal(N, seed=2)
+def linear_problem() -> Problem:
+    return LinearImplicit.random(3, 3, generator=generator(), norm_W=0.3), normal(2, 3), normal(2, seed=2)
 
 
 def smooth_relu_problem() -> Problem:
     """A ReLU network all of whose units are on, far from every kink."""
-    X = normal(3, 4).abs() + 0.5
-    W, A = normal(4, 5, seed=3).abs() + 0.5, normal(5, 5, seed=4).abs() / 20
-    b = normal(5, seed=5) / 2
-    model = ImplicitReLU(W=W, A=A, b=b, gamma=0.5)
-    from ntk_deq.equilibrium.solve import predict
+    X = normal(2, 3).abs() + 0.5
+    model = ImplicitReLU(
+        W=normal(3, 4, seed=3).abs() + 0.5, A=normal(4, 4, seed=4).abs() / 20, b=normal(4, seed=5) / 2, gamma=0.5
+    )
+    return model, X, predict(model, X) + 0.3 * normal(2, seed=6)
 
-    return model, X, predict(model, X) + 0.3 * normal(3, seed=6)
+
+def quick(problem: Problem, **options: Any) -> TrainingRun:
+    return gradient_flow(*problem, **{"until": 1e-4, "tolerance": 1e-6, **options})
 
 
 def theorem_problem(beta: float, gamma: float, N: int = 4, m: int = 16, d: int = 8) -> Problem:
@@ -65,17 +70,37 @@ def distance(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
 
 
 def scipy_flow(problem: Problem, times: list[float]) -> np.ndarray:
-    """Integrate with SciPy's DOP853, gradients from automatic differentiation; returns times x parameters."""
+    """Integrate with SciPy's DOP853 and gradients in closed form, for networks that are linear along the whole flow.
+
+    With S the source weights (d x m), P the implicit ones and M = (I - c P)^-1: Z = X S M, yhat = Z b, V = r b'M'.
+    """
     model, X, y = problem
-    shapes = {name: value.shape for name, value in model.parameters().items()}
+    relu = isinstance(model, ImplicitReLU)
+    c = float(model.gamma) if isinstance(model, ImplicitReLU) else 1.0
+    names = ("A", "W", "b") if relu else ("W", "U", "b")
+    start = {name: value.numpy() for name, value in model.parameters().items()}
+    P, S, b = (start[name] if relu or name == "b" else start[name].T for name in names)
+    inputs, targets = X.numpy(), y.numpy()
+    cuts, shapes = np.cumsum([P.size, S.size]), (P.shape, S.shape, b.shape)
+
+    def parts(theta: np.ndarray) -> list[np.ndarray]:
+        return [part.reshape(shape) for part, shape in zip(np.split(theta, cuts), shapes, strict=True)]
 
     def slope(t: float, theta: np.ndarray) -> np.ndarray:
-        parts = torch.from_numpy(theta.copy()).split([shape.numel() for shape in shapes.values()])
-        values = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-        return -flat(loss_gradients(model, X, y, parameters=values))
+        P, S, b = parts(theta)
+        M = np.linalg.inv(np.eye(len(b)) - c * P)
+        Z = inputs @ S @ M
+        r = Z @ b - targets
+        V = np.outer(r, b) @ M.T
+        return -np.concatenate([(c * Z.T @ V).ravel(), (inputs.T @ V).ravel(), Z.T @ r])
 
-    found = solve_ivp(slope, (0, times[-1]), flat(model.parameters()), "DOP853", times, rtol=1e-12, atol=1e-12)
-    return found.y.T
+    theta = np.concatenate([P.ravel(), S.ravel(), b])
+    found = solve_ivp(slope, (0, times[-1]), theta, "DOP853", times, rtol=1e-13, atol=1e-13)
+    rows = []
+    for column in found.y.T:
+        values = dict(zip(names, parts(column), strict=True))
+        rows.append(np.concatenate([(values[n] if relu or n == "b" else values[n].T).ravel() for n in start]))
+    return np.stack(rows)
 
 
 @pytest.mark.parametrize("make", [linear_problem, smooth_relu_problem])
@@ -85,7 +110,12 @@ def test_agrees_with_scipy(make, method: str) -> None:  # type: ignore[no-untype
     times = [0.3, 0.01, 1.5]
     tolerance = 1e-6 if method == "bosh3" else 1e-9
     run = gradient_flow(
-        *problem, horizon=2.0, until=0.0, tolerance=tolerance, times=torch.tensor(times, dtype=torch.float64), method=method
+        *problem,
+        horizon=2.0,
+        until=0.0,
+        tolerance=tolerance,
+        times=torch.tensor(times, dtype=torch.float64),
+        method=method,
     )
     assert run.status is RunStatus.HORIZON
     exact = dict(zip(sorted(times), scipy_flow(problem, sorted(times)), strict=True))
@@ -100,24 +130,22 @@ def test_agrees_with_scipy(make, method: str) -> None:  # type: ignore[no-untype
 
 
 def test_a_single_weight_in_closed_form() -> None:
-    """With W = 0 kept out by x = 0.. no: one sample, one unit, W and its gradient aside, u = U and b obey u' = -r b."""
+    """yhat = U b/(1 - W), so that b dyhat/db = U dyhat/dU = (1 - W) dyhat/dW = yhat: two quantities do not change."""
     one = torch.ones(1, 1, dtype=torch.float64)
     model = LinearImplicit(W=0 * one, U=one, b=one[0])
     run = gradient_flow(model, one, 3 * one[0], until=1e-12)
     U, W, b = (run.parameters[name].item() for name in ("U", "W", "b"))
     assert run.status is RunStatus.LOSS_FLOOR
     assert U**2 - b**2 == pytest.approx(0.0, abs=1e-9)
-    # b dyhat/db = U dyhat/dU = (1 - W) dyhat/dW, so that b^2/2 + (1 - W)^2/2 does not change.
     assert b**2 + (1 - W) ** 2 == pytest.approx(2.0, abs=1e-9)
     assert U * b / (1 - W) == pytest.approx(3.0, abs=1e-5)
 
 
 def test_a_linear_network_keeps_its_balance() -> None:
-    """U U' - b b' does not change: both are pulled by the same adjoint, from the two sides of (I - W)^-1."""
+    """The prediction is homogeneous of degree one in U and in b, so that fro(U)^2 - norm(b)^2 does not change."""
     model, X, y = linear_problem()
     assert isinstance(model, LinearImplicit)
-    run = gradient_flow(model, X, y, until=1e-8)
-    # X'(r) enters dU = -(I - W)^-T b (r'X) and db = -(I - W)^-1 U (X'r): U'(I - W)'... sums to the same scalar.
+    run = gradient_flow(model, X, y, until=1e-6)
     before = (model.U.square().sum() - model.b.square().sum()).item()
     after = (run.parameters["U"].square().sum() - run.parameters["b"].square().sum()).item()
     assert after == pytest.approx(before, abs=1e-8)
@@ -125,9 +153,9 @@ def test_a_linear_network_keeps_its_balance() -> None:
 
 def test_a_relu_network_keeps_its_balance_through_kinks() -> None:
     """The prediction is homogeneous of degree one in W and in b, so that fro(W)^2 - norm(b)^2 does not change."""
-    model = ImplicitReLU.random(4, 10, generator=generator(7), gamma=0.4)
-    X, y = normal(5, 4), normal(5, seed=2)
-    run = gradient_flow(model, X, y, until=1e-6, tolerance=1e-8)
+    model = ImplicitReLU.random(3, 8, generator=generator(7), gamma=0.4)
+    X, y = normal(4, 3), normal(4, seed=2)
+    run = quick((model, X, y))
     assert run.error is not None
     before = (model.W.square().sum() - model.b.square().sum()).item()
     after = (run.parameters["W"].square().sum() - run.parameters["b"].square().sum()).item()
@@ -136,17 +164,17 @@ def test_a_relu_network_keeps_its_balance_through_kinks() -> None:
 
 
 def test_the_loss_falls_by_the_integral_of_the_gradients_square() -> None:
-    run = gradient_flow(*linear_problem(), until=1e-8, estimate_error=False)
+    run = quick(linear_problem(), tolerance=1e-8, estimate_error=False)
     loss, squares = run["loss"], run["gradient_norm"].values.square()
     assert (loss.values[1:] < loss.values[:-1]).all()
-    # The steps are short enough for Simpson's rule to say little; the trapezoidal rule errs by their square.
+    # The trapezoidal rule over the recorded steps errs by their square.
     integral = torch.trapezoid(squares, loss.at)
     assert float(integral) == pytest.approx(float(loss.values[0] - loss.values[-1]), rel=1e-2)
 
 
 def test_paths_are_as_long_as_the_speed_says_and_no_shorter_than_the_way() -> None:
     model, X, y = linear_problem()
-    run = gradient_flow(model, X, y, until=1e-8, record=["path_length", "displacement"])
+    run = quick((model, X, y), tolerance=1e-8, record=["path_length", "displacement"])
     last = run.snapshots[-1]
     integral = torch.trapezoid(run["gradient_norm"].values, run["gradient_norm"].at)
     assert last.path_length == pytest.approx(float(integral), rel=1e-2)
@@ -171,7 +199,7 @@ def test_a_smaller_tolerance_comes_closer() -> None:
 
 
 def test_time_scales_with_the_loss() -> None:
-    """With c y and c b in place of y and b at W fixed by symmetry.. a plain change of the unit of time: sqrt(c) data."""
+    """Every sample twice doubles the loss: the same path at twice the speed."""
     model, X, y = linear_problem()
     twice = torch.cat([X, X]), torch.cat([y, y])
     plain = gradient_flow(model, X, y, horizon=2.0, until=0.0)
@@ -179,7 +207,7 @@ def test_time_scales_with_the_loss() -> None:
     assert plain.error is not None
     assert distance(plain.parameters, double.parameters) <= plain.error
     assert double.loss == pytest.approx(2 * plain.loss, rel=1e-6)
-    assert double.snapshots[-1].path_length == pytest.approx(plain.snapshots[-1].path_length, rel=1e-8)
+    assert double.snapshots[-1].path_length == pytest.approx(plain.snapshots[-1].path_length, rel=1e-6)
 
 
 def test_theorem_4_2_on_an_instance_that_meets_its_conditions() -> None:
@@ -249,7 +277,7 @@ def test_a_sliding_mode_is_followed_and_its_error_known() -> None:
     assert abs(found[0]) < 0.05
     assert float(np.linalg.norm(found - exact)) <= run.error
     assert run.error < 0.1
-    assert run.settings["error_path"] > 0.1  # how long a chatter is, depends on the steps
+    assert run.settings["error_path"] > run.error  # how long a chatter is, depends on the steps
     assert run.settings["relaxed"] > 1
     assert run.loss == pytest.approx(1.0, abs=1e-2)  # the two samples that fight each other
     assert run.steps < 5000
@@ -258,11 +286,8 @@ def test_a_sliding_mode_is_followed_and_its_error_known() -> None:
 def test_record_snapshots_and_counts_fit_together() -> None:
     model, X, y = linear_problem()
     calls: list[float] = []
-    run = gradient_flow(
-        model,
-        X,
-        y,
-        until=1e-6,
+    run = quick(
+        (model, X, y),
         snapshots=30,
         record=[Recorder("twice", lambda seen: 2 * seen.at, every(2))],
         on_step=calls.append,
@@ -281,9 +306,9 @@ def test_record_snapshots_and_counts_fit_together() -> None:
     assert all(snapshot.loss == losses[snapshot.at] for snapshot in run.snapshots)
     assert calls[: run.steps] == run["loss"].at.tolist()[1:]
     assert len(calls) > run.steps  # the second integration, too
-    assert run.evaluations > run.settings["first_evaluations"] == 2 + 6 * (run.steps + run.settings["rejected"])
-    assert 0 < run.settings["sum_of_errors"] <= 1e-9 * run.snapshots[-1].path_length
-    assert 0 < run.settings["largest_error_per_time"] <= 1e-9 * float(run["gradient_norm"].values.max())
+    assert run.evaluations > run.settings["first_evaluations"] == 1 + 6 * (run.steps + run.settings["rejected"])
+    assert 0 < run.settings["sum_of_errors"] <= 1e-6 * run.snapshots[-1].path_length
+    assert 0 < run.settings["largest_error_per_time"] <= 1e-6 * float(run["gradient_norm"].values.max())
     assert distance(run.snapshots[0].parameters, model.parameters()) == 0.0
     first = GradientField(model, X, y).at(model.parameters(), 0.0)
     assert run.snapshots[0].loss == pytest.approx(first.loss_value, rel=1e-9)
@@ -292,8 +317,8 @@ def test_record_snapshots_and_counts_fit_together() -> None:
 def test_without_an_estimate_half_the_work_is_saved_and_the_run_is_the_same() -> None:
     problem = linear_problem()
     with_estimate, without = (
-        gradient_flow(*problem, until=1e-4),
-        gradient_flow(*problem, until=1e-4, estimate_error=False),
+        quick(problem),
+        quick(problem, estimate_error=False),
     )
     assert without.error is None
     assert without.evaluations == with_estimate.settings["first_evaluations"] < with_estimate.evaluations
@@ -301,7 +326,7 @@ def test_without_an_estimate_half_the_work_is_saved_and_the_run_is_the_same() ->
 
 
 def test_a_run_can_be_saved_and_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    run = gradient_flow(*linear_problem(), until=1e-3)
+    run = quick(linear_problem(), until=1e-3)
     run.save(tmp_path / "flow.npz")
     read = TrainingRun.load(tmp_path / "flow.npz")
     assert (read.status, read.end, read.error, read.settings) == (run.status, run.end, run.error, run.settings)
@@ -311,7 +336,7 @@ def test_a_run_can_be_saved_and_read(tmp_path) -> None:  # type: ignore[no-untyp
 def test_the_model_is_left_as_it_is() -> None:
     model, X, y = linear_problem()
     before = {name: value.clone() for name, value in model.parameters().items()}
-    gradient_flow(model, X, y, until=1e-2)
+    quick((model, X, y), until=1e-2)
     assert distance(before, model.parameters()) == 0.0
 
 
@@ -323,16 +348,16 @@ def test_single_precision() -> None:
     assert run.status is RunStatus.HORIZON
     assert run.parameters["U"].dtype == torch.float32
     assert distance({k: v.double() for k, v in run.parameters.items()}, exact.parameters) < 1e-3
-    with pytest.raises(ArgumentError, match="`tolerance` of gradient-flow must be at least 1.19e-05 in float32"):
+    with pytest.raises(ArgumentError, match=r"`tolerance` of gradient-flow must be at least 1\.19e-05 in float32"):
         gradient_flow(single, X.float(), y.float())
 
 
 def test_the_steps_may_run_out() -> None:
-    run = gradient_flow(*linear_problem(), steps=7)
+    run = quick(linear_problem(), steps=7)
     assert (run.status, run.steps) == (RunStatus.STEPS, 7)
     assert run.end == run.snapshots[-1].at > 0
     assert run.error is not None
-    none = gradient_flow(*linear_problem(), steps=0)
+    none = quick(linear_problem(), steps=0)
     assert (none.status, none.steps, none.end, len(none.snapshots), none.error) == (RunStatus.STEPS, 0, 0.0, 1, 0.0)
 
 
@@ -359,12 +384,6 @@ def test_b_and_a_may_be_zero_at_first() -> None:
     assert float(run.parameters["A"].norm()) > 0
 
 
-def unstable_problem() -> Problem:
-    """A target so large that the implicit weight is driven to one, where the equilibrium is lost."""
-    one = torch.ones(1, 1, dtype=torch.float64)
-    return LinearImplicit(W=0.5 * one, U=0.1 * one, b=0.1 * one[0]), one, -1e3 * one[0]
-
-
 def test_well_posedness_is_lost_at_a_named_time() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
     # The readout is 1/(1 - W): -W grows without bound towards a target near zero from above.
@@ -378,69 +397,71 @@ def test_well_posedness_is_lost_at_a_named_time() -> None:
     assert run["loss"].at[-1].item() == run.end
 
 
-class Broken:
-    """A gradient field that stops working on some condition."""
+def broken(monkeypatch: pytest.MonkeyPatch, change: Callable[[float, FieldPoint], FieldPoint]) -> None:
+    """Make every gradient field do something else."""
+    plain = GradientField.at
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, change) -> None:  # type: ignore[no-untyped-def]
-        plain = GradientField.at
+    def at(field: GradientField, parameters: Mapping[str, Tensor], moment: float, **options: Any) -> FieldPoint:
+        return change(moment, plain(field, parameters, moment, **options))
 
-        def at(field: GradientField, parameters, moment: float, *, reuse: bool = False) -> FieldPoint:  # type: ignore[no-untyped-def]
-            return change(parameters, moment, plain(field, parameters, moment, reuse=reuse))
-
-        monkeypatch.setattr(GradientField, "at", at)
+    monkeypatch.setattr(GradientField, "at", at)
 
 
-def test_an_equilibrium_that_is_not_found_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(parameters, moment: float, point: FieldPoint) -> FieldPoint:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (EquilibriumError("residual 1e-3 after 10 iterations"), RunStatus.UNSOLVED),
+        (NotFiniteError("The loss must be finite. Got nan."), RunStatus.NOT_FINITE),
+    ],
+)
+def test_an_obstacle_is_met_at_a_millionth(
+    monkeypatch: pytest.MonkeyPatch, error: NtkDeqError, status: RunStatus
+) -> None:
+    def change(moment: float, point: FieldPoint) -> FieldPoint:
         if moment > 0.05:
-            raise EquilibriumError("residual 1e-3 after 10 iterations")
+            raise error
         return point
 
-    Broken(monkeypatch, change)
-    run = gradient_flow(*linear_problem(), horizon=1.0)
-    assert run.status is RunStatus.UNSOLVED
+    broken(monkeypatch, change)
+    run = quick(linear_problem(), horizon=1.0)
+    assert run.status is status
+    assert not run.status.complete
     assert run.end == pytest.approx(0.05, abs=1e-5)
-    assert "residual 1e-3" in run.detail
+    assert str(error) in run.detail
+    assert np.isfinite(flat(run.parameters)).all()
+    assert run.snapshots[-1].at == run.end == run["loss"].at[-1].item()
 
 
-def test_no_number_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, X, y = linear_problem()
-    huge = gradient_flow(model, X, y, horizon=1.0, max_steps=10_000)
-    assert huge.status is RunStatus.HORIZON
-
-    def change(parameters, moment: float, point: FieldPoint) -> FieldPoint:  # type: ignore[no-untyped-def]
-        from ntk_deq.dynamics.field import NotFiniteError
-
-        if moment > 0.05:
-            raise NotFiniteError("The loss must be finite. Got nan.")
-        return point
-
-    Broken(monkeypatch, change)
-    run = gradient_flow(model, X, y, horizon=1.0)
-    assert run.status is RunStatus.NOT_FINITE
-    assert math.isfinite(run.loss)
-
-
-def test_gradients_that_are_no_numbers_end_in_underflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(parameters, moment: float, point: FieldPoint) -> FieldPoint:  # type: ignore[no-untyped-def]
+def test_gradients_that_are_no_numbers_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(moment: float, point: FieldPoint) -> FieldPoint:
         if moment > 0.05:
             return replace(point, gradients={name: value * math.nan for name, value in point.gradients.items()})
         return point
 
-    Broken(monkeypatch, change)
-    run = gradient_flow(*linear_problem(), horizon=1.0)
-    assert run.status is RunStatus.STEP_UNDERFLOW
-    assert run.end == pytest.approx(0.05, rel=1e-9)
-    assert f"{run.end:.9g}" in run.detail
+    broken(monkeypatch, change)
+    run = quick(linear_problem(), horizon=1.0)
+    assert run.status is RunStatus.NOT_FINITE
+    assert "norm is nan" in run.detail
     assert np.isfinite(flat(run.parameters)).all()
 
 
+def test_no_step_short_enough_is_underflow_at_a_named_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = StepJudge.ratio
+    monkeypatch.setattr(
+        StepJudge, "ratio", lambda judge, errors, **at: 2.0 if at["time"] > 0.05 else plain(judge, errors, **at)
+    )
+    run = quick(linear_problem(), horizon=1.0)
+    assert run.status is RunStatus.STEP_UNDERFLOW
+    assert run.end > 0.05
+    assert f"At t = {run.end:.9g}" in run.detail
+
+
 def test_a_loss_that_grows_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(parameters, moment: float, point: FieldPoint) -> FieldPoint:  # type: ignore[no-untyped-def]
+    def change(moment: float, point: FieldPoint) -> FieldPoint:
         return replace(point, gradients={name: -value for name, value in point.gradients.items()})
 
-    Broken(monkeypatch, change)
-    run = gradient_flow(*linear_problem(), horizon=1.0)
+    broken(monkeypatch, change)
+    run = quick(linear_problem(), horizon=10.0)
     assert run.status is RunStatus.DIVERGED
     assert run.loss > 2 * run.snapshots[0].loss
     assert "cannot raise it" in run.detail
@@ -449,7 +470,7 @@ def test_a_loss_that_grows_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None
 def test_where_the_second_integration_ends_before_there_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = FlowOptions.coarser
     monkeypatch.setattr(FlowOptions, "coarser", lambda options: replace(plain(options), steps=3))
-    run = gradient_flow(*linear_problem(), until=1e-4)
+    run = quick(linear_problem(), until=1e-4)
     assert run.status is RunStatus.LOSS_FLOOR
     assert run.error is None
     assert "The error is not estimated" in run.detail
@@ -463,7 +484,7 @@ def test_ctrl_c_keeps_what_was_reached() -> None:
         if len(steps) == 5:
             signal.raise_signal(signal.SIGINT)
 
-    run = gradient_flow(*linear_problem(), on_step=on_step)
+    run = quick(linear_problem(), on_step=on_step)
     assert run.status is RunStatus.INTERRUPTED
     assert 5 <= run.steps <= 6
     assert run.end == run.snapshots[-1].at == steps[-1]
@@ -478,7 +499,7 @@ def test_an_error_of_the_callers_own_is_no_obstacle_to_step_around() -> None:
         raise DeadlineError("too late")
 
     with pytest.raises(DeadlineError, match="too late"):
-        gradient_flow(*linear_problem(), on_step=on_step)
+        quick(linear_problem(), on_step=on_step)
 
 
 @pytest.mark.parametrize(
@@ -503,7 +524,7 @@ def test_an_error_of_the_callers_own_is_no_obstacle_to_step_around() -> None:
 )
 def test_options_out_of_range(options: dict, message: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(ArgumentError, match=message):
-        gradient_flow(*linear_problem(), **options)
+        quick(linear_problem(), **options)
 
 
 def test_an_ill_posed_start_is_an_error() -> None:

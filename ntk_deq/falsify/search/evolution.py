@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 _SIGMA = 0.4  # first step, relative to the size of the start's coordinates
 _MOST_FULL = 80  # coordinates; beyond it the covariance is kept diagonal, which learns in linear time
 _WORST = 1e9  # stands for infinity, which the ranks do not need and the package does not like
