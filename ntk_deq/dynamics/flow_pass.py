@@ -72,6 +72,7 @@ class FlowPass:
         slope = self.equation(0.0, origin)
         self._speed = float(slope[-1])
         self._lost: WellPosednessError | None = None
+        self._contraction = self.equation.point.contraction
         self._last_time, self._noise = 0.0, _known(self.equation.point.gradient_error)
         self._first_loss = self.loss = self.equation.point.loss_value
         self.scale = self._time_scale()
@@ -159,7 +160,7 @@ class FlowPass:
         if isinstance(failure, NotFiniteError):
             return RunStatus.NOT_FINITE, str(failure)
         if self._lost is None:
-            return RunStatus.UNSOLVED, str(failure)
+            return RunStatus.UNSOLVED, f"{failure} The contraction factor was {self._contraction:.6g} before."
         before = "" if isinstance(failure, WellPosednessError) else f" Before that: {failure}"
         return RunStatus.WELL_POSEDNESS_LOST, f"{self._lost}{before}"
 
@@ -180,7 +181,7 @@ class FlowPass:
     def _accept(self, time: float, state: Tensor) -> bool:
         point = self.equation.point
         self.judge.accept()
-        self._lost = None
+        self._lost, self._contraction = None, point.contraction
         self._choose_method()
         self.field_error += (time - self._last_time) * self._noise
         self._last_time, self._noise, self.loss = time, _known(point.gradient_error), point.loss_value

@@ -277,7 +277,6 @@ def test_a_sliding_mode_is_followed_and_its_error_known() -> None:
     assert abs(found[0]) < 0.05
     assert float(np.linalg.norm(found - exact)) <= run.error
     assert run.error < 0.1
-    assert run.settings["error_path"] > run.error  # how long a chatter is, depends on the steps
     assert run.settings["relaxed"] > 1
     assert run.loss == pytest.approx(1.0, abs=1e-2)  # the two samples that fight each other
     assert run.steps < 5000
@@ -362,9 +361,8 @@ def test_the_steps_may_run_out() -> None:
 
 
 def test_no_loss_at_the_start_is_the_floor() -> None:
-    model, X, _ = linear_problem()
-    zero = torch.zeros(5, dtype=torch.float64)
-    run = gradient_flow(replace(model, b=zero), X, torch.zeros(3).double())
+    model, X, y = linear_problem()
+    run = gradient_flow(replace(model, b=0 * model.parameters()["b"]), X, 0 * y)
     assert (run.status, run.end, run.steps) == (RunStatus.LOSS_FLOOR, 0.0, 0)
 
 
@@ -386,15 +384,14 @@ def test_b_and_a_may_be_zero_at_first() -> None:
 
 def test_well_posedness_is_lost_at_a_named_time() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
-    # The readout is 1/(1 - W): -W grows without bound towards a target near zero from above.
-    model = LinearImplicit(W=-0.9 * one, U=one, b=one[0])
-    run = gradient_flow(model, one, -5 * one[0], until=1e-12)
+    problem = LinearImplicit(W=-0.9 * one, U=one, b=one[0]), one, -5 * one[0]  # W falls, and W = -1 is the edge
+    run = quick(problem, tolerance=1e-3, rtol=1e-8)
     assert run.status is RunStatus.WELL_POSEDNESS_LOST
     assert not run.status.complete
-    assert run.parameters["W"].abs().item() == pytest.approx(1.0, abs=1e-4)
+    assert run.parameters["W"].item() == pytest.approx(-1.0, abs=1e-2)
     assert "contraction factor" in run.detail
-    assert run.snapshots[-1].at == run.end > 0
-    assert run["loss"].at[-1].item() == run.end
+    assert run.snapshots[-1].at == run.end == run["loss"].at[-1].item() > 0
+    assert f"Beyond t = {run.end:.9g}" in run.detail
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, change: Callable[[float, FieldPoint], FieldPoint]) -> None:
