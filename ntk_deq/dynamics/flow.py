@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
@@ -50,17 +51,18 @@ def gradient_flow(
     Error control. The embedded error of a step over its length in time is kept below `tolerance` times the speed
     norm(grad L), so that the local errors add up to less than `tolerance` times the length of the path. A kink of the
     loss in a step, and a sliding mode along one, are told by the order at which the error falls, and held to the path
-    so far; see `StepJudge`. The lengths of the paths are part of the differential equation. Every snapshot is stepped
-    onto, so that none is an interpolation.
+    so far; see `StepJudge`. A sliding mode is followed with `bosh3`, whose stages do not reach out of the step. The
+    lengths of the paths are part of the differential equation. Every snapshot is stepped onto, so that none is an
+    interpolation.
 
     Error estimate. The flow is integrated a second time to the same times, with 32 times the tolerance and, along a
     sliding mode, steps four times as long. `error` is the largest distance between the two over the snapshots, plus the
-    integral of the gradient's own error, which the solvers' tolerance leaves (for models that say their form; see
-    `GradientField`). The first term is the error of the second run, and bounds that of the first wherever the tighter
-    options at least halve the error; where the gradient is smooth, the first run is about 70 times better. It is an
-    estimate and no proof: what both runs miss in the same way is not found out. The lengths of the paths have an
-    estimate of their own, `error_path` in the settings: along a sliding mode they are those of the chatter, and longer
-    than the solution's.
+    rounding of the parameters, plus the integral of the gradient's own error, which the solvers' tolerance leaves (for
+    models that say their form; see `GradientField`). The distance is the error of the second run, and bounds that of
+    the first wherever the tighter options at least halve the error; where the gradient is smooth, the first run is
+    about 70 times better. It is an estimate and no proof: what both runs miss in the same way is not found out. The
+    lengths of the paths have an estimate of their own, `error_path` in the settings: along a sliding mode they are
+    those of the chatter, and longer than the solution's.
 
     The run ends with a reason, its `status`: the loss is at most `until` times the first one; the time is `horizon`;
     `steps` are spent; beyond the present time the contraction factor reaches one, a solve fails, or NaN or Inf comes up
@@ -71,7 +73,8 @@ def gradient_flow(
     The settings of the record hold, besides the options: `time_scale`, the 1/rate at the start; `rejected` steps;
     `first_evaluations`, the gradients of the first integration alone; `rough_steps`, accepted with a kink in them, and
     `relaxed`, the largest factor on what those were allowed; `largest_error_per_time` and `sum_of_errors` of the
-    embedded errors of all accepted steps; `error_field`, the second term of `error`; `error_path`.
+    embedded errors of all accepted steps; `error_field`, the integral in `error`; `error_by_parameter`, the
+    same estimate for each parameter alone; `error_path`.
 
     Args:
         model: The model; its parameters are the start and are left as they are.
@@ -164,25 +167,16 @@ class _Flow:
     def _field(self, options: FlowOptions) -> GradientField:
         return GradientField(self._model, self._X, self._y, rtol=options.field_tolerance(), max_steps=options.max_steps)
 
-    def _compare(
-        self, snapshots: tuple[Snapshot, ...], interruption: Interruption
-    ) -> tuple[FlowPass, tuple[float, float] | None]:
-        """Integrate more coarsely to the same times.
-
-        Returns:
-            The integration, and the largest distance of the parameters and difference of a path's length; None where it
-            did not get to the end.
-        """
+    def _compare(self, snapshots: tuple[Snapshot, ...], interruption: Interruption) -> tuple[FlowPass, _Apart | None]:
+        """Integrate more coarsely to the same times; None where that ended before."""
         options = self._options.coarser()
         second = FlowPass(self._field(options), self._model.parameters(), options, interruption, self._tell)
-        distance = difference = 0.0
+        apart = _Apart(0.0, dict.fromkeys(snapshots[0].parameters, 0.0), 0.0)
         for snapshot in snapshots[1:]:
             if not second.advance(snapshot.at):
                 return second, None
-            other = second.snapshot()
-            distance = max(distance, _distance(snapshot.parameters, other.parameters))
-            difference = max(difference, _path_difference(snapshot, other))
-        return second, (distance, difference)
+            apart = apart.or_more(snapshot, second.snapshot())
+        return second, apart
 
     def _record(
         self,
@@ -190,7 +184,7 @@ class _Flow:
         second: FlowPass | None,
         snapshots: tuple[Snapshot, ...],
         series: dict[str, Series],
-        apart: tuple[float, float] | None,
+        apart: _Apart | None,
         seconds: float,
     ) -> TrainingRun:
         equations = [first.equation] if second is None else [first.equation, second.equation]
@@ -211,12 +205,13 @@ class _Flow:
             adjoint_iterations=sum(equation.adjoint_steps for equation in equations) / evaluations,
             evaluations=evaluations,
             seconds=seconds,
-            error=None if apart is None else apart[0] + first.field_error,
+            error=None if apart is None else apart.together + first.field_error,
             settings=describe_run(self._model, self._X, self._settings(first, apart)),
             detail=detail,
         )
 
-    def _settings(self, flow: FlowPass, apart: tuple[float, float] | None) -> dict[str, Any]:
+    def _settings(self, flow: FlowPass, apart: _Apart | None) -> dict[str, Any]:
+        field = flow.field_error
         return {
             **asdict(self._options),
             "times": list(self._options.times),
@@ -228,21 +223,38 @@ class _Flow:
             "relaxed": flow.judge.relaxed,
             "largest_error_per_time": flow.judge.largest,
             "sum_of_errors": flow.judge.total,
-            "error_field": flow.field_error,
-            "error_path": None if apart is None else apart[1] + flow.field_error,
+            "error_field": field,
+            "error_by_parameter": None if apart is None else {n: v + field for n, v in apart.by_parameter.items()},
+            "error_path": None if apart is None else apart.path + field,
         }
 
 
-def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
-    """Return the Frobenius distance over all parameters."""
-    norms = [torch.linalg.vector_norm(value - second[name]) for name, value in first.items()]
-    return float(torch.linalg.vector_norm(torch.stack(norms)))
+@dataclass(frozen=True)
+class _Apart:
+    """How far two integrations are apart at most: in all parameters together, in each, and in the length of a path.
 
+    The rounding of the recorded parameters is added.
+    """
 
-def _path_difference(first: Snapshot, second: Snapshot) -> float:
-    """Return the largest difference of the length of a path."""
-    apart = [first.path[name] - second.path[name] for name in first.path]
-    return max(abs(length) for length in (first.path_length - second.path_length, *apart))
+    together: float
+    by_parameter: dict[str, float]
+    path: float
+
+    def or_more(self, first: Snapshot, second: Snapshot) -> _Apart:
+        """Take in another time."""
+        norm = torch.linalg.vector_norm
+        # Both are rounded from displacements, by half a unit in the last place each.
+        moved = [
+            norm(value - second.parameters[name]) + torch.finfo(value.dtype).eps / 2 * norm(value)
+            for name, value in first.parameters.items()
+        ]
+        distances = dict(zip(first.parameters, torch.stack(moved).tolist(), strict=True))
+        lengths = [first.path[name] - second.path[name] for name in first.path]
+        return _Apart(
+            max(self.together, math.hypot(*distances.values())),
+            {name: max(distance, distances[name]) for name, distance in self.by_parameter.items()},
+            max(self.path, *map(abs, (first.path_length - second.path_length, *lengths))),
+        )
 
 
 def _as_tuple(times: Tensor | None) -> tuple[float, ...]:

@@ -24,6 +24,8 @@ _LOSS_RISE = 2.0
 # Time scales of the start after which a flow without a horizon ends: a loss that falls at a millionth of its first rate
 # has stopped falling for most purposes, and a stationary point above the loss floor must not be waited at for ever.
 _LONGEST = 1e6
+# A step that was tried this part of the time further on, and was ill-posed there, explains why solves fail before.
+_BEYOND = 0.01
 
 Observe: TypeAlias = Callable[["FlowPass", float, Tensor], None]
 
@@ -72,6 +74,7 @@ class FlowPass:
         slope = self.equation(0.0, origin)
         self._speed = float(slope[-1])
         self._lost: WellPosednessError | None = None
+        self._lost_at = math.inf
         self._contraction = self.equation.point.contraction
         self._last_time, self._noise = 0.0, _known(self.equation.point.gradient_error)
         self._first_loss = self.loss = self.equation.point.loss_value
@@ -147,7 +150,7 @@ class FlowPass:
         try:
             return self.equation(time, state)
         except WellPosednessError as error:
-            self._lost = error
+            self._lost, self._lost_at = error, time
             raise
 
     def _obstacle(self) -> tuple[RunStatus, str]:
@@ -156,12 +159,12 @@ class FlowPass:
         On the way to the edge of the well-posed region, solves grow long and fail before it is met. What tells is that
         longer steps, tried before, have been beyond it.
         """
-        failure = self.integrator.failure
+        failure, time = self.integrator.failure, self.integrator.time
         if isinstance(failure, NotFiniteError):
             return RunStatus.NOT_FINITE, str(failure)
-        if self._lost is None:
+        if self._lost is None or self._lost_at - time > _BEYOND * (time + self.scale):
             return RunStatus.UNSOLVED, f"{failure} The contraction factor was {self._contraction:.6g} before."
-        before = "" if isinstance(failure, WellPosednessError) else f" Before that: {failure}"
+        before = "" if isinstance(failure, WellPosednessError) else f" Before t = {self._lost_at:.9g}: {failure}"
         return RunStatus.WELL_POSEDNESS_LOST, f"{self._lost}{before}"
 
     def _time_scale(self) -> float:
@@ -181,7 +184,7 @@ class FlowPass:
     def _accept(self, time: float, state: Tensor) -> bool:
         point = self.equation.point
         self.judge.accept()
-        self._lost, self._contraction = None, point.contraction
+        self._contraction = point.contraction
         self._choose_method()
         self.field_error += (time - self._last_time) * self._noise
         self._last_time, self._noise, self.loss = time, _known(point.gradient_error), point.loss_value

@@ -153,7 +153,7 @@ class StepJudge:
             # Shorter steps, smooth or rough, do not end a sliding mode.
             if self._step > pace / 2:
                 self._relaxation[part] = max(1.0, self._relaxation[part] / 2)
-        self.rough_steps += any(self._rough)
+        self.rough_steps += self.slides or any(self._rough)
 
     def _find_kinks(self, errors: Sequence[float], step: float, smooth: float) -> None:
         """Compare with the rejected step from the same start."""

@@ -167,10 +167,14 @@ class TrainingRun:
 
     def _rows(self) -> list[tuple[str, str]]:
         size = f", step {self.step:g}" if self.step is not None else ""
+        letter = "t" if self.step is None else "k"
         rows = [
             ("method", f"{self.method}{size}"),
             ("status", f"{self.status.value}: {self.detail or self.status.text}"),
-            ("steps", f"{self.steps} to {self.end:g}, {self.evaluations} gradients in {self.seconds:.3g} s"),
+            (
+                "steps",
+                f"{self.steps}, to {letter} = {self.end:g}; {self.evaluations} gradients in {self.seconds:.3g} s",
+            ),
             ("loss", f"{self.snapshots[0].loss:.6g} to {self.loss:.6g}"),
             ("path length", f"{self.snapshots[-1].path_length:.6g}"),
             ("iterations", f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient"),

@@ -12,7 +12,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.score import Score
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 
 BUDGET = 4000
@@ -39,12 +39,6 @@ class Attack:
     others: tuple[Judgement, ...]
     evaluations: int
     best: Score
-
-
-def refutes(judgement: Judgement) -> bool:
-    """Whether an instance meets every hypothesis for certain and breaks a conclusion for certain."""
-    broken = any(outcome.truth is Truth.FALSE for outcome in judgement.conclusions.values())
-    return judgement.standing is Standing.MET and broken
 
 
 def find_counterexamples(

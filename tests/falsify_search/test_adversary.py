@@ -12,10 +12,12 @@ from search_harness import by_id
 from ntk_deq.claims.claim import Claim, Setting, Verdict
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.verify.adversary import Attack, find_counterexamples, find_satisfying, refutes
+from ntk_deq.verify.adversary import Attack, find_counterexamples, find_satisfying
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.runner import Options, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -132,3 +134,11 @@ def test_a_deadline_that_has_passed_ends_the_search() -> None:
     claim = by_id(ROOT / "checks/implicit_relu.yaml")["R.L3.2.repaired"]
     with pytest.raises(DeadlineError):
         find_counterexamples(claim, claim.settings[0], [], seed=0, deadline=time.perf_counter() - 1)
+
+
+def test_a_vacuous_claim_says_what_the_nearest_lacks_and_how_far_was_searched() -> None:
+    impossible = by_id(HERE / "hard.yaml")["IMPOSSIBLE"]
+    plain = judge(impossible, Options(instances=12, boxes=0))
+    searched = judge(impossible, Options(instances=12, boxes=0, search=200, satisfy=True))
+    assert plain.verdict is searched.verdict is Verdict.VACUOUS
+    assert searched.reason == f"{plain.reason}; a search among {searched.searched} more found none"

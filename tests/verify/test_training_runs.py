@@ -7,6 +7,8 @@ import torch
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.cli import exit_codes
+from ntk_deq.cli.main import main
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
 
@@ -172,3 +174,10 @@ def test_the_same_verdict_twice(tmp_path):
     first, second = (judged(tmp_path, conclude=conclude) for _ in range(2))
     assert first.worst_margin == second.worst_margin
     assert first.runs[0].loss == second.runs[0].loss
+
+
+def test_a_counterexample_on_a_run_is_replayed_to_the_last_bit(tmp_path, capsys):
+    result = judged(tmp_path, conclude="'L[k] <= (1/10)^k*L[0] for all k'", out=str(tmp_path))
+    assert result.replay is not None
+    assert main(["replay", result.replay, str(tmp_path / "claims.yaml")]) == exit_codes.EXIT_OK
+    assert "bit for bit" in capsys.readouterr().out.replace("\n", " ")

@@ -13,6 +13,7 @@ from ntk_deq.claims.claim import Choose, Claim, Domain, DomainKind, Draw, Formul
 from ntk_deq.claims.errors import ExpressionError
 from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.types import ONE, Sort, Type
+from ntk_deq.verify.replaying.yaml_text import NumberText
 
 _SHOWN = 120  # characters of a formula that a difference quotes
 
@@ -52,7 +53,7 @@ def _run(run: Run) -> dict[str, Any]:
         if formula is not None:
             data[key] = _written(formula)
     if run.method.trains:
-        data["until"] = float(run.until)
+        data["until"] = NumberText(repr(float(run.until)))
     return data
 
 

@@ -179,7 +179,7 @@ def _point(run: TrainingRun, index: int, *, rounding: float = 0.0) -> Point:
         return Point(_whole(run, snapshot.at), snapshot.parameters, {}, arb(0))
     radius = _errors(run, index, rounding)
     total = math.hypot(*radius.values())
-    path = sc.with_radius(snapshot.path_length, total)
+    path = sc.with_radius(snapshot.path_length, max(total, run.settings.get("error_path") or 0.0))
     return Point(_whole(run, snapshot.at), snapshot.parameters, radius, path)
 
 
@@ -193,6 +193,9 @@ def _errors(run: TrainingRun, index: int, rounding: float) -> dict[str, float]:
     snapshot = run.snapshots[index]
     if run.error is None:
         return dict.fromkeys(snapshot.parameters, math.inf)
+    apart = run.settings.get("error_by_parameter")  # flow estimates each parameter's by itself
+    if apart is not None:
+        return {name: max(apart[name], _LEAST * snapshot.path[name]) for name in snapshot.parameters}
     sizes = {name: float(torch.linalg.vector_norm(value)) for name, value in snapshot.parameters.items()}
     stepwise = run.method == "gradient-descent"  # there errors add up step by step
     units = 2.0**-53 * (snapshot.at if stepwise else 1.0)
