@@ -164,7 +164,7 @@ def test_time_scales_with_the_loss() -> None:
 
 
 def test_theorem_4_2_on_an_instance_that_meets_its_conditions() -> None:
-    model, X, y = theorem_problem(beta=3000.0, gamma=0.1)
+    model, X, y = theorem_problem(beta=1e5, gamma=0.1)
     assert isinstance(model, ImplicitReLU)
     Z = torch.relu(X @ model.W)
     alpha = float(torch.linalg.svdvals(Z)[-1])

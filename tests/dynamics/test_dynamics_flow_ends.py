@@ -125,7 +125,7 @@ def test_a_stationary_start_needs_a_horizon() -> None:
 
 
 def test_b_and_a_may_be_zero_at_first() -> None:
-    run = quick(theorem_problem(beta=20.0, gamma=0.5), until=0.1)
+    run = quick(theorem_problem(beta=20.0, gamma=0.5), until=0.5)
     assert run.status is RunStatus.LOSS_FLOOR
     assert float(run.parameters["A"].norm()) > 0
 

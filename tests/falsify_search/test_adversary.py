@@ -136,9 +136,18 @@ def test_a_deadline_that_has_passed_ends_the_search() -> None:
         find_counterexamples(claim, claim.settings[0], [], seed=0, deadline=time.perf_counter() - 1)
 
 
-def test_a_vacuous_claim_says_what_the_nearest_lacks_and_how_far_was_searched() -> None:
-    impossible = by_id(HERE / "hard.yaml")["IMPOSSIBLE"]
-    plain = judge(impossible, Options(instances=12, boxes=0))
-    searched = judge(impossible, Options(instances=12, boxes=0, search=200, satisfy=True))
+def test_a_vacuous_claim_says_what_the_nearest_lacks_and_how_far_was_searched(tmp_path: Path) -> None:
+    file = tmp_path / "vacuous.yaml"
+    file.write_text("""
+suite: vacuous
+settings:
+  s: {sizes: {n: 1..2}, domain: {P: "psd[n, n]"}}
+claims:
+  - {id: negative, setting: s, assume: trace(P) < 0, conclude: P == P}
+""")
+    claim = by_id(file)["negative"]
+    plain = judge(claim, Options(instances=12))
+    searched = judge(claim, Options(instances=12, search=200, satisfy=True))
     assert plain.verdict is searched.verdict is Verdict.VACUOUS
+    assert plain.reason.endswith("failed on 12 of 12 instances; the nearest has equality")
     assert searched.reason == f"{plain.reason}; a search among {searched.searched} more found none"
