@@ -21,9 +21,6 @@ from ntk_deq.verify.witness import plainness
 BUDGET = 400
 """Instances judged for one counterexample; the claims of the papers need 10 to 140."""
 
-STARTS = 2
-"""Counterexamples that are shrunk where a claim has several: the plainest ones."""
-
 
 def refutes(judgement: Judgement) -> bool:
     """Return whether the instance meets every hypothesis and breaks a conclusion, both for certain."""
@@ -80,7 +77,7 @@ def plainest_counterexample(
     precision: int = FLOAT_BITS,
     deadline: float | None = None,
 ) -> Judgement:
-    """Return the plainest of a claim's counterexamples after the plainest few were shrunk.
+    """Return the plainest of a claim's counterexamples after two were shrunk: the plainest, and one of smallest sizes.
 
     Args:
         claim: The claim.
@@ -92,8 +89,11 @@ def plainest_counterexample(
         deadline: When to stop.
     """
     ordered = sorted(judgements, key=plainness)
+    smallest = min(ordered[1:], key=_size, default=None)
+    # Large sizes may not shrink: two permutations that do not commute have none smaller of that kind within them.
+    starts = ordered[:1] if smallest is None else [ordered[0], smallest]
     found = []
-    for start in ordered[:STARTS]:
+    for start in starts:
         setting = next(s for s in claim.settings if s.name == start.instance.setting)
         found.append(
             minimise_counterexample(
@@ -102,13 +102,17 @@ def plainest_counterexample(
                 start,
                 device=device,
                 dtype=dtype,
-                budget=budget // min(STARTS, len(ordered)),
+                budget=budget // len(starts),
                 precision=precision,
                 deadline=deadline,
             )
         )
     found += ordered[:1]  # the last, so that of equally plain ones the shrunk one wins
-    return min(found, key=lambda judgement: (sum(judgement.instance.sizes.values()), plainness(judgement)))
+    return min(found, key=lambda judgement: (_size(judgement), plainness(judgement)))
+
+
+def _size(judgement: Judgement) -> int:
+    return sum(judgement.instance.sizes.values())
 
 
 class _Search:

@@ -222,6 +222,13 @@ def test_a_claim_that_breaks_where_no_float_is_does_not_hold(conclude: str, doma
     assert (result.verdict, result.reason) == (Verdict.UNDECIDED, proof.reason)
 
 
+def test_the_point_is_named_with_its_whole_numbers() -> None:
+    proof = prove("(y - k)^2 + 1/9 > 2*(y - k)/3", k="integer -3..3", y="(-inf, 0)")
+    assert proof.broken
+    named = dict(part.split(" = ") for part in proof.reason.removeprefix("it breaks at ").split(", and")[0].split(", "))
+    assert Fraction(named["y"]) - Fraction(named["k"]) == Fraction(1, 3)
+
+
 def test_hypotheses_that_no_float_meets_do_not_make_a_false_claim_vacuous() -> None:
     result = judge(claim_of("x == 1/4", assume="x == 1/3", x="real"), Options(instances=8, search=0))
     assert result.verdict is Verdict.UNDECIDED

@@ -73,6 +73,30 @@ def test_of_several_the_plainest_after_shrinking_is_given() -> None:
     assert entries(found.instance) <= {0.0, 0.5, 1.0}
 
 
+def test_large_plain_counterexamples_do_not_hide_a_small_one(tmp_path: Path) -> None:
+    """Two permutations that do not commute have no smaller such pair within them; random matrices shrink further."""
+    file = tmp_path / "commuting.yaml"
+    file.write_text("""
+suite: commuting
+settings:
+  s: {sizes: {n: 1..4}, domain: {A: "real[n, n]", B: "real[n, n]"}}
+claims:
+  - {id: C, setting: s, conclude: A*B == B*A}
+""")
+    (claim,) = load_suite(file).claims
+    assert isinstance(claim, Claim)
+    shift = torch.eye(4, dtype=torch.float64).roll(1, 0)
+    signs = torch.diag(torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64))
+    plain = Instance("s", "shift, signs", {"n": 4}, {"A": shift, "B": signs}, 0)
+    plainer = Instance("s", "shift back, signs", {"n": 4}, {"A": shift.T, "B": signs}, 1)
+    generator = torch.Generator().manual_seed(0)
+    drawn = {name: torch.randn(2, 2, generator=generator, dtype=torch.float64) for name in "AB"}
+    starts = [
+        judge_instance(claim, i, device=CPU) for i in (plain, plainer, Instance("s", "random", {"n": 2}, drawn, 2))
+    ]
+    assert plainest_counterexample(claim, starts, device=CPU).instance.sizes == {"n": 2}
+
+
 def test_no_budget_or_no_time_leaves_the_counterexample_as_it_was() -> None:
     claim = paper_claim("R.S4M")
     start = judged(claim, 36)

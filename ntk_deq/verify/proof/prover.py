@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from fractions import Fraction
 
 import torch
 
@@ -186,7 +187,10 @@ class _Attempt:
         if not thorough:
             return None
         if outcome.broken is not None:
-            return replace(_undecided(_broken_at(reduced.restored(outcome.broken))), broken=True)
+            point = reduced.restored(outcome.broken)
+            if point is not None:
+                point |= {name: Fraction(value) for name, value in self._problem.fixed.items()}
+            return replace(_undecided(_broken_at(point)), broken=True)
         return None if outcome.covered else _undecided(outcome.reason)
 
     def _look_for_meeting(self, reduced: Reduced) -> None:
