@@ -133,7 +133,8 @@ class _Checker:
         typed = []
         for child, child_role in zip(node.args, roles, strict=True):
             typed.append(self.visit(child, inner, child_role))
-        node = replace(node, args=tuple(typed))
+        if typed:
+            node = replace(node, args=tuple(typed))
         return replace(node, type=self._type(node, bound, role))
 
     def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:

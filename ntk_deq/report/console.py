@@ -23,7 +23,7 @@ _ASCII = str.maketrans(
 def showable(console: Console, text: str) -> str:
     """Return `text` as this console can show it."""
     text = printable(text)
-    if not console.options.ascii_only:
+    if text.isascii() or console.encoding.startswith("utf"):
         return text
     return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
 
@@ -51,16 +51,18 @@ def say_hanging(console: Console, lead: Sequence[Piece], pieces: Sequence[Piece]
     """
     left, text = _text(console, lead), _text(console, pieces)
     width = max(console.width - left.cell_len, 20)
-    if wrap:
+    if wrap and (text.cell_len > width or "\n" in text.plain):
         lines = list(text.wrap(console, width, overflow="fold"))
     else:
         text.truncate(width, overflow="crop")
         lines = [text]
+    paragraph = []
     for number, line in enumerate(lines or [Text()]):
         shown = left.copy() if number == 0 else Text(" " * left.cell_len)
         shown.append_text(line)
         shown.rstrip()
-        console.print(shown, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        paragraph.append(shown)
+    console.print(Text("\n").join(paragraph), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _text(console: Console, pieces: Sequence[Piece]) -> Text:

@@ -181,7 +181,14 @@ def _connected(
 
 
 def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:
-    return negation(evaluate_truth(expr.args[0], env, indices))
+    outcome = negation(evaluate_truth(expr.args[0], env, indices))
+    quantified = any(node.kind is Kind.FOR_ALL for node in expr.args[0].walk())
+    if env.moments is not None and quantified and outcome.truth is Truth.FALSE:
+        # What holds at the judged steps of a training run may fail at another one.
+        return Outcome(
+            Truth.UNSURE, outcome.comparison, "a statement about every step is denied, and holds at those judged"
+        )
+    return outcome
 
 
 def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:

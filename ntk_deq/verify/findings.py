@@ -167,8 +167,11 @@ def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
     """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried.
 
     The factor is at most the smallest ratio of the two sides over the claim's instances. The stricter claim is then
-    judged as any other, search included: where that refutes it, smaller factors are tried.
+    judged as any other, search included: where that refutes it, smaller factors are tried. Bounds along a training run
+    are left out: the report shows how much of each is used.
     """
+    if claim.trains:
+        return
     rooms = {bound: Room() for bound in bounds(claim)}
     if not rooms:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import torch
@@ -17,6 +17,7 @@ from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, in
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, finished, start_run
+from ntk_deq.verify.training.trajectory import NoRunError
 from ntk_deq.verify.training_records import TrainingRecord
 
 IMPLICIT = {
@@ -104,17 +105,37 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
         run = start_run(claim, env, instance) if claim.trains else None
         for name, formula in claim.assume.items():
             if name not in hypotheses:
-                hypotheses[name] = _outcome(formula, env)
+                hypotheses[name] = at_judged_steps_only(_outcome(formula, env))
                 if hypotheses[name].truth is Truth.FALSE:
                     return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:
         return _outside(instance, hypotheses, [outside])
+    except NoRunError as error:
+        return _without_run(claim, instance, env, hypotheses, str(error))
     return _concluded(claim, instance, env, hypotheses, run)
 
 
 def over_steps(formula: Formula) -> bool:
     """Whether a hypothesis speaks of a whole run."""
     return any(node.kind is Kind.FOR_ALL for node in formula.expr.walk())
+
+
+def at_judged_steps_only(outcome: Outcome) -> Outcome:
+    """Return the outcome of a hypothesis about all steps of training: only that it fails can be certain."""
+    if outcome.truth is Truth.FALSE:
+        return outcome
+    reason = "a hypothesis about every step of a training run is known at the judged ones only"
+    return replace(outcome, truth=Truth.UNSURE, reason=reason)
+
+
+def _without_run(
+    claim: Claim, instance: Instance, env: Environment, hypotheses: dict[str, Outcome], reason: str
+) -> Judgement:
+    """The judgement where the run that the conclusions speak of cannot begin: they are unsure, not passed over."""
+    certain = all(o.truth is Truth.TRUE for o in hypotheses.values()) and len(hypotheses) == len(claim.assume)
+    conclusions = {name: Outcome(Truth.UNSURE, None, reason) for name in claim.conclude}
+    standing = Standing.MET if certain else Standing.UNSURE
+    return Judgement(instance, standing, hypotheses, conclusions, reason, estimated=env.notes.estimated)
 
 
 def _concluded(

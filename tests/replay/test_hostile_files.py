@@ -103,6 +103,8 @@ CASES: dict[str, tuple[list[Edit], str]] = {
     ),
     "another conclusion": ([(r"^conclusion: bound", "conclusion: bond")], r"`conclusion` must be one of the claim's"),
     "margin reversed": ([(r"^margin: .*$", "margin: [1, 0]")], r"`margin` must be \[lo, hi\] with lo <= hi"),
+    "step that is no number": ([(r"^margin: ", "step: {t: soon}\nmargin: ")], r"`step\.t`: A number must be"),
+    "step of lists": ([(r"^margin: ", "step: {t: [1]}\nmargin: ")], r"`step\.t`: A number must be"),
     "margin of three": ([(r"^margin: .*$", "margin: [0x0p+0, 0x0p+0, 0x0p+0]")], r"`margin` .* at most 2 entries"),
     "margin that is no number": ([(r"^margin: .*$", "margin: [nan, 0x0p+0]")], r"`margin`: A number must be"),
     "margin of lists": ([(r"^margin: .*$", "margin: [[1], 2]")], r"`margin`: A number must be"),

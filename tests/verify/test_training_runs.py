@@ -9,8 +9,11 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.cli import exit_codes
 from ntk_deq.cli.main import main
+from ntk_deq.dynamics import gradient_descent
+from ntk_deq.models import LinearImplicit
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
+from ntk_deq.verify.training.estimates import growth_of_errors
 
 torch.set_num_threads(1)
 
@@ -34,6 +37,7 @@ claims:
     instances: 1
     given: {given}
     let: {let}
+    assume: {assume}
     run: {run}
     conclude: {conclude}
 """
@@ -41,9 +45,9 @@ DESCENT = "{method: gradient-descent, step: 1/20, steps: 60, until: 1e-4}"
 FLOW = "{method: gradient-flow, until: 1e-4}"
 
 
-def judged(tmp_path, *, setting="linear", given="{}", let="{}", run=DESCENT, conclude, **options):
+def judged(tmp_path, *, setting="linear", given="{}", let="{}", assume="{}", run=DESCENT, conclude, **options):
     path = tmp_path / "claims.yaml"
-    path.write_text(FILE.format(setting=setting, given=given, let=let, run=run, conclude=conclude))
+    path.write_text(FILE.format(setting=setting, given=given, let=let, assume=assume, run=run, conclude=conclude))
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
     return judge(claim, Options(**options))
@@ -176,8 +180,86 @@ def test_the_same_verdict_twice(tmp_path):
     assert first.runs[0].loss == second.runs[0].loss
 
 
-def test_a_counterexample_on_a_run_is_replayed_to_the_last_bit(tmp_path, capsys):
-    result = judged(tmp_path, conclude="'L[k] <= (1/10)^k*L[0] for all k'", out=str(tmp_path))
+@pytest.mark.parametrize(
+    ("run", "conclude"),
+    [
+        (DESCENT, "'L[k] <= (1/10)^k*L[0] for all k'"),
+        (FLOW, "'L[t] <= exp(-1000*t)*L[0] for all t'"),
+        ("{method: gradient-flow, until: 1e-9, horizon: 1/8}", "'norm(b[t]-b[0]) <= 0 for all t'"),
+    ],
+)
+def test_a_counterexample_on_a_run_is_replayed_to_the_last_bit(tmp_path, capsys, run, conclude):
+    result = judged(tmp_path, run=run, conclude=conclude, out=str(tmp_path))
+    assert result.verdict is Verdict.REFUTED
+    assert result.counterexample is not None
+    assert result.counterexample.step
     assert result.replay is not None
     assert main(["replay", result.replay, str(tmp_path / "claims.yaml")]) == exit_codes.EXIT_OK
     assert "bit for bit" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_flow_that_spends_its_steps_holds_nothing(tmp_path):
+    run = "{method: gradient-flow, until: 1e-4, steps: 5}"
+    result = judged(tmp_path, run=run, conclude="'L[t] <= L[0] for all t'")
+    assert result.verdict is Verdict.UNDECIDED
+    assert "the run stopped at t = " in result.reason
+    assert result.runs[0].status == "steps"
+
+
+def test_a_horizon_that_the_claim_gives_is_an_end(tmp_path):
+    run = "{method: gradient-flow, until: 1e-9, horizon: 1/10}"
+    result = judged(tmp_path, run=run, conclude="'L[t] <= L[0] for all t'")
+    assert (result.verdict, result.runs[0].status) == (Verdict.HOLDS, "horizon")
+
+
+@pytest.mark.parametrize("run", [FLOW, "{method: gradient-descent, step: 1/20, steps: 3}"])
+def test_a_run_that_cannot_begin_leaves_its_claim_undecided(tmp_path, run):
+    """No unit is on: the gradient is zero, the loss is not, and nothing says when the flow would end."""
+    dead = FILE.replace('W: "normal(0, 1)"', 'W: "0*ones"').replace('b: "normal(0, 1/6)"', 'b: "0*ones"')
+    index = "t" if run is FLOW else "k"
+    parts = {"setting": "relu", "given": "{}", "let": "{}", "assume": "{}", "run": run}
+    path = tmp_path / "claims.yaml"
+    path.write_text(dead.format(**parts, conclude=f"'L[{index}] <= L[0] for all {index}'"))
+    (claim,) = load_suite(str(path)).claims
+    result = judge(claim, Options())
+    assert result.verdict is Verdict.UNDECIDED
+    assert ("the run cannot begin" if run is FLOW else "leaves every parameter as it was") in result.reason
+
+
+def test_a_hypothesis_about_every_step_is_never_certain(tmp_path):
+    for conclude in ("'L[k] <= L[0] for all k'", "'L[k] <= L[0]/1000 for all k'"):
+        result = judged(tmp_path, assume="{bounded: 'norm(b[k]) <= 100 for all k'}", conclude=conclude)
+        assert result.verdict is Verdict.UNDECIDED
+        assert result.met == 0
+    result = judged(tmp_path, assume="{bounded: 'norm(b[k]) <= 1/1000 for all k'}", conclude=conclude)
+    assert result.verdict is Verdict.VACUOUS
+
+
+def test_the_denial_of_every_step_is_not_refuted_by_the_judged_ones(tmp_path):
+    result = judged(tmp_path, conclude="'not (L[k] <= L[0] for all k)'")
+    assert result.verdict is Verdict.UNDECIDED
+    assert "is denied" in result.reason
+    result = judged(tmp_path, conclude="'not (L[k] <= L[0]/2 for all k)'")
+    assert result.verdict is Verdict.HOLDS
+
+
+def test_times_that_fall_on_one_step_are_one_point(tmp_path):
+    run = "{method: gradient-descent, step: 1/20, steps: 2, until: 1e-4}"
+    result = judged(tmp_path, run=run, conclude="'L[k] <= 2*L[0] for all k'")
+    further = result.runs[-1]
+    assert further.role == "continuation"
+    assert len(further.at) == len(further.loss) == len(further.path_length) == further.intervals + 1
+    assert list(further.at) == sorted(set(further.at))
+
+
+def test_the_growth_of_errors_is_measured():
+    one = torch.ones(1, 1, dtype=torch.float64)
+    model = LinearImplicit(W=0 * one, U=one, b=one[0])
+    options = {"snapshots": 48, "rtol": 1e-12}
+    for target, step, grows in ((-2.0, 0.05, False), (1.2, 0.7, True)):
+        y = target * one[0]
+        run = gradient_descent(model, one, y, step=step, steps=30, until=0.0, **options)
+        growth = growth_of_errors(run, model, one, y, check=lambda: None, **options)
+        assert len(growth) == len(run.snapshots)
+        assert growth == sorted(growth)
+        assert (growth[-1] > 10) is grows

@@ -12,7 +12,7 @@ from ntk_deq.claims.validate import place, validate
 from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, problems_below, read_file
 from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.replaying.numbers import read_bound
+from ntk_deq.verify.replaying.numbers import read_bound, read_number
 from ntk_deq.verify.replaying.record import Record, RecordKind
 from ntk_deq.verify.replaying.schema import RecordModel
 from ntk_deq.verify.replaying.values import ValueReader
@@ -62,6 +62,7 @@ class _Reading:
         setting = self._setting()
         self._check_names()
         margin = self._margin()
+        step = self._step()
         if setting is not None:
             self._check_sizes(setting)
         self._stop_if_wrong()
@@ -90,7 +91,7 @@ class _Reading:
             fingerprint=model.fingerprint,
             device=model.device,
             versions=dict(model.versions),
-            step=dict(model.step),
+            step=step,
             found_in=model.found_in,
         )
 
@@ -124,6 +125,19 @@ class _Reading:
         if len(bounds) == 2:
             self._add(("margin",), "`margin` must be [lo, hi] with lo <= hi.")
         return Margin(float("-inf"), float("inf"))
+
+    def _step(self) -> dict[str, float]:
+        """Return the steps, which are whole, or times."""
+        steps: dict[str, float] = {}
+        node = self.root.entries.get("step")
+        for name, item in node.entries.items() if isinstance(node, Mapping) else ():
+            try:
+                at = read_number(item.text if isinstance(item, Scalar) else "a list or mapping")
+            except ArgumentError as error:
+                self._add(("step", name), f"`step.{name}`: {error}")
+            else:
+                steps[name] = int(at) if at.is_integer() else at
+        return steps
 
     def _check_sizes(self, setting: Setting) -> None:
         for letter, span in setting.sizes.items():

@@ -13,7 +13,7 @@ _MAX_INDEX = 2**62
 
 
 class RecordModel(BaseModel):
-    """An instance file; `margin`, `values` and `statement` are looked at on their own."""
+    """An instance file; `margin`, `step`, `values` and `statement` are looked at on their own."""
 
     model_config = ConfigDict(title="Instance file", extra="forbid", strict=True, frozen=True)
 
@@ -35,7 +35,7 @@ class RecordModel(BaseModel):
     relation: Text = Field(description="The sign between the sides.")
     rhs: Text = Field(description="Its right side.")
     margin: list[Any] = Field(min_length=2, max_length=2, description="Bounds of rhs - lhs, hexadecimal.")
-    step: dict[Identifier, int | float] = Field(default={}, max_length=MAX_ENTRIES, description="Steps or times.")
+    step: dict[Identifier, Any] = Field(default={}, max_length=MAX_ENTRIES, description="Steps or times, as numbers.")
     sizes: dict[Identifier, Annotated[int, Field(ge=1, le=MAX_SIZE)]] = Field(
         default={}, max_length=MAX_ENTRIES, description="Size letters."
     )

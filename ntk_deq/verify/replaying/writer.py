@@ -10,7 +10,7 @@ from torch import Tensor
 from ntk_deq.errors import ArgumentError
 from ntk_deq.verify.replaying.arrays import archive_bytes
 from ntk_deq.verify.replaying.atomic import write_whole
-from ntk_deq.verify.replaying.numbers import bound_text
+from ntk_deq.verify.replaying.numbers import bound_text, number_text
 from ntk_deq.verify.replaying.record import FORMAT, MAX_INLINE, Record
 from ntk_deq.verify.replaying.statement import claim_file
 from ntk_deq.verify.replaying.values import value_data
@@ -64,7 +64,7 @@ def _data(record: Record, large: dict[str, Tensor], archive: str) -> dict[str, A
         "margin": [NumberText(bound_text(bound)) for bound in (record.margin.lo, record.margin.hi)],
     }
     if record.step:
-        data["step"] = record.step
+        data["step"] = {name: NumberText(number_text(at)) for name, at in record.step.items()}
     data["sizes"] = instance.sizes
     if instance.rounded:
         data["rounded"] = sorted(instance.rounded)

@@ -19,8 +19,8 @@ from ntk_deq.claims.changing import LOSS
 from ntk_deq.claims.claim import Claim, Method
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.dynamics.field import GradientField
-from ntk_deq.errors import NtkDeqError
+from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
@@ -28,7 +28,7 @@ from ntk_deq.verify.quantity import Outcome, Scalar, Truth
 from ntk_deq.verify.training.coverage import covered_intervals
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
-from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow
+from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow, hulls, unfinished
 from ntk_deq.verify.training_records import TrainingRecord
 
 FLOW_STEPS = 100_000
@@ -38,7 +38,7 @@ STEP_TESTS = 16
 """States along the flow from which one step is tested."""
 
 
-def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[str, Outcome], TrainingRecord]:
+def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[str, Outcome], TrainingRecord | None]:
     """Judge the conclusions along gradient flow from the same start, at the steps k = t/eta.
 
     Args:
@@ -47,7 +47,8 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         window: The window of descent.
 
     Returns:
-        Outcomes by name; what the flow breaks is unsure, since it is not the descent. And the record of the flow.
+        Outcomes by name; what the flow breaks is unsure, since it is not the descent. And the record of the flow, or
+        None where it cannot begin.
     """
     assert claim.run is not None
     assert window.step is not None
@@ -55,23 +56,28 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     trainee = Trainee.of(env, instance)
     eta = float(window.step.ball.mid())
     run = replace(claim.run, method=Method.GRADIENT_FLOW, steps=FLOW_STEPS)
-    course = flow(run, trainee, env)
-    course = replace(course, points=_as_steps(course, trainee, eta))
+    names = [name for name, f in claim.conclude.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+    try:
+        course = _as_steps(flow(run, trainee, env), trainee, eta)
+    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
+        reason = f"the window cannot be continued by gradient flow: {error}"
+        return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])
     moments = Moments(env, course.points, window.changing, window.step, course.losses)
     start = replace(env, moments=moments, notes=notes, cache=dict(env.cache))
     moments.start = start
     outcomes: dict[str, Outcome] = {}
-    for name, formula in claim.conclude.items():
-        if not any(node.kind is Kind.FOR_ALL for node in formula.expr.walk()):
-            continue
+    for name in names:
         try:
-            outcomes[name] = _cautious(evaluate_truth(formula.expr, start))
+            outcomes[name] = _cautious(evaluate_truth(claim.conclude[name].expr, start))
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, f"on the flow that continues the window: {outside}")
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
-    if not course.run.status.complete:
-        outcomes = {name: replace(o, truth=Truth.UNSURE, reason=course.run.status.text) for name, o in outcomes.items()}
+    why = unfinished(course, run)
+    if why:
+        outcomes = {
+            name: replace(o, truth=Truth.UNSURE, reason=f"after the window, {why}") for name, o in outcomes.items()
+        }
     assert notes.sides is not None
     covered = covered_intervals(claim, moments, outcomes)
     record = training_record(
@@ -87,21 +93,26 @@ def _cautious(outcome: Outcome) -> Outcome:
     return replace(outcome, truth=Truth.UNSURE, reason="the gradient flow that continues the window breaks it")
 
 
-def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> tuple[Point, ...]:
-    """Return the points of a flow at the steps of descent nearest to their times, with Euler's error added."""
+def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> Trajectory:
+    """Return a flow with its points at the steps of descent nearest to their times, with Euler's error added.
+
+    Of points that fall on the same step the first one is kept.
+    """
     gradients = _gradients(course, trainee)
-    points: list[Point] = []
+    points, snapshots = [course.points[0]], [course.run.snapshots[0]]
     variation = 0.0
-    for place, point in enumerate(course.points):
-        if place > 0:
-            variation += _distance(gradients[place], gradients[place - 1])
-            stray = eta / 2 * variation + eta * max(_size(gradients[place]), _size(gradients[place - 1]))
-            radius = {name: bound + stray for name, bound in point.radius.items()}
-            point = replace(point, radius=radius, path=point.path + sc.with_radius(0.0, stray))
+    for place in range(1, len(course.points)):
+        point = course.points[place]
+        variation += _distance(gradients[place], gradients[place - 1])
+        stray = eta / 2 * variation + eta * max(_size(gradients[place]), _size(gradients[place - 1]))
         at = round(point.at / eta)
-        if not points or at > points[-1].at:
-            points.append(replace(point, at=at))
-    return tuple(points)
+        if at > points[-1].at:
+            radius = {name: bound + stray for name, bound in point.radius.items()}
+            points.append(replace(point, at=at, radius=radius, path=point.path + sc.with_radius(0.0, stray)))
+            snapshots.append(course.run.snapshots[place])
+    run = replace(course.run, snapshots=tuple(snapshots))
+    losses = hulls([snapshot.loss for snapshot in snapshots])
+    return replace(course, run=run, points=tuple(points), losses=losses)
 
 
 def _gradients(course: Trajectory, trainee: Trainee) -> list[Mapping[str, Tensor]]:

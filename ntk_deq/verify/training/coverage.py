@@ -27,7 +27,7 @@ def covered_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Out
         outcomes: What the conclusions came to at the judged steps; those without a value are left out.
     """
     names = [name for name, formula in claim.conclude.items() if name in outcomes and _bare(formula.expr)]
-    if not names or any(outcomes[name].truth is Truth.FALSE for name in names):
+    if not names or any(outcomes[name].truth < Truth.TIGHT for name in names):
         return 0
     count = 0
     for here, there in pairwise(moments.points):

@@ -18,7 +18,7 @@ from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
-from ntk_deq.verify.training.trajectory import Trajectory, trajectory
+from ntk_deq.verify.training.trajectory import Trajectory, trajectory, unfinished
 from ntk_deq.verify.training_records import TrainingRecord
 
 
@@ -41,8 +41,8 @@ class JudgedRun:
     @property
     def broken(self) -> str:
         """Why the run does not show what comes later, or an empty text."""
-        status = self.course.run.status
-        return "" if status.complete else f"the run stopped at {self.course.run.end:g}: {status.text}"
+        assert self.claim.run is not None
+        return unfinished(self.course, self.claim.run)
 
 
 def begin(claim: Claim, env: Environment) -> None:
@@ -58,6 +58,7 @@ def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
 
     Raises:
         OutsideClaimError: The step size or the horizon is not a positive number.
+        NoRunError: The run cannot begin.
     """
     assert claim.run is not None
     assert env.moments is not None
@@ -96,7 +97,7 @@ def finished(
     outcomes = dict(conclusions)
     if window and not any(outcome.truth is Truth.FALSE for outcome in outcomes.values()):
         further, record = continued(run.claim, run.instance, run.moments)
-        records.append(record)
+        records += [] if record is None else [record]
         outcomes = {name: _worse(outcome, further.get(name)) for name, outcome in outcomes.items()}
     return outcomes, tuple(records)
 

@@ -94,7 +94,8 @@ class _Path:
             moves = [fro_up(b.centre - self.last.parameters[name].centre) for name, b in known.parameters.items()]
             rounding = sum(2.0**-52 * fro_up(b.centre) for b in known.parameters.values())
             length = math.hypot(*moves)
-            slack = known.error + self.last.error + rounding + 1e-12 * length
+            # The last factor is for the rounding of this sum itself.
+            slack = (known.error + self.last.error + rounding + 1e-12 * length) * (1 + 1e-12)
             self.lengths.append(self.lengths[-1] + sc.with_radius(length, slack))
         self.last = known
 

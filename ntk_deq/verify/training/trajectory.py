@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
 from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim, Formula, Method, Run
 from ntk_deq.dynamics.descent import gradient_descent
-from ntk_deq.dynamics.field import FieldPoint
+from ntk_deq.dynamics.field import FieldPoint, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.registry import model_class
 from ntk_deq.models.signature import Role
-from ntk_deq.verify.environment import Environment, Notes
+from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
+from ntk_deq.verify.training.estimates import SAFETY, estimated_errors, growth_of_errors
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 
@@ -77,18 +80,38 @@ class Trainee:
         return cls(model_class(signature.name).from_variables(values), values[inputs], values[targets])
 
 
+class NoRunError(NtkDeqError):
+    """A training run cannot begin: no equilibrium is found at the start, or the gradient is zero there."""
+
+
 def trajectory(claim: Claim, env: Environment, instance: Instance) -> Trajectory:
     """Run a claim's training on an instance.
 
     Raises:
         OutsideClaimError: The step size or the horizon is not a positive number.
+        NoRunError: The run cannot begin.
         DeadlineError: The time ran out.
     """
     assert claim.run is not None
-    trainee = Trainee.of(env, instance)
-    if claim.run.method is Method.GRADIENT_FLOW:
-        return flow(claim.run, trainee, env)
-    return descent(claim.run, trainee, env)
+    run = descent if claim.run.method is Method.GRADIENT_DESCENT else flow
+    try:
+        return run(claim.run, Trainee.of(env, instance), env)
+    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
+        raise NoRunError(f"the run cannot begin: {error}") from error
+
+
+def unfinished(course: Trajectory, run: Run) -> str:
+    """Return why a run does not show what comes after its end, or an empty text.
+
+    Descent that spent its steps is a window, and is continued. Flow has to get to the loss floor or to the horizon that
+    the claim gives: where its own budget of steps or of time ended it, what comes later is not known.
+    """
+    done = course.run
+    flows = course.step is None
+    given_up = flows and (done.status is RunStatus.STEPS or (done.status is RunStatus.HORIZON and run.horizon is None))
+    if done.status.complete and not given_up:
+        return ""
+    return f"the run stopped at {'t' if flows else 'k'} = {done.end:g}: {done.detail or done.status.text}"
 
 
 def descent(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
@@ -96,11 +119,11 @@ def descent(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
     started = time.perf_counter()
     assert run.step is not None
     step = positive(run.step, env)
-    losses: list[Tensor] = []
+    losses = array("d")  # eight bytes a step, a million steps at most
 
     def watch(k: int, point: FieldPoint) -> None:
         env.notes.check_time()
-        losses.append(point.loss.detach().clone())
+        losses.append(point.loss_value)
 
     done = gradient_descent(
         trainee.model,
@@ -116,24 +139,33 @@ def descent(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
     ats = [int(snapshot.at) for snapshot in done.snapshots]
     proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
-    # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
-    rounding = 0.0 if step.ball.is_exact() else 2.0**-52
-    points = (*proven.points, *(_point(done, i, rounding=rounding) for i in range(known, len(ats))))
+    points = proven.points
     if known < len(ats):
+        # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
+        rounding = 0.0 if step.ball.is_exact() else 2.0**-52
+        growth = growth_of_errors(
+            done,
+            trainee.model,
+            trainee.X,
+            trainee.y,
+            snapshots=SNAPSHOTS,
+            rtol=SOLVER_TOLERANCE,
+            check=env.notes.check_time,
+        )
+        points = (*points, *(_point(done, i, rounding=rounding, growth=growth[i]) for i in range(known, len(ats))))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
-        ranges = _ranges(torch.stack(losses).double().tolist() if losses else [], points)
+        ranges = _ranges(losses, points)
     else:
         ranges = proven.losses
     seconds = time.perf_counter() - started
     return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds)
 
 
-def flow(run: Run, trainee: Trainee, env: Environment, *, horizon: float | None = None) -> Trajectory:
+def flow(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
     """Integrate gradient flow; the loss never grows along it, since dL/dt = -norm(grad L)^2."""
     started = time.perf_counter()
-    if horizon is None and run.horizon is not None:
-        horizon = float(positive(run.horizon, env).ball.mid())
+    horizon = None if run.horizon is None else float(positive(run.horizon, env).ball.mid())
     done = gradient_flow(
         trainee.model,
         trainee.X,
@@ -148,67 +180,33 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, horizon: float | None 
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     points = tuple(_point(done, i) for i in range(len(done.snapshots)))
     values = [snapshot.loss for snapshot in done.snapshots]
-    return Trajectory(done, points, None, _hulls(values), certified=False, seconds=time.perf_counter() - started)
+    return Trajectory(done, points, None, hulls(values), certified=False, seconds=time.perf_counter() - started)
 
 
 def positive(formula: Formula, env: Environment) -> Scalar:
     """Return a step size or a horizon.
 
     Raises:
-        OutsideClaimError: It is not positive for certain, or not finite: no run exists then.
+        OutsideClaimError: It is not positive, or may not be, or is not finite: no run exists then.
     """
     value = evaluate_scalar(formula.expr, env)
     if not (value.ball > 0 and value.ball.is_finite()):
-        certain = bool(value.ball <= 0)
-        env.notes.undefined(f"`{formula.text}` must be a number > 0 for the run, and is not", certain=certain)
-        raise_unsure(env.notes, formula)
+        raise OutsideClaimError(
+            "defined", f"`{formula.text}` must be a number > 0 for the run, and is not", certain=bool(value.ball <= 0)
+        )
     return value
 
 
-def raise_unsure(notes: Notes, formula: Formula) -> None:
-    """Stop where the sign of a step size or horizon is not certain."""
-    from ntk_deq.verify.environment import OutsideClaimError
-
-    raise OutsideClaimError("defined", f"the sign of `{formula.text}` is not certain", certain=False)
-
-
-def _point(run: TrainingRun, index: int, *, rounding: float = 0.0) -> Point:
+def _point(run: TrainingRun, index: int, *, rounding: float = 0.0, growth: float = 1.0) -> Point:
     """Return a snapshot with an estimate of its distance from the exact trajectory."""
     snapshot = run.snapshots[index]
     if index == 0:
         return Point(_whole(run, snapshot.at), snapshot.parameters, {}, arb(0))
-    radius = _errors(run, index, rounding)
+    factor = SAFETY * growth
+    radius = {name: factor * error for name, error in estimated_errors(run, index, rounding=rounding).items()}
     total = math.hypot(*radius.values())
-    path = sc.with_radius(snapshot.path_length, max(total, run.settings.get("error_path") or 0.0))
+    path = sc.with_radius(snapshot.path_length, max(total, SAFETY * (run.settings.get("error_path") or 0.0)))
     return Point(_whole(run, snapshot.at), snapshot.parameters, radius, path)
-
-
-def _errors(run: TrainingRun, index: int, rounding: float) -> dict[str, float]:
-    """Return the estimated error of each parameter at a snapshot.
-
-    The run estimates one for all parameters together. What rounding can account for is shared out by their sizes, the
-    rest by the lengths of their paths: parameters of very different scales, such as large input weights and output
-    weights that start at zero, are not mixed up.
-    """
-    snapshot = run.snapshots[index]
-    if run.error is None:
-        return dict.fromkeys(snapshot.parameters, math.inf)
-    apart = run.settings.get("error_by_parameter")  # flow estimates each parameter's by itself
-    if apart is not None:
-        return {name: max(apart[name], _LEAST * snapshot.path[name]) for name in snapshot.parameters}
-    sizes = {name: float(torch.linalg.vector_norm(value)) for name, value in snapshot.parameters.items()}
-    stepwise = run.method == "gradient-descent"  # there errors add up step by step
-    units = 2.0**-53 * (snapshot.at if stepwise else 1.0)
-    whole = run.error * (snapshot.at / run.end if stepwise else 1.0)
-    rest = max(whole - units * math.hypot(*sizes.values()), _LEAST * snapshot.path_length)
-    share = rest / snapshot.path_length if snapshot.path_length > 0 else 0.0
-    return {name: units * sizes[name] + (share + rounding) * snapshot.path[name] for name in snapshot.parameters}
-
-
-SAFETY = 10.0
-"""Factor on estimated errors, since a verdict rests on them."""
-
-_LEAST = 1e-11  # relative to the path: the solves are to 1e-12
 
 
 def _whole(run: TrainingRun, at: float) -> float:
@@ -223,7 +221,8 @@ def _ranges(losses: Sequence[float], points: Sequence[Point]) -> tuple[arb, ...]
     return tuple(arb(min(part)).union(arb(max(part))) * sc.with_radius(1.0, _LOSS_ROUNDING) for part in parts)
 
 
-def _hulls(losses: Sequence[float]) -> tuple[arb, ...]:
+def hulls(losses: Sequence[float]) -> tuple[arb, ...]:
+    """Return the range of the loss between neighbouring points of a flow, along which it never grows."""
     return tuple(arb(a).union(arb(b)) * sc.with_radius(1.0, _LOSS_ROUNDING) for a, b in pairwise(losses))
 
 

@@ -1,0 +1,111 @@
+"""Estimates of how far a training run in floating point is from the exact one, where nothing is proven."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.errors import EquilibriumError
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.signature import Role
+
+SAFETY = 10.0
+"""Factor on estimated errors, since a verdict rests on them."""
+
+APART = 1e-8
+"""How far apart, relatively, the second run starts that measures the growth of errors: far above rounding."""
+
+_LEAST = 1e-11  # relative to the path: the solves are to 1e-12
+
+
+def growth_of_errors(
+    done: TrainingRun,
+    model: EquilibriumModel,
+    X: Tensor,
+    y: Tensor,
+    *,
+    snapshots: int,
+    rtol: float,
+    check: Callable[[], None],
+) -> list[float]:
+    """Return by how much errors grow from the start to each snapshot of descent: measured, on a run that starts apart.
+
+    Each parameter of the second run is off by `APART` of its size or of its path, whichever is larger, in a fixed
+    pattern of signs; the growth is the largest factor on it so far. Where the second run does not get to, it is
+    infinite.
+
+    Args:
+        done: A run of gradient descent.
+        model: The model at its start.
+        X: Inputs.
+        y: Targets.
+        snapshots: As in that run.
+        rtol: As in that run.
+        check: Called at every step; what it raises ends the run.
+    """
+    assert done.step is not None
+    start, last = done.snapshots[0].parameters, done.snapshots[-1]
+    shifts = {}
+    for name, value in start.items():
+        size = max(float(torch.linalg.vector_norm(value)), last.path[name]) * APART
+        signs = 1.0 - 2.0 * (torch.arange(value.numel(), device=value.device) % 3 == 1).to(value)
+        shifts[name] = (signs * size / math.sqrt(value.numel())).reshape(value.shape)
+    fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
+    other = type(model).from_variables({**fixed, **{name: start[name] + shifts[name] for name in start}})
+    growth = [math.inf] * len(done.snapshots)
+    try:
+        second = gradient_descent(
+            other,
+            X,
+            y,
+            step=done.step,
+            steps=max(done.steps, 1),
+            until=0.0,
+            snapshots=snapshots,
+            rtol=rtol,
+            on_step=lambda k, point: check(),
+        )
+    except (EquilibriumError, NotFiniteError, WellPosednessError):
+        return growth
+    there = {snapshot.at: snapshot.parameters for snapshot in second.snapshots}
+    largest = 1.0
+    for place, snapshot in enumerate(done.snapshots):
+        if snapshot.at in there:
+            largest = max(largest, *_apart(snapshot.parameters, there[snapshot.at], shifts))
+            growth[place] = largest
+    for place in reversed(range(len(growth) - 1)):  # a step that only one run kept: what the next one has
+        growth[place] = min(growth[place], growth[place + 1]) if math.isinf(growth[place]) else growth[place]
+    return growth
+
+
+def _apart(a: Mapping[str, Tensor], b: Mapping[str, Tensor], shifts: Mapping[str, Tensor]) -> list[float]:
+    sizes = {name: float(torch.linalg.vector_norm(shift)) for name, shift in shifts.items()}
+    return [float(torch.linalg.vector_norm(a[name] - b[name])) / size for name, size in sizes.items() if size > 0]
+
+
+def estimated_errors(run: TrainingRun, index: int, *, rounding: float = 0.0) -> dict[str, float]:
+    """Return the estimated error of each parameter at a snapshot.
+
+    The run estimates one for all parameters together. What rounding can account for is shared out by their sizes, the
+    rest by the lengths of their paths: parameters of very different scales, such as large input weights and output
+    weights that start at zero, are not mixed up.
+    """
+    snapshot = run.snapshots[index]
+    if run.error is None:
+        return dict.fromkeys(snapshot.parameters, math.inf)
+    apart = run.settings.get("error_by_parameter")  # flow estimates each parameter's by itself
+    if apart is not None:
+        return {name: max(apart[name], _LEAST * snapshot.path[name]) for name in snapshot.parameters}
+    sizes = {name: float(torch.linalg.vector_norm(value)) for name, value in snapshot.parameters.items()}
+    stepwise = run.method == "gradient-descent"  # there errors add up step by step
+    units = 2.0**-53 * (snapshot.at if stepwise else 1.0)
+    whole = run.error * (snapshot.at / run.end if stepwise else 1.0)
+    rest = max(whole - units * math.hypot(*sizes.values()), _LEAST * snapshot.path_length)
+    share = rest / snapshot.path_length if snapshot.path_length > 0 else 0.0
+    return {name: units * sizes[name] + (share + rounding) * snapshot.path[name] for name in snapshot.parameters}
