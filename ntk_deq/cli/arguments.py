@@ -137,6 +137,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--satisfy", action="store_true", help="where no instance meets the hypotheses, search for one that does"
     )
     parser.add_argument(
+        "--smallest",
+        type=_names,
+        metavar="NAME[,NAME]",
+        default=(),
+        help="find the smallest width or scale, say m or beta, at which the hypotheses of each claim are met",
+    )
+    parser.add_argument(
         "--store",
         type=_folder,
         metavar="DIR",
@@ -267,6 +274,13 @@ def _seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of seconds > 0. Got {text!r}.")
     return number
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError(f"must be names of sizes or scalars, separated by commas. Got {text!r}.")
+    return names
 
 
 def _verdicts(text: str) -> frozenset[str]:

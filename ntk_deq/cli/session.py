@@ -35,6 +35,7 @@ from ntk_deq.report.junit import write_junit
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.results import ClaimResult, RunInfo
 from ntk_deq.verify.runner import Options, judge_claims
+from ntk_deq.verify.smallest import check_names
 from ntk_deq.verify.versions import versions
 
 
@@ -56,6 +57,7 @@ def _session(
 ) -> int:
     try:
         options = _options(arguments)
+        check_names(claims, options.smallest)
         stream = out / "results.jsonl"
         stream.write_text("", encoding="utf-8")
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
@@ -127,6 +129,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         findings=arguments.findings,
         search=arguments.search,
         satisfy=arguments.satisfy,
+        smallest=arguments.smallest,
         store=arguments.store,
         out=arguments.out,
     )

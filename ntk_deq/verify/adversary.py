@@ -11,7 +11,7 @@ from ntk_deq.claims.claim import Claim, Setting
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.score import Score
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, hypotheses_standing, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 
@@ -126,8 +126,8 @@ def find_satisfying(
     """
 
     def confirm(instance: Instance) -> bool:
-        judgement = judge_instance(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
-        return judgement.standing is Standing.MET
+        standing = hypotheses_standing(claim, instance, device=torch.device(device), dtype=dtype, deadline=deadline)
+        return standing is Standing.MET
 
     scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
     return satisfy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -181,15 +181,37 @@ def hypotheses_fail(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
 ) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
+    try:
+        outcomes = _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)
+        return any(outcome.truth is Truth.FALSE for outcome in outcomes)
+    except OutsideClaimError:
+        return True
+
+
+def hypotheses_standing(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> Standing:
+    """Return how `instance` stands to the hypotheses; those about every step of a training run are left out."""
+    try:
+        truths = [o.truth for o in _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)]
+    except OutsideClaimError as outside:
+        return Standing.UNMET if outside.certain else Standing.UNSURE
+    if Truth.FALSE in truths:
+        return Standing.UNMET
+    return Standing.MET if all(truth is Truth.TRUE for truth in truths) else Standing.UNSURE
+
+
+def _at_the_start(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> Iterator[Outcome]:
+    """Yield the outcomes of the hypotheses that can be known without a training run."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
     known = list(claim.assume.values())
     if claim.trains:
         begin(claim, env)
         known = [formula for formula in known if not over_steps(formula)]
-    try:
-        return any(_outcome(formula, env).truth is Truth.FALSE for formula in known)
-    except OutsideClaimError:
-        return True
+    for formula in known:
+        yield _outcome(formula, env)
 
 
 def _outcome(formula: Formula, env: Environment) -> Outcome:

@@ -122,11 +122,12 @@ class FindingKind(StrEnum):
 
     HYPOTHESIS = "hypothesis"  # whether the claim breaks without it
     CONSTANT = "constant"  # a bound with room to spare
+    SMALLEST = "smallest"  # the smallest size or scalar that meets the hypotheses
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth knowing about a claim that holds; never a failure.
+    """Something worth knowing about a claim; never a failure.
 
     Attributes:
         kind: What it is about.
@@ -180,7 +181,7 @@ class ClaimResult:
     searched: int = 0  # instances that the adversarial search scored
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
-    findings: tuple[Finding, ...] = ()  # what else was found out about a claim that holds, if it was asked for
+    findings: tuple[Finding, ...] = ()  # what else was found out about a claim, if it was asked for
     runs: tuple[TrainingRecord, ...] = ()  # training runs that the verdict rests on, at most a few of them
 
     @property

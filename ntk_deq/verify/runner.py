@@ -70,7 +70,14 @@ def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None 
         if options.findings:
             from ntk_deq.verify.findings import findings  # which judges variants of the claim by this function
 
-            return replace(result, findings=findings(claim, options, result))
+            result = replace(result, findings=findings(claim, options, result))
+        if options.smallest:
+            from ntk_deq.verify.smallest import smallest_findings
+
+            # A limit of its own: the judgement may have used up the other one.
+            deadline = None if options.time_limit is None else time.perf_counter() + options.time_limit
+            found = tuple(smallest_findings(claim, options.smallest, options, deadline=deadline))
+            result = replace(result, findings=(*result.findings, *found))
         return result
     except Exception:  # the boundary: whatever the product did wrong here, the other claims are still judged
         trace = traceback.format_exc()

@@ -55,6 +55,7 @@ class Options:
         findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
         search: Evaluations of the adversarial search in each domain setting, a tenth in others; 0: no search.
         satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
+        smallest: Size letters and scalars whose smallest value that meets the hypotheses is looked for.
         shrink: Whether to look for the plainest counterexample; if not, the first one is shown as it was found.
         boxes: Boxes that the proof of a claim about real numbers may look at; 0: no proof is tried.
         store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
@@ -71,6 +72,7 @@ class Options:
     findings: bool = False
     search: int = 300
     satisfy: bool = False
+    smallest: tuple[str, ...] = ()
     shrink: bool = True
     boxes: int = 1000
     store: str | None = None
