@@ -84,6 +84,21 @@ def test_what_is_drawn_follows_the_chosen_scale(tmp_path):
     assert bool((score.hypotheses > 0).all())
 
 
+@pytest.mark.parametrize(
+    ("domain", "best"), [("[12, 20)", 12.0), ("(12, 20)", 12.0), ("(0, 1)", 0.0), ("integer 3..9", 3.0)]
+)
+def test_a_chosen_constant_stays_in_its_domain(tmp_path, domain, best):
+    """The optimum is at an end: neither rounding to few digits nor a far coordinate gets beyond it."""
+    *_, claim_found = chosen(
+        tmp_path, setting="drawn", given=f'{{beta: "{domain}"}}', choose="{minimize: beta}", assume="{any: beta >= 0}"
+    )
+    value = float(claim_found.values["beta"])
+    lowest, openly = best, domain.startswith("(")
+    assert value > lowest if openly else value >= lowest
+    assert value <= 1.2 * best + 0.01
+    assert value == int(value) or not domain.startswith("integer")
+
+
 def test_nothing_feasible_leaves_the_instance(tmp_path):
     *_, instance, found = chosen(
         tmp_path,

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Free, Setting
+from ntk_deq.claims.claim import Claim, Domain, Free, Setting
 from ntk_deq.claims.distributions import scalar_names
 from ntk_deq.claims.types import SCALAR
 from ntk_deq.errors import ArgumentError, NtkDeqError
+from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.instance import Instance, format_number, with_values
 from ntk_deq.falsify.ladder import redrawn
 from ntk_deq.falsify.search.charts import Chart, chart
@@ -68,6 +69,7 @@ class _Problem:
     seed: int
     scorer: ClaimScorer
     charts: dict[str, Chart]
+    domains: dict[str, Domain]
     start: Tensor
     lowest: float = math.inf
     best: float = math.inf
@@ -96,10 +98,14 @@ class _Problem:
             sign = -1.0 if self.claim.choose.maximize else 1.0
             height = sign * objective.sign() * torch.log1p(objective.abs() / 1e-300)
             values = torch.where(feasible & objective.isfinite(), height, values)
-        place = int(values.argmin())
-        if float(values[place]) < min(self.best, _LACKING):
-            self.best = float(values[place])
-            self.found = with_values(base, **{name: float(column[place]) for name, column in moving.items()})
+        while float(values.min()) < min(self.best, _LACKING):
+            place = int(values.argmin())
+            numbers = {name: float(column[place]) for name, column in moving.items()}
+            candidate = with_values(base, **numbers)
+            if all(within(domain, float(candidate.values[name])) for name, domain in self.domains.items()):
+                self.best, self.found = float(values[place]), candidate
+                break
+            values[place] = 2 * _LACKING  # a coordinate so large that it rounds to an end that the domain leaves out
         return values
 
     def drawn(self, numbers: dict[str, float]) -> Instance:
@@ -158,12 +164,15 @@ def choose_constants(
     """
     if claim.choose is None:
         raise ArgumentError(f"`claim` of choose_constants must have `choose`. {claim.id} has none.")
-    charts = {name: chart(variable.domain, (), smooth=True) for name, variable in scalars(claim, setting).items()}
+    domains = {name: variable.domain for name, variable in scalars(claim, setting).items()}
+    charts = {name: chart(domain, (), smooth=True) for name, domain in domains.items()}
     scorer = ClaimScorer(replace(claim, conclude={}), setting, device=device, dtype=dtype, deadline=deadline)
     drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
     outer = [name for name in charts if name in drawing or scorer.moves_state({name})]
     inner = [name for name in charts if name not in outer]
-    problem = _Problem(claim, setting, instance, seed, scorer, charts, torch.zeros(len(inner), dtype=torch.float64))
+    problem = _Problem(
+        claim, setting, instance, seed, scorer, charts, domains, torch.zeros(len(inner), dtype=torch.float64)
+    )
     _pattern_search(problem, outer, inner, budget)
     if problem.found is None:
         return instance
@@ -252,6 +261,8 @@ def _plain(problem: _Problem, names: Sequence[str]) -> Instance:
         number = float(best.values[name])
         for digits in range(1, DIGITS + 1):
             rounded = float(f"{number:.{digits - 1}e}")
+            if not within(problem.domains[name], rounded):
+                continue
             trial = redrawn(problem.setting, with_values(best, **{name: rounded}), problem.seed)
             got = float(problem.measured(trial, {})[0])
             if got <= value + 0.02:  # two per cent of the objective for a number that people can read

@@ -1,0 +1,303 @@
+"""The smallest size or scalar at which the hypotheses of a claim are met: the width or the scale that a theorem needs.
+
+A size letter is raised from the low end of its range until an instance meets the hypotheses for certain, and then
+bisected; the other sizes and the constants are drawn, chosen (`choose`) or searched for. A scalar is made small by the
+optimiser that serves `choose`. Both end at what they found: an instance that meets the hypotheses is a fact, that none
+smaller does is what so many attempts say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from ntk_deq.claims.claim import Choose, Claim, Formula, IllFormed, Setting, SizeRange
+from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.claims.types import BOOLEAN, SCALAR
+from ntk_deq.errors import ArgumentError
+from ntk_deq.falsify.domains import within
+from ntk_deq.falsify.instance import Instance, with_values
+from ntk_deq.falsify.ladder import instance_at, redrawn
+from ntk_deq.verify.adversary import find_satisfying
+from ntk_deq.verify.environment import DeadlineError
+from ntk_deq.verify.judge import Standing, hypotheses_standing
+from ntk_deq.verify.results import Finding, FindingKind
+from ntk_deq.verify.training.choose import choose_constants, scalars
+from ntk_deq.verify.trial import Options, planned
+
+ATTEMPTS = 3
+"""Instances tried at each value of a size, at most, where constants are chosen or data drawn."""
+
+BOUNDS = 60
+"""Searches for one smaller scalar after another, at most."""
+
+NEAR = 0.98
+"""A scalar is the smallest where no search finds one at most this part of it."""
+
+
+def names_to_move(claims: Sequence[Claim | IllFormed]) -> frozenset[str]:
+    """Return what `smallest_findings` can be asked for: size letters with a range, and quantified scalars."""
+    settings = [(claim, setting) for claim in claims if isinstance(claim, Claim) for setting in claim.settings]
+    letters = {letter for _, setting in settings for letter, size in setting.sizes.items() if not size.fixed}
+    return frozenset(letters | {name for claim, setting in settings for name in scalars(claim, setting)})
+
+
+def smallest_findings(
+    claim: Claim, names: Sequence[str], options: Options, *, deadline: float | None = None
+) -> Iterator[Finding]:
+    """Yield the smallest value found of each name in each setting that has it.
+
+    Hypotheses about every step of a training run cannot be met for certain and are left out.
+
+    Args:
+        claim: The claim.
+        names: Size letters or quantified scalars.
+        options: How to search: seed, budget, device, dtype.
+        deadline: When to stop, on the clock of `time.perf_counter`.
+    """
+    for setting, count in planned(claim, options):
+        for name in names:
+            quick = setting.universal and claim.choose is None
+            search = _Search(claim, setting, count if quick else min(count, ATTEMPTS), options, deadline)
+            size = setting.sizes.get(name)
+            try:
+                if size is not None and not size.fixed:
+                    yield search.smallest_size(name, size)
+                elif name in scalars(claim, setting):
+                    yield search.smallest_scalar(name)
+            except DeadlineError:
+                text = f"the smallest {name} in setting {setting.name}: the time limit ran out; {search.known(name)}"
+                yield Finding(FindingKind.SMALLEST, text, search.detail(name))
+
+
+@dataclass
+class _Search:
+    """The search for one value in one setting."""
+
+    claim: Claim
+    setting: Setting
+    count: int
+    options: Options
+    deadline: float | None
+    best: Instance | None = None
+
+    def smallest_size(self, name: str, size: SizeRange) -> Finding:
+        """Raise the size in steps that double until the hypotheses are met, and bisect the last step."""
+        failed, value, step = size.low - 1, size.low, 1
+        while not self._reached(name, value):
+            if value == size.high:
+                text = f"no {name} from {size.low} to {size.high} met the hypotheses, with {self._attempts()} for each"
+                return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
+            failed, value, step = value, min(value + step, size.high), 2 * step
+        while value - failed > 1:
+            middle = (failed + value) // 2
+            if self._reached(name, middle):
+                value = middle
+            else:
+                failed = middle
+        below = f"at {failed} none of {self._attempts()} met them" if failed >= size.low else "its range begins there"
+        text = f"the smallest {name} that met the hypotheses is {value}: {self._words()}; {below}"
+        return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
+
+    def smallest_scalar(self, name: str) -> Finding:
+        """Make the scalar small, the hypotheses kept.
+
+        Where data are drawn the optimiser of `choose` does it on each of a few draws; else a search for an instance
+        with a smaller value is repeated, the bound on the value coming closer and closer to the last one found.
+        """
+        if self.setting.universal:
+            self._search_smaller(name)
+            attempts = f"{self._attempts()} and searches of {self.options.search} evaluations"
+        else:
+            self._choose_smaller(name)
+            attempts = self._attempts()
+        if self.best is None:
+            text = f"no {name} that met the hypotheses was found, with {attempts}"
+        else:
+            value = self._value(name)
+            text = f"the smallest {name} that met the hypotheses is {value:.6g}: {self._words()}; found with {attempts}"
+        return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
+
+    def _choosing(self, claim: Claim) -> Claim:
+        """Return the claim with some aim for its scalars where data are drawn: they are chosen then, not drawn."""
+        numbers = scalars(claim, self.setting)
+        if claim.choose is not None or self.setting.universal or not numbers:
+            return claim
+        return _aimed(claim, next(iter(numbers)))
+
+    def _choose_smaller(self, name: str) -> None:
+        aiming = _aimed(self.claim, name)
+        for index in range(self.count):
+            start = instance_at(self.setting, self.claim.given, index, self.options.seed)
+            found = self._chosen(aiming, start)
+            if self._meets(found):
+                found = self._bisected(found, name)
+                smaller = self.best is None or bool(found.values[name] < self.best.values[name])
+                self.best = found if smaller else self.best
+
+    def _bisected(self, instance: Instance, name: str) -> Instance:
+        """Make one scalar smaller as far as the hypotheses bear it, all others kept."""
+        domain = scalars(self.claim, self.setting)[name].domain
+        nearer = 0.5
+        for _ in range(BOUNDS):
+            value = _below(float(instance.values[name]), nearer)
+            tried = redrawn(self.setting, with_values(instance, **{name: value}), self.options.seed)
+            if within(domain, value) and self._meets(tried):
+                instance = tried
+            elif nearer > NEAR:
+                break
+            else:
+                nearer = nearer**0.5
+        return instance
+
+    def _search_smaller(self, name: str) -> None:
+        for index in range(self.count):
+            tried = instance_at(self.setting, self.claim.given, index, self.options.seed)
+            smaller = self.best is None or bool(tried.values[name] < self.best.values[name])
+            if smaller and self._meets(tried):
+                self.best = tried
+        if self.options.search == 0:
+            return
+        nearer = 0.25  # the next value is at most this part of the last one
+        for _ in range(BOUNDS):
+            bound = None if self.best is None else _below(float(self.best.values[name]), nearer)
+            found = self._searched(self.claim if bound is None else _bounded(self.claim, name, bound), self.setting)
+            if found is not None:
+                self.best = found
+            elif bound is None or nearer > NEAR:
+                return
+            else:
+                nearer = nearer**0.5
+
+    def known(self, name: str) -> str:
+        """What was found so far, in words."""
+        if self.best is None:
+            return "nothing had met the hypotheses by then"
+        return f"{name} = {self._value(name):g} had met the hypotheses by then"
+
+    def detail(self, name: str) -> dict[str, Any]:
+        """The numbers behind the finding."""
+        best = self.best
+        numbers = {} if best is None else {key: v.item() for key, v in best.values.items() if v.ndim == 0}
+        return {
+            "name": name,
+            "setting": self.setting.name,
+            "value": None if best is None else self._value(name),
+            "sizes": {} if best is None else dict(best.sizes),
+            "scalars": numbers,
+            "instance": None if best is None else best.index,
+            "attempts": self.count,
+        }
+
+    def _value(self, name: str) -> float:
+        assert self.best is not None
+        return self.best.sizes[name] if name in self.best.sizes else float(self.best.values[name])
+
+    def _placed(self, text: str) -> str:
+        return f"{self.setting.name}: {text}" if len(self.claim.settings) > 1 else text
+
+    def _attempts(self) -> str:
+        return f"{self.count} instance{'s' * (self.count != 1)}"
+
+    def _words(self) -> str:
+        """The instance with its other scalars."""
+        assert self.best is not None
+        numbers = [f"{key} = {float(v):.4g}" for key, v in self.best.values.items() if v.ndim == 0]
+        sizes = [f"{letter} = {size}" for letter, size in self.best.sizes.items()]
+        number = "by search" if self.best.family.startswith("search") else f"instance {self.best.index}"
+        return f"{number}, {', '.join([*sizes, *numbers])}"
+
+    def _reached(self, name: str, value: int) -> bool:
+        """Whether an instance with this value of a size meets the hypotheses; the first one that does is kept."""
+        narrow = replace(self.setting, sizes={**self.setting.sizes, name: SizeRange(value, value)})
+        claim = self._choosing(replace(self.claim, settings=(narrow,)))
+        for index in range(self.count):
+            start = instance_at(narrow, claim.given, index, self.options.seed)
+            found = start if claim.choose is None else self._chosen(claim, start, narrow)
+            if self._meets(found):
+                self.best = found
+                return True
+        if claim.choose is not None or self.options.search == 0:
+            return False
+        searched = self._searched(claim, narrow)
+        self.best = self.best if searched is None else searched
+        return searched is not None
+
+    def _searched(self, claim: Claim, setting: Setting) -> Instance | None:
+        """Search for an instance that meets the hypotheses, from the best one so far."""
+        searched = find_satisfying(
+            claim,
+            setting,
+            [] if self.best is None or not _allowed(self.best, setting) else [self.best],
+            seed=self.options.seed,
+            budget=self.options.search,
+            device=self.options.device,
+            dtype=self.options.dtype,
+            deadline=self.deadline,
+        )
+        return searched.candidates[0] if searched.confirmed else None
+
+    def _chosen(self, claim: Claim, instance: Instance, setting: Setting | None = None) -> Instance:
+        options = self.options
+        return choose_constants(
+            claim,
+            self.setting if setting is None else setting,
+            instance,
+            seed=options.seed,
+            device=options.device,
+            dtype=options.dtype,
+            deadline=self.deadline,
+        )
+
+    def _meets(self, instance: Instance) -> bool:
+        device = torch.device(self.options.device)
+        standing = hypotheses_standing(
+            self.claim, instance, device=device, dtype=self.options.dtype, deadline=self.deadline
+        )
+        return standing is Standing.MET
+
+
+def _allowed(instance: Instance, setting: Setting) -> bool:
+    return all(size.low <= instance.sizes[letter] <= size.high for letter, size in setting.sizes.items())
+
+
+def _scalar(name: str) -> Expr:
+    return Expr(Kind.NAME, Span(0, len(name)), name=name, type=SCALAR)
+
+
+def _aimed(claim: Claim, name: str) -> Claim:
+    """Return the claim with its scalars chosen so that one of them is small."""
+    objective = Formula(name, name, _scalar(name), claim.position)
+    return replace(claim, choose=Choose(objective, maximize=False))
+
+
+def _below(value: float, nearer: float) -> float:
+    """Return the bound that the next value shall keep: the nearer to 1, the closer to this one."""
+    return nearer * value if value > 0 else value - (1 - nearer) * max(1.0, -value)
+
+
+def _bounded(claim: Claim, name: str, bound: float) -> Claim:
+    """Return the claim with the hypothesis that a scalar is at most a bound."""
+    sides = (_scalar(name), Expr(Kind.NUMBER, Span(0, 0), value=Fraction(bound), type=SCALAR))
+    expr = Expr(Kind.COMPARE, Span(0, 0), sides, operators=("<=",), type=BOOLEAN)
+    label = f"{name} is small"
+    return replace(claim, assume={**claim.assume, label: Formula(label, label, expr, claim.position)})
+
+
+def check_names(claims: Sequence[Claim | IllFormed], names: Sequence[str]) -> None:
+    """Check what `--smallest` names.
+
+    Raises:
+        ArgumentError: No selected claim has such a size or scalar.
+    """
+    known = names_to_move(claims)
+    for name in names:
+        if name not in known:
+            allowed = ", ".join(sorted(known)) or "none of the selected claims has one"
+            raise ArgumentError(
+                f"`--smallest` takes sizes with a range, and scalars of `given` or `domain`: {allowed}. Got {name!r}."
+            )
