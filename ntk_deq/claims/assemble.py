@@ -17,6 +17,7 @@ from ntk_deq.claims.reserved import reserved
 from ntk_deq.claims.runs import build_choose, build_run, can_choose, method_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
+from ntk_deq.claims.tree import Kind
 from ntk_deq.claims.types import SCALAR
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, problems_below
@@ -100,6 +101,7 @@ class _Assembler:
             self.broken |= set(cycle)
         self._want_scalars(records, given)
         self._check_run(settings, given)
+        self._check_choice(settings, given, read["assume"])
         formulas = {("let", name): let[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         formulas |= start
@@ -223,9 +225,24 @@ class _Assembler:
             reason = None if method is None else unfit(setting, method)
             if reason:
                 self._add(("run",), reason, key=True)
-        if self.model.choose is not None and not can_choose(given) and not self.broken:
-            message = "`choose` chooses the scalars of `given`, and this claim has none."
-            self._add(("choose",), message, key=True)
+
+    def _check_choice(
+        self, settings: tuple[Setting, ...], given: dict[str, Free], hypotheses: dict[str, Formula]
+    ) -> None:
+        """Check that there is something to choose, and that hypotheses say for what."""
+        method = method_of(self.model)
+        if self.model.choose is not None and not self.broken:
+            late = [name for name, f in hypotheses.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+            if late and len(late) == len(hypotheses) and method is not None and method.trains:
+                names = ", ".join(f"`{name}`" for name in late)
+                message = (
+                    f"`choose` keeps the hypotheses that are known at the start, and {names} speaks of every step of "
+                    "the run. Leave `choose` out, or write a hypothesis about the start."
+                )
+                self._add(("choose",), message, key=True)
+            if not all(can_choose({**setting.free, **given}) for setting in settings):
+                message = "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
+                self._add(("choose",), message, key=True)
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""

@@ -224,6 +224,7 @@ class Run:
         step: The step size of gradient-descent, a scalar formula of the claim; None for the others.
         until: The loss, as a part of L[0], at which a training run ends.
         horizon: The time at which gradient-flow ends, a scalar formula; None: only `until` and `steps` end it.
+        beyond: Whether the claim speaks of steps of gradient-descent after `steps` too.
     """
 
     method: Method
@@ -231,6 +232,7 @@ class Run:
     step: Formula | None = None
     until: Fraction = Fraction(1, 10**6)
     horizon: Formula | None = None
+    beyond: bool = True
 
 
 @dataclass(frozen=True)

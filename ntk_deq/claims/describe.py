@@ -144,7 +144,8 @@ def run_words(run: Run) -> str:
     words.append(f"at most {run.steps} steps{' of the integrator' if run.method is Method.GRADIENT_FLOW else ''}")
     part = re.sub(r"e-0*", "e-", f"{float(run.until):g}")
     horizon = f" or t = {one_line(run.horizon.text)}" if run.horizon is not None else ""
-    return f"{', '.join(words)}, until {LOSS} <= {part} {LOSS}[0]{horizon}"
+    ends = "" if run.beyond else ", where it ends"
+    return f"{', '.join(words)}{ends}, until {LOSS} <= {part} {LOSS}[0]{horizon}"
 
 
 def choose_words(claim: Claim) -> str | None:

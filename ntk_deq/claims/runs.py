@@ -87,7 +87,8 @@ def build_run(model: ClaimModel, typed: Mapping[Key, Formula]) -> Run | None:
         return Run(method, run.steps)
     # The shortest decimal of the float is the number as written.
     step, horizon = typed.get(("run", "step")), typed.get(("run", "horizon"))
-    return Run(method, run.steps, step=step, until=Fraction(str(run.until)), horizon=horizon)
+    beyond = getattr(run, "beyond", True)
+    return Run(method, run.steps, step=step, until=Fraction(str(run.until)), horizon=horizon, beyond=beyond)
 
 
 def build_choose(model: ClaimModel, typed: Mapping[Key, Formula]) -> Choose | None:

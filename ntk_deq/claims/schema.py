@@ -198,6 +198,10 @@ class GradientDescentRun(_Strict):
     step: Expression = Field(description="The step size, a number > 0 or a formula of what is known at the start.")
     steps: int = Field(default=2000, ge=1, le=MAX_TRAINING_STEPS, description="Its most steps.")
     until: Part = Field(default=1e-6, description="The run ends when L is this part of L[0].")
+    beyond: bool = Field(
+        default=True,
+        description="Whether the claim speaks of later steps too, for which gradient flow then stands; else it ends.",
+    )
 
 
 class GradientFlowRun(_Strict):
@@ -208,7 +212,7 @@ class GradientFlowRun(_Strict):
     method: Literal["gradient-flow"] = Field(
         description="gradient-flow: dW/dt = -grad(L, W) for all parameters W at once; the index is a time."
     )
-    steps: int = Field(default=100_000, ge=1, le=MAX_TRAINING_STEPS, description="Most steps of the integrator.")
+    steps: int = Field(default=10_000, ge=1, le=MAX_TRAINING_STEPS, description="Most steps of the integrator.")
     until: Part = Field(default=1e-10, description="The run ends when L is this part of L[0].")
     horizon: Expression | None = Field(
         default=None, description="The run ends at this time, a number > 0 or a formula of what is known at the start."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
@@ -33,6 +33,7 @@ def gradient_descent(
     atol: float = 0.0,
     max_steps: int = 10_000,
     extrapolation: int = 2,
+    keep: Sequence[int] = (),
     on_step: OnStep | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
@@ -68,6 +69,7 @@ def gradient_descent(
         atol: Absolute tolerance.
         max_steps: Iterations allowed in a solve.
         extrapolation: Highest degree of the extrapolation; 0 is the plain warm start.
+        keep: Further steps whose parameters are kept, besides the `snapshots`.
         on_step: Called with k and the field's point at every step. The point's tensors hold until the next step.
         checkpoint: A file from which `resume` goes on after a kill, with the very same bits on the CPU; it must not
             exist yet. None: no file.
@@ -87,7 +89,7 @@ def gradient_descent(
         >>> run.status.value, run.loss <= 1e-10 * 0.5  # yhat = 2 at first
         ('loss-floor', True)
     """
-    options = DescentOptions(step, steps, until, snapshots, rtol, atol, max_steps, extrapolation)
+    options = DescentOptions(step, steps, until, snapshots, rtol, atol, max_steps, extrapolation, tuple(keep))
     descent = Descent(model, X, y, options, record)
     return descent.run(
         on_step=on_step,

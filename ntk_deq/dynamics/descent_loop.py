@@ -57,7 +57,7 @@ class Descent:
         record: Iterable[str | Recorder] = (),
     ) -> None:
         self._model, self._X, self._y, self._options = model, X, y, options
-        self._recording, self._keeper = Recording(record), SnapshotKeeper(options.snapshots)
+        self._recording, self._keeper = Recording(record), SnapshotKeeper(options.snapshots, always=options.keep)
         self._field = GradientField(
             model,
             X,
@@ -223,10 +223,14 @@ class Descent:
             evaluations=self._evaluations,
             seconds=self._seconds + perf_counter() - self._started,
             error=None if math.isnan(place.error) else place.error + self._rounding(place.k, last.path_length),
-            settings=describe_run(self._model, self._X, {**asdict(self._options), "rtol": self._field.rtol}),
+            settings=describe_run(self._model, self._X, {**self._written(), "rtol": self._field.rtol}),
             detail=detail,
             continuation=self._state() if resumable else None,
         )
+
+    def _written(self) -> dict[str, Any]:
+        """Return the options as a file gives them back."""
+        return {**asdict(self._options), "keep": list(self._options.keep)}
 
     def _rounding(self, k: int, path_length: float) -> float:
         """Return what k updates round at most, half a unit in the last place of each parameter a step."""
@@ -239,7 +243,7 @@ class Descent:
             "model": model_values(self._model),
             "X": self._X,
             "y": self._y,
-            "options": asdict(self._options),
+            "options": self._written(),
             "record": [recorder.name for recorder in self._recording.recorders],
             "here": self._here.state(),
             "before": self._before.state(),

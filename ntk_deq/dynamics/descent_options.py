@@ -29,10 +29,14 @@ class DescentOptions:
     atol: float = 0.0
     max_steps: int = 10_000
     extrapolation: int = 2
+    keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what the gradient field and the keeper of snapshots do not check themselves."""
         where = f"of {METHOD}"
+        object.__setattr__(self, "keep", tuple(self.keep))  # a list, where the options come from a file
+        if not all(isinstance(k, int) and not isinstance(k, bool) and k >= 0 for k in self.keep):
+            raise ArgumentError(f"`keep` {where} must hold integers >= 0. Got {list(self.keep)!r}.")
         if not _is_number(self.step) or not 0 < self.step < math.inf:
             raise ArgumentError(f"`step` {where} must be a number > 0. Got {self.step!r}.")
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:

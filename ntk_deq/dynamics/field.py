@@ -178,11 +178,20 @@ class GradientField:
         maps.prepare(parameters)
         self._contraction.measure(parameters, forward.beside, moved)
         Z = forward.solve(
-            moment, maps.step, maps.step_of_rows, lambda distance: self._contraction.bound(parameters, distance)
+            moment,
+            maps.step,
+            maps.step_of_rows,
+            lambda distance: self._contraction.bound(parameters, distance),
+            maps.newton,
         )
+        maps.settle(Z.value, Z.error)
         residual = maps.linearise(Z.value, adjoint.beside)
         V = adjoint.solve(
-            moment, maps.adjoint_step, maps.adjoint_step_of_rows, lambda loss: _finite(loss, Z.contraction)
+            moment,
+            maps.adjoint_step,
+            maps.adjoint_step_of_rows,
+            lambda loss: _finite(loss, Z.contraction),
+            maps.adjoint_newton,
         )
         gradients = maps.gradients(V.value)
         return FieldPoint(

@@ -19,6 +19,8 @@ from ntk_deq.dynamics.solved import Solved
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.layer_form import LayerForm
 
+_NEWTON_ENTRIES = 2**22  # of the matrices of one Newton step, 32 MiB
+
 Map = Callable[[Tensor, Tensor], None]
 """Writes the value at its first argument into its second."""
 
@@ -44,6 +46,15 @@ class LossMaps(ABC):
         """Return the same for a state of these samples only; samples do not interact."""
 
     @abstractmethod
+    def settle(self, Z: Float[Tensor, "N m"], error: float) -> None:
+        """Write exact zeros into a solved state where they are known to be meant.
+
+        Args:
+            Z: The state.
+            error: Its Frobenius error at most.
+        """
+
+    @abstractmethod
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Return yhat - y at the equilibrium Z, write half its squared norm into `loss`, and take derivatives there."""
 
@@ -54,6 +65,14 @@ class LossMaps(ABC):
     @abstractmethod
     def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
         """Return the same for an adjoint of these samples only."""
+
+    def newton(self, Z: Float[Tensor, "N m"], image: Float[Tensor, "N m"]) -> bool:
+        """Move a state on by Newton's step, in place; `image` is the map's value there. False: it has none."""
+        return False
+
+    def adjoint_newton(self, V: Float[Tensor, "N m"], image: Float[Tensor, "N m"]) -> bool:
+        """Likewise an adjoint."""
+        return False
 
     @abstractmethod
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
@@ -119,6 +138,10 @@ class AutodiffMaps(LossMaps):
         """Return the map at these samples' inputs."""
         step = self._model.step_at(self._X[rows], self._parameters)
         return lambda Z, out: _write(step(Z), out)
+
+    def settle(self, Z: Float[Tensor, "N m"], error: float) -> None:
+        """Write zero wherever the state is nearer to it than the error, since a kink is likely to be there."""
+        Z.masked_fill_(Z.abs() <= error, 0.0)
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Pull back through the step and the readout at Z."""
@@ -211,6 +234,15 @@ class LayerMaps(LossMaps):
 
         return step
 
+    def settle(self, Z: Float[Tensor, "N m"], error: float) -> None:
+        """Turn off the units whose value does not exceed the error: no slope is read off a leftover of the warm start.
+
+        A unit that has died while it feeds itself falls towards zero from step to step of the solver and never gets
+        there.
+        """
+        if self._cut:
+            torch.threshold_(Z, error, 0.0)
+
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Work out r = Z b - y, the source r b' and the slopes D."""
         self._Z, r = Z, self._residual
@@ -235,6 +267,29 @@ class LayerMaps(LossMaps):
             torch.addmm(source, torch.mul(V, D, out=passed), self._P.T, alpha=self._form.factor, out=out)
 
         return step
+
+    def newton(self, Z: Float[Tensor, "N m"], image: Float[Tensor, "N m"]) -> bool:
+        """Solve D (I - factor P D) = image - Z for each sample, which is exact where no unit switches on the way."""
+        slopes = torch.sign(image).unsqueeze(-2) if self._cut else None
+        return self._solve_rows(self._P if slopes is None else self._P * slopes, Z, image)
+
+    def adjoint_newton(self, V: Float[Tensor, "N m"], image: Float[Tensor, "N m"]) -> bool:
+        """Solve (I - factor D P') = image - V for each sample: exact."""
+        weight = self._P.T
+        return self._solve_rows(self._D.unsqueeze(-1) * weight if self._cut else weight, V, image)
+
+    def _solve_rows(self, weight: Tensor, state: Tensor, image: Tensor) -> bool:
+        """Add to each row of `state` what solves d (I - factor weight) = image - state; one weight, or one a row."""
+        if weight.numel() > _NEWTON_ENTRIES:
+            return False
+        systems = torch.eye(weight.shape[-1], device=weight.device, dtype=weight.dtype) - self._form.factor * weight
+        rows = image - state
+        rows = rows.unsqueeze(-2) if systems.ndim > 2 else rows
+        moved, info = torch.linalg.solve_ex(systems, rows, left=False)
+        if bool(info.any()):
+            return False
+        state.add_(moved.reshape(state.shape))
+        return True
 
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
         """Write the three gradients into their buffers."""

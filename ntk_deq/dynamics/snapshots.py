@@ -21,6 +21,7 @@ class SnapshotKeeper:
 
     Args:
         limit: Snapshots allowed, the last one of the run among them; >= 2.
+        always: Steps that are kept besides.
 
     Example:
         >>> keeper = SnapshotKeeper(8)
@@ -31,22 +32,26 @@ class SnapshotKeeper:
         [0, 9, 25, 55, 174, 373, 800]
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, always: Sequence[int] = ()) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
             raise ArgumentError(f"`snapshots` of gradient-descent must be an integer >= 2. Got {limit!r}.")
-        self._limit = limit
+        self._limit, self._always = limit, frozenset(always)
         self.snapshots: list[Snapshot] = []
         self._ratio, self._next = _RATIO, 0
 
     def wants(self, k: int) -> bool:
         """Say whether a snapshot is due at step k."""
-        return k >= self._next
+        return k >= self._next or k in self._always
 
     def add(self, snapshot: Snapshot) -> None:
         """Take a snapshot."""
         self.snapshots.append(snapshot)
-        while len(self.snapshots) >= self._limit:
-            self.snapshots = self.snapshots[:1] if self._limit == 2 else self.snapshots[::2]
+        extra = sum(kept.at in self._always for kept in self.snapshots)
+        while len(self.snapshots) - extra >= self._limit:
+            thinned = [kept for kept in self.snapshots if kept.at not in self._always]
+            thinned = thinned[:1] if self._limit == 2 else thinned[::2]
+            chosen = {kept.at for kept in thinned} | self._always
+            self.snapshots = [kept for kept in self.snapshots if kept.at in chosen]
             self._ratio **= 2
         k = int(snapshot.at)
         self._next = max(k + 1, math.ceil(k * self._ratio))

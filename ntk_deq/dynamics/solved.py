@@ -12,7 +12,7 @@ class Solved:
     """A fixed point as the solver left it.
 
     Attributes:
-        value: The point; it belongs to the solver's history and must not be written to.
+        value: The point; it belongs to the solver's history; only what stays within `error` may be written to it.
         steps: Evaluations of the map; one of n rows out of N counts n/N.
         norm: Its Frobenius norm.
         error: Bound q/(1 - q) norm(F(z) - z) on its distance from the fixed point, with z the point one step before.

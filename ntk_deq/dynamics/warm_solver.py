@@ -21,6 +21,8 @@ _LEAST_WORK = 2**22
 _LEAST_WORK_ELSEWHERE = 2**31
 # Bounds on the rate of convergence that the number of steps is foreseen with.
 _FASTEST, _SLOWEST = 1e-3, 0.999
+# Evaluations before a Newton step, at least.
+_BEFORE_NEWTON = 32
 # Looks at the residual without a new smallest one after which it is taken to have stopped falling.
 _PATIENCE = 50
 
@@ -38,6 +40,9 @@ class WarmSolver:
 
     Where a unit of one sample has switched, that row of an adjoint jumps and its start is poor, while all others are
     solved. Once no more than half of the rows are left above their share of the tolerance, only these are iterated.
+
+    Where that takes long, because the contraction factor is close to one, a Newton step is put in now and then: it
+    costs about as much as m/3 evaluations, and comes after m of them (32 at least) that were not enough.
 
     Args:
         what: What is solved for, in errors.
@@ -73,7 +78,12 @@ class WarmSolver:
         self._expected, self._rate = 1, 1.0
 
     def solve(
-        self, moment: float, step: Map, step_of_rows: Callable[[Tensor], Map], bound: Callable[[float], float]
+        self,
+        moment: float,
+        step: Map,
+        step_of_rows: Callable[[Tensor], Map],
+        bound: Callable[[float], float],
+        newton: Callable[[Tensor, Tensor], bool],
     ) -> Solved:
         """Return the fixed point.
 
@@ -82,6 +92,8 @@ class WarmSolver:
             step: Writes the map's value at its first argument into its second.
             step_of_rows: Gives the same for some rows only.
             bound: Gives the contraction bound q < 1 from what lies in `beside`.
+            newton: Moves its first argument on by a Newton step, the second being the map's value there; or does not,
+                and returns False.
 
         Raises:
             NotFiniteError: The residual is NaN or Inf.
@@ -92,6 +104,7 @@ class WarmSolver:
             point.copy_(self._initial)
         count, looks, extra, last, contraction = 0, 0, 0.0, math.inf, math.nan
         progress = _Progress(self._what, self._max_steps)
+        patience = leap = max(_BEFORE_NEWTON, point.shape[1])
         while True:
             step(point, image)
             count += 1
@@ -111,6 +124,10 @@ class WarmSolver:
                     if found is not None:
                         done, residual, extra = found
                         break
+            if count >= leap:
+                leap = count + patience if newton(point, image) else self._max_steps
+                if leap < self._max_steps:
+                    continue
             point, image = image, point
         self._foresee(count, looks, contraction, done, target)
         self._point, self._image = point, self.history.add(moment, image, self._difference)

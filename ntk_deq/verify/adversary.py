@@ -14,6 +14,7 @@ from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_standing, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
+from ntk_deq.verify.training.scoring import TrainingScorer
 
 BUDGET = 4000
 """Evaluations for each domain setting: one to three seconds for a handful of small matrices."""
@@ -77,7 +78,8 @@ def find_counterexamples(
         known[id(instance)] = judged(instance)
         return refutes(known[id(instance)])
 
-    scorer = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
+    kind = TrainingScorer if claim.trains else ClaimScorer
+    scorer = kind(claim, setting, device=device, dtype=dtype, deadline=deadline)
     result = search(
         setting,
         claim.given,

@@ -19,17 +19,32 @@ from ntk_deq.verify.quantity import (
     margin_of,
     show_ball,
 )
+from ntk_deq.verify.results import Margin
 
 Steps = tuple[tuple[str, float], ...]
+_REFLEXIVE = ("<=", ">=", "==")
 _FLIP = {">=": "<=", ">": "<"}
 
 
-def compare_chain(values: Sequence[Scalar | Matrix | Outcome], operators: Sequence[str], steps: Steps) -> Outcome:
-    """Evaluate `v0 op0 v1 op1 v2 ...` as the conjunction of its links."""
-    links = [
-        _compare(left, relation, right, steps)
-        for left, relation, right in zip(values, operators, values[1:], strict=False)
-    ]
+def compare_chain(
+    values: Sequence[Scalar | Matrix | Outcome], operators: Sequence[str], steps: Steps, same: Sequence[bool] = ()
+) -> Outcome:
+    """Evaluate `v0 op0 v1 op1 v2 ...` as the conjunction of its links.
+
+    Args:
+        values: The sides.
+        operators: The signs between them.
+        steps: Values of the step indices.
+        same: For each sign, whether the sides next to it are one and the same number; left out: none are known to be.
+    """
+    links = []
+    for place, relation in enumerate(operators):
+        left, right = values[place], values[place + 1]
+        if same and same[place] and isinstance(left, Scalar) and left.ball.is_finite():
+            number, truth = show_ball(left.ball), Truth.TRUE if relation in _REFLEXIVE else Truth.FALSE
+            links.append(Outcome(truth, Comparison(number, number, relation, Margin(0.0, 0.0), left.scale, steps)))
+        else:
+            links.append(_compare(left, relation, right, steps))
     return conjunction(links)
 
 

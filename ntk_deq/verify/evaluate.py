@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product, repeat
 
 from flint import arb
 
@@ -146,7 +146,22 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     values = [evaluate(arg, env, indices) for arg in expr.args]
     if env.notes.sides is not None and len(values) == 2 and all(map(_plain, values)):
         env.notes.sides.append(Sides(expr, dict(indices), *map(ar.to_scalar, values)))
-    return compare_chain(values, expr.operators, tuple(indices.items()))
+    same = [False] * len(expr.operators)
+    if env.moments is not None and env.moments.only is None:  # as at s = t in `L[t] <= L[s] for all s, t`
+        same = [_same(left, right, indices) for left, right in pairwise(expr.args)]
+    return compare_chain(values, expr.operators, tuple(indices.items()), same)
+
+
+def _same(left: Expr, right: Expr, indices: Indices) -> bool:
+    """Whether two formulas are the same one at these steps, so that their values are equal whatever they are."""
+    if left.kind is Kind.INDEX and right.kind is Kind.INDEX:
+        return left.name == right.name and step_of(left.args[0], indices) == step_of(right.args[0], indices)
+    if left.name in indices and right.name in indices:
+        return indices[left.name] == indices[right.name]
+    head = (left.kind, left.name, left.value, left.names, left.operators)
+    if head != (right.kind, right.name, right.value, right.names, right.operators) or left.kind is Kind.FOR_ALL:
+        return False
+    return len(left.args) == len(right.args) and all(map(_same, left.args, right.args, repeat(indices)))
 
 
 def _plain(value: Value) -> bool:
@@ -198,14 +213,16 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     nothing about the steps after it and is left out where there are some.
     """
     outcomes: list[Outcome] = []
-    tie = None
+    tie, broken = None, False
     for scope in step_scopes(expr, env, indices):
         outcome = evaluate_truth(expr.args[0], env, scope)
         if env.moments is not None and outcome.truth is Truth.TIGHT and not any(scope.values()):
             tie = outcome
             continue
-        outcomes.append(outcome)
-        if outcome.truth is Truth.FALSE:
+        if not broken:
+            outcomes.append(outcome)
+        broken = broken or outcome.truth is Truth.FALSE
+        if broken and env.notes.sides is None:  # a run is shown whole, beyond where it breaks
             break
     return conjunction(outcomes or ([] if tie is None else [tie]))
 
@@ -228,8 +245,11 @@ def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
         if any(_names(node) <= scope.keys() and not _exists(step_of(node, scope), env) for node in used):
             continue
-        if len(expr.args) > 1 and evaluate_truth(expr.args[1], env, scope).truth is not Truth.TRUE:
-            continue
+        if len(expr.args) > 1:
+            shown = evaluate_truth(expr.args[1], env, scope).truth
+            throughout = env.moments is not None and env.moments.only is not None
+            if shown is Truth.FALSE or (shown is not Truth.TRUE and not throughout):
+                continue
         yield scope
 
 

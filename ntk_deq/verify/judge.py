@@ -16,6 +16,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, finished, start_run
 from ntk_deq.verify.training.trajectory import NoRunError
 from ntk_deq.verify.training_records import TrainingRecord
@@ -97,7 +98,7 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
         begin(claim, env)
     try:
         for name, formula in claim.assume.items():
-            if claim.trains and over_steps(formula):
+            if claim.trains and needs_the_run(formula, claim.let):
                 continue
             hypotheses[name] = _outcome(formula, env)
             if hypotheses[name].truth is Truth.FALSE:
@@ -105,7 +106,7 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
         run = start_run(claim, env, instance) if claim.trains else None
         for name, formula in claim.assume.items():
             if name not in hypotheses:
-                hypotheses[name] = at_judged_steps_only(_outcome(formula, env))
+                hypotheses[name] = _outcome(formula, env)
                 if hypotheses[name].truth is Truth.FALSE:
                     return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:
@@ -120,12 +121,21 @@ def over_steps(formula: Formula) -> bool:
     return any(node.kind is Kind.FOR_ALL for node in formula.expr.walk())
 
 
-def at_judged_steps_only(outcome: Outcome) -> Outcome:
-    """Return the outcome of a hypothesis about all steps of training: only that it fails can be certain."""
-    if outcome.truth is Truth.FALSE:
-        return outcome
-    reason = "a hypothesis about every step of a training run is known at the judged ones only"
-    return replace(outcome, truth=Truth.UNSURE, reason=reason)
+def cautious(claim: Claim, conclusions: Mapping[str, Outcome], notes: Notes) -> dict[str, Outcome]:
+    """Return the outcomes of conclusions where a hypothesis speaks of every step of a training run.
+
+    It is known at the judged steps only. That does no harm to a conclusion that is true, since the implication then is;
+    but one that breaks may do so on a run which, between two judged steps, does not meet the hypothesis.
+    """
+    speaking = [name for name, formula in claim.assume.items() if claim.trains and over_steps(formula)]
+    if not speaking:
+        return dict(conclusions)
+    reason = f"{', '.join(map(repr, speaking))} must hold at every step, and is known at the judged ones only"
+    notes.estimated.setdefault("hypothesis about every step", reason)
+    return {
+        name: replace(outcome, truth=Truth.UNSURE, reason=reason) if outcome.truth is Truth.FALSE else outcome
+        for name, outcome in conclusions.items()
+    }
 
 
 def _without_run(
@@ -149,6 +159,8 @@ def _concluded(
             outcome = _outcome(formula, env)
             conclusions[name] = outcome if run is None else along(run, outcome, name)
         except OutsideClaimError as outside:
+            if run is not None and not outside.certain:  # such as a step after the end of the run
+                conclusions[name] = Outcome(Truth.UNSURE, None, str(outside))
             gaps.append(outside)
         except LimitError as limit:
             limits.append(limit)
@@ -159,6 +171,7 @@ def _concluded(
     records: tuple[TrainingRecord, ...] = ()
     if run is not None:
         conclusions, records = finished(run, conclusions)
+        conclusions = cautious(claim, conclusions, notes)
     # A hypothesis that is merely tight is not certain.
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
@@ -209,7 +222,7 @@ def _at_the_start(
     known = list(claim.assume.values())
     if claim.trains:
         begin(claim, env)
-        known = [formula for formula in known if not over_steps(formula)]
+        known = [formula for formula in known if not needs_the_run(formula, claim.let)]
     for formula in known:
         yield _outcome(formula, env)
 

@@ -134,6 +134,11 @@ class Margins:
 
     def _for_all(self, expr: Expr, indices: Indices) -> Tensor:
         body, *conditions = expr.args
+        if self.names.moments is not None:
+            known = [{**indices, **scope} for scope in _known_steps(expr, self.names.moments, indices)]
+            if not known:
+                return self.names.like.new_zeros(())
+            return _smallest_known(torch.stack(self._one_by_one(body, conditions, known)))
         scopes, decided = _steps(expr, self.last_step)
         if indices:
             scopes = [{**indices, **scope} for scope in scopes]
@@ -170,6 +175,7 @@ class Margins:
         return margins
 
 
+_FEW = 6  # known steps of a training run for each of several indices
 _STEP_ENTRIES = 2**20  # of the states of a batch of steps, 8 MiB
 _TINY = 1e-300  # keeps 0/0 from being computed; the quotient is not used
 _HOLDS: dict[str, Callable[[float, float], bool]] = {
@@ -237,6 +243,20 @@ def _steps(expr: Expr, last_step: int) -> tuple[Sequence[Indices], bool]:
     if not conditions or not all(_is_step(arg, frozenset(expr.names)) for arg in conditions[0].args):
         return scopes, False
     return [scope for scope in scopes if _steps_compare(conditions[0], scope)], True
+
+
+def _known_steps(expr: Expr, moments: Mapping[float, TensorNames], indices: Indices) -> Iterator[Indices]:
+    """Yield the steps of a training run that a quantifier ranges over: of several indices a few for each."""
+    steps = sorted(moments)
+    if len(expr.names) > 1:
+        steps = steps[:: max(1, len(steps) // _FEW)]
+    used = [node.args[0] for node in expr.args[0].walk() if node.kind is Kind.INDEX]
+    for values in product(steps, repeat=len(expr.names)):
+        scope = dict(zip(expr.names, values, strict=True))
+        inside = {**indices, **scope}
+        free = [part for part in used if {n.name for n in part.walk() if n.kind is Kind.NAME} <= inside.keys()]
+        if all(step_of(part, inside) in moments for part in free):
+            yield scope
 
 
 def _smallest_known(margins: Tensor) -> Tensor:

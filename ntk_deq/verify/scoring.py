@@ -53,7 +53,7 @@ class ClaimScorer:
     ) -> None:
         self.claim, self.setting = claim, setting
         self._notes = Notes(deadline=deadline)
-        self._like = torch.zeros((), device=device, dtype=dtype)
+        self.like = torch.zeros((), device=device, dtype=dtype)
         self._types = {**setting.variable_types(), **{name: free.type for name, free in claim.given.items()}}
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
         self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
@@ -79,7 +79,7 @@ class ClaimScorer:
         Raises:
             DeadlineError: The deadline has passed.
         """
-        self._notes.check_time()
+        self.check_time()
         count = len(next(iter(moving.values()))) if moving else 1
         try:
             if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(moving):
@@ -103,6 +103,18 @@ class ClaimScorer:
         with torch.no_grad():
             names = self._names(base, moving, (count,) if moving else ())
             return scalar(tensor_value(expr, names)).expand(count)
+
+    def names(self, instance: Instance) -> TensorNames:
+        """Return what names mean on one instance."""
+        return self._names(instance, {}, ())
+
+    def check_time(self) -> None:
+        """Check that the deadline has not passed.
+
+        Raises:
+            DeadlineError: It has.
+        """
+        self._notes.check_time()
 
     def gaps(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
         """Return log(small/large) for each hypothesis that compares two numbers, small being what must be the smaller.
@@ -129,7 +141,7 @@ class ClaimScorer:
                     small, large = (left, right) if expr.operators[0] in ("<", "<=") else (right, left)
                     gap = torch.where(large > 0, small.log() - large.log(), torch.inf)
                     columns.append(torch.where(small > 0, gap, -torch.inf))
-        return torch.stack(columns, dim=1) if columns else self._like.new_zeros((count, 0))
+        return torch.stack(columns, dim=1) if columns else self.like.new_zeros((count, 0))
 
     def moves_state(self, moving: Collection[str]) -> bool:
         """Whether the equilibrium, or what the model defines, depends on one of some variables.
@@ -160,13 +172,14 @@ class ClaimScorer:
             hypotheses.append(self._contraction(names))
         goals = [margins.part(part) for part in self._conclusions]
         count = batch or (1,)
-        defined = torch.ones(count, dtype=torch.bool, device=self._like.device)
+        defined = torch.ones(count, dtype=torch.bool, device=self.like.device)
         for mark in names.trouble or ():
             defined = defined & ~mark
         columns = [column.expand(count) for column in (*hypotheses, *goals)]
         for column in columns:
             defined = defined & ~torch.isnan(column)
-        table = torch.stack([torch.nan_to_num(column, nan=-1.0) for column in columns], dim=1)
+        known = [torch.nan_to_num(column, nan=-1.0) for column in columns]
+        table = torch.stack(known, dim=1) if known else self.like.new_zeros((*count, 0))
         return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined)
 
     def _contraction(self, names: TensorNames) -> Tensor:
@@ -179,7 +192,7 @@ class ClaimScorer:
     def _names(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> TensorNames:
         variables = {}
         for name, value in {**base.values, **moving}.items():
-            value = value.to(self._like)
+            value = value.to(self.like)
             type_ = self._types[name]
             column = type_.sort is Sort.MATRIX and type_.cols == ONE
             variables[name] = value.unsqueeze(-1) if column else value
@@ -189,7 +202,7 @@ class ClaimScorer:
             base.sizes,
             self.claim.let,
             self._formulas,
-            self._like,
+            self.like,
             state_shape=self._state_shape(base),
             solve=solve_directly if direct else _solve_alone,
             batch=batch,
@@ -198,9 +211,9 @@ class ClaimScorer:
         )
 
     def _undefined(self) -> Scores:
-        no = self._like.new_full((1, self.hypotheses), -1.0)
-        defined = torch.zeros(1, dtype=torch.bool, device=self._like.device)
-        return Scores(no, self._like.new_full((1, len(self.goals)), -1.0), defined)
+        no = self.like.new_full((1, self.hypotheses), -1.0)
+        defined = torch.zeros(1, dtype=torch.bool, device=self.like.device)
+        return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined)
 
 
 def _is_number(side: Expr) -> bool:

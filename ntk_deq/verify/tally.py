@@ -122,9 +122,11 @@ class Tally:
                 self.tightest = judgement
 
     def evidence(self) -> Evidence:
-        """Return how strong the ground is: the weakest link of every instance that meets the hypotheses."""
+        """Return how strong the ground is: the weakest link of all instances that count, or the best counterexample."""
         if not self.met:
             return Evidence.NONE
+        if self.counterexamples:  # one that rests on no estimate is enough
+            return Evidence.NUMERIC if all(found.estimated for found in self.counterexamples) else Evidence.CERTIFIED
         return Evidence.NUMERIC if self.estimated else Evidence.CERTIFIED
 
     def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:

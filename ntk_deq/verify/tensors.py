@@ -51,6 +51,7 @@ class TensorNames:
         trouble: Where marks of undefined instances are gathered (true where one is), or None: nobody asks.
         differentiating: Whether kinks of relu and abs count among the troubles.
         trains: Whether an index is a step of a training run; the values are those of its start.
+        moments: What names mean at the steps of that run that are known, or None: only at its start.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
     """
@@ -69,6 +70,7 @@ class TensorNames:
     trouble: list[Tensor] | None = None
     differentiating: bool = False
     trains: bool = False
+    moments: Mapping[float, TensorNames] | None = None
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -151,12 +153,14 @@ def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
 
 
 def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
-    """The state at a step of the fixed-point run; of a training run the start is all that can be asked for here."""
-    step = int(step_of(expr.args[0], indices))
+    """The state at a step of the fixed-point run, or a name at a known step of a training run."""
+    at = step_of(expr.args[0], indices)
     if names.trains:
-        if step != 0:
-            raise UndifferentiableError(f"`{expr.name}` at step {step} of a training run has no value in a search")
-        return _name(expr, names, {})
+        known = {0.0: names} if names.moments is None else names.moments
+        if at not in known:
+            raise UndifferentiableError(f"`{expr.name}` at step {at:g} of a training run is not known here")
+        return _name(expr, known[at], {})
+    step = int(at)
     if not names.iterates:
         names.iterates.append(names.like.new_zeros(names.state_shape))
     while len(names.iterates) <= step:

@@ -102,10 +102,10 @@ def test_training_runs_and_choices_in_words(tmp_path):
     assert [(claim.run, claim.choose) for claim in found[2:]] == [
         ("gradient descent, step eta / 2, at most 30 steps, until L <= 1e-6 L[0]", "gamma, eta, C to maximize eta*C"),
         (
-            "gradient flow, at most 100000 steps of the integrator, until L <= 0.25 L[0] or t = 5/C",
+            "gradient flow, at most 10000 steps of the integrator, until L <= 0.25 L[0] or t = 5/C",
             "gamma, C to minimize C",
         ),
-        ("gradient flow, at most 100000 steps of the integrator, until L <= 1e-10 L[0]", None),
+        ("gradient flow, at most 10000 steps of the integrator, until L <= 1e-10 L[0]", None),
     ]
     assert (found[0].run, found[0].choose) == ("fixed-point, 7 steps", None)
 

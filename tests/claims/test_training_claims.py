@@ -148,7 +148,7 @@ class TestTheorems:
         )
         assert (same.run.step.text, same.choose.objective.text) == ("eta", "eta*alpha0^2")
         assert (other.run.method, other.run.step, other.choose.maximize) == (Method.GRADIENT_FLOW, None, False)
-        assert (other.run.steps, other.run.until) == (100_000, Fraction(1, 10**10))
+        assert (other.run.steps, other.run.until) == (10_000, Fraction(1, 10**10))
         assert (dropped.run.horizon.text, dropped.choose) == ("5/alpha0^2", None)
 
     def test_several_settings_with_several_models(self, one):
@@ -352,11 +352,17 @@ class TestIllFormed:
         ("body", "message", "column"),
         [
             ("setting: plain, run: {method: gradient-flow}, conclude: c > 0", "needs a model; setting plain", 27),
-            ("setting: any, choose: {maximize: 1}, conclude: 2 > 1", "and this claim has none.", 25),
+            ("setting: other, choose: {maximize: 1}, conclude: 2 > 1", "and this claim has none.", 27),
             (
-                "setting: any, given: {v: 'real[m]'}, choose: {maximize: norm(v)}, conclude: 2 > 1",
-                "`choose` chooses the scalars of `given`, and this claim has none.",
-                48,
+                "setting: any, given: {c: positive}, choose: {maximize: c}, run: {method: gradient-flow}, "
+                "assume: {h: 'norm(W[t]) <= c for all t'}, conclude: c > 0",
+                "`choose` keeps the hypotheses that are known at the start, and `h` speaks of every step of the run.",
+                None,
+            ),
+            (
+                "setting: other, given: {v: 'real[m]'}, choose: {maximize: norm(v)}, conclude: 2 > 1",
+                "`choose` chooses the scalars of `given` and of `domain`, and this claim has none.",
+                50,
             ),
             (DESCENT + "given: {nu: real}, conclude: L > 0", "The key `given` is here twice", None),
             (DESCENT.replace("eta: p", "nu: positive, eta: p") + "conclude: L > 0", "`given.nu` is used nowhere.", 33),

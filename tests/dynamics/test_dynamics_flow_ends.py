@@ -132,11 +132,20 @@ def test_b_and_a_may_be_zero_at_first() -> None:
 
 def test_on_the_way_to_an_ill_posed_network_solves_fail_and_the_factor_is_named() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
-    problem = LinearImplicit(W=-0.8 * one, U=one, b=one[0]), one, -5 * one[0]  # W falls, and W = -1 is the edge
-    run = quick(problem, max_steps=400, estimate_error=False)
+    problem = LinearImplicit(W=-0.3 * one, U=one, b=one[0]), one, -5 * one[0]  # W falls, and W = -1 is the edge
+    run = quick(problem, max_steps=28, estimate_error=False)
     assert run.status is RunStatus.UNSOLVED
-    assert -1 < run.parameters["W"].item() < -0.85
+    assert -1 < run.parameters["W"].item() < -0.3
     assert "The contraction factor was 0." in run.detail
+
+
+def test_newton_steps_bring_a_flow_up_to_the_edge_of_contraction() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    problem = LinearImplicit(W=-0.8 * one, U=one, b=one[0]), one, -5 * one[0]
+    run = quick(problem, estimate_error=False)
+    assert run.status is RunStatus.WELL_POSEDNESS_LOST
+    assert -1 < run.parameters["W"].item() < -0.999
+    assert run.forward_iterations < 100  # a gradient: plain iteration takes thousands there
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, change: Callable[[float, FieldPoint], FieldPoint]) -> None:

@@ -54,6 +54,8 @@ def _run(run: Run) -> dict[str, Any]:
             data[key] = _written(formula)
     if run.method.trains:
         data["until"] = NumberText(repr(float(run.until)))
+    if not run.beyond:
+        data["beyond"] = False
     return data
 
 

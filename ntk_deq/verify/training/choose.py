@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Claim, Domain, Free, Setting
 from ntk_deq.claims.distributions import scalar_names
+from ntk_deq.claims.tree import Kind
 from ntk_deq.claims.types import SCALAR
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.falsify.domains import within
@@ -166,7 +167,7 @@ def choose_constants(
         raise ArgumentError(f"`claim` of choose_constants must have `choose`. {claim.id} has none.")
     domains = {name: variable.domain for name, variable in scalars(claim, setting).items()}
     charts = {name: chart(domain, (), smooth=True) for name, domain in domains.items()}
-    scorer = ClaimScorer(replace(claim, conclude={}), setting, device=device, dtype=dtype, deadline=deadline)
+    scorer = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
     drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
     outer = [name for name in charts if name in drawing or scorer.moves_state({name})]
     inner = [name for name in charts if name not in outer]
@@ -179,6 +180,16 @@ def choose_constants(
     chosen = _plain(problem, list(charts))
     words = ", ".join(f"{name} = {format_number(float(chosen.values[name]))}" for name in charts)
     return replace(chosen, family=f"{instance.family}; chosen: {words}")
+
+
+def at_the_start(claim: Claim) -> Claim:
+    """Return the claim with the hypotheses that are known before its run, and no conclusion."""
+    known = {
+        name: formula
+        for name, formula in claim.assume.items()
+        if not (claim.trains and any(node.kind is Kind.FOR_ALL for node in formula.expr.walk()))
+    }
+    return replace(claim, assume=known, conclude={})
 
 
 def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[str], budget: int) -> None:

@@ -31,7 +31,7 @@ from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow, hulls, unfinished
 from ntk_deq.verify.training_records import TrainingRecord
 
-FLOW_STEPS = 100_000
+FLOW_STEPS = 10_000
 """Steps of the integrator at most."""
 
 STEP_TESTS = 16
@@ -60,7 +60,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     try:
         course = _as_steps(flow(run, trainee, env), trainee, eta)
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
-        reason = f"the window cannot be continued by gradient flow: {error}"
+        reason = _so_far(window, f"it cannot begin: {error}")
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])
     moments = Moments(env, course.points, window.changing, window.step, course.losses)
@@ -69,15 +69,13 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     outcomes: dict[str, Outcome] = {}
     for name in names:
         try:
-            outcomes[name] = _cautious(evaluate_truth(claim.conclude[name].expr, start))
+            outcomes[name] = _cautious(evaluate_truth(claim.conclude[name].expr, start), window)
         except OutsideClaimError as outside:
-            outcomes[name] = Outcome(Truth.UNSURE, None, f"on the flow that continues the window: {outside}")
+            outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
     why = unfinished(course, run)
     if why:
-        outcomes = {
-            name: replace(o, truth=Truth.UNSURE, reason=f"after the window, {why}") for name, o in outcomes.items()
-        }
+        outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}
     assert notes.sides is not None
     covered = covered_intervals(claim, moments, outcomes)
     record = training_record(
@@ -87,10 +85,20 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     return outcomes, replace(record, step_tests=tests, step_tests_true=true)
 
 
-def _cautious(outcome: Outcome) -> Outcome:
-    if outcome.truth is not Truth.FALSE:
-        return outcome
-    return replace(outcome, truth=Truth.UNSURE, reason="the gradient flow that continues the window breaks it")
+def _cautious(outcome: Outcome, window: Moments) -> Outcome:
+    if outcome.truth is Truth.FALSE:
+        return replace(outcome, truth=Truth.UNSURE, reason=_so_far(window, "the conclusion breaks"))
+    if outcome.truth is Truth.UNSURE:
+        return replace(outcome, reason=_so_far(window, outcome.reason))
+    return outcome
+
+
+def _so_far(window: Moments, trouble: str) -> str:
+    """Say of what happens on the flow that the steps taken have not decided it."""
+    return (
+        f"the {window.points[-1].at:,} steps taken do not break it; beyond them, on the gradient flow that stands for "
+        f"descent, {trouble}"
+    )
 
 
 def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> Trajectory:
@@ -175,6 +183,10 @@ def _geometric(expr: Expr, moments: Moments) -> tuple[Scalar, Scalar] | None:
         left, right = node.args
         if left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
             index = left.args[0].name
+            if any(part.kind is Kind.INDEX and part.args[0].kind is not Kind.NUMBER for part in right.walk()):
+                continue
+            if any(part.kind is Kind.FOR_ALL and len(part.names) > 1 for part in expr.walk()):
+                continue  # the other indices may stand in the bound
             first, second, third = (evaluate_scalar(right, moments.start, {index: k}) for k in range(3))
             if (first.ball * third.ball - second.ball * second.ball).contains(0) and first.ball > arb(0):
                 return first, second

@@ -11,6 +11,7 @@ from torch import Tensor
 from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.signature import Role
@@ -22,6 +23,16 @@ APART = 1e-8
 """How far apart, relatively, the second run starts that measures the growth of errors: far above rounding."""
 
 _LEAST = 1e-11  # relative to the path: the solves are to 1e-12
+
+
+def again_if_interrupted(run: TrainingRun) -> None:
+    """Raise the Ctrl-C that a run took for its end, since it is the judgement that is to end.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted.
+    """
+    if run.status is RunStatus.INTERRUPTED:
+        raise KeyboardInterrupt
 
 
 def growth_of_errors(
@@ -73,6 +84,7 @@ def growth_of_errors(
         )
     except (EquilibriumError, NotFiniteError, WellPosednessError):
         return growth
+    again_if_interrupted(second)
     there = {snapshot.at: snapshot.parameters for snapshot in second.snapshots}
     largest = 1.0
     for place, snapshot in enumerate(done.snapshots):

@@ -14,6 +14,7 @@ from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.training.between import at_every_index
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals
 from ntk_deq.verify.training.moments import Moments, Point
@@ -86,8 +87,11 @@ def finished(
     step of descent tested from states along the flow (docs/design.md, section 6).
     """
     env, course = run.moments.start, run.course
+    conclusions = _at_every_index(run, conclusions)
     sides = list(env.notes.sides or ())
-    window = course.step is not None and course.run.status is RunStatus.STEPS
+    every = any(node.kind is Kind.FOR_ALL for f in run.claim.conclude.values() for node in f.expr.walk())
+    assert run.claim.run is not None
+    window = every and run.claim.run.beyond and course.step is not None and course.run.status is RunStatus.STEPS
     covered = covered_intervals(run.claim, run.moments, conclusions)
     records = [
         training_record(
@@ -95,11 +99,23 @@ def finished(
         )
     ]
     outcomes = dict(conclusions)
+    if every and covered < len(course.points) - 1 and not any(o.truth is Truth.FALSE for o in outcomes.values()):
+        reason = f"of {len(course.points) - 1} intervals between them, {covered} are certain throughout"
+        env.notes.estimated.setdefault("steps between the judged ones", reason)
     if window and not any(outcome.truth is Truth.FALSE for outcome in outcomes.values()):
         further, record = continued(run.claim, run.instance, run.moments)
         records += [] if record is None else [record]
         outcomes = {name: _worse(outcome, further.get(name)) for name, outcome in outcomes.items()}
     return outcomes, tuple(records)
+
+
+def _at_every_index(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return the outcomes, worse where a statement about the index alone fails between two judged steps."""
+    found = dict(conclusions)
+    for name, outcome in conclusions.items():
+        further = None if outcome.truth is Truth.FALSE else at_every_index(run.claim.conclude[name], run.moments)
+        found[name] = outcome if further is None else _worse(outcome, further)
+    return found
 
 
 def _worse(window: Outcome, further: Outcome | None) -> Outcome:

@@ -15,7 +15,7 @@ from ntk_deq.certified.bounds import fro_up
 from ntk_deq.claims.changing import LOSS, PATH_LENGTH
 from ntk_deq.claims.parser import parse
 from ntk_deq.verify.arithmetic import add, multiply, negate, to_matrix
-from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.quantity import Matrix, Scalar
 
@@ -94,7 +94,9 @@ class Moments:
     def index(self, step: float) -> arb:
         """Return a step index as a number; that of an interval is all of it."""
         if isinstance(step, Interval):
-            return arb(float(step)).union(arb(step.stop))
+            return self.index(float(step)).union(self.index(step.stop))
+        if self.step is None and step != 0:  # a time is a float near the one that is meant, such as a horizon of 1/10
+            return sc.with_radius(float(step), 2.0**-52 * step)
         return arb(step)
 
     def has(self, step: float) -> bool:
@@ -107,7 +109,7 @@ class Moments:
         """Return the environment at a step.
 
         Raises:
-            KeyError: The run is not known there.
+            OutsideClaimError: The run is not known there.
         """
         if step == 0 and not isinstance(step, Interval):
             self.start.cache.setdefault(PATH_LENGTH, Scalar(arb(0), 0.0))
@@ -145,7 +147,10 @@ class Moments:
     def _after(self, step: float) -> Environment:
         """Take one step of descent from a judged step, in balls."""
         if self.step is None or self._find(step) is None:
-            raise KeyError(f"the run is not known at {step + 1:g}")
+            last = self.points[-1].at
+            late = step + 1 > last
+            why = f"the run ended at {last:,}" if late else "the run was not looked at there"
+            raise OutsideClaimError("defined", f"there is no step {step + 1:,} to compare: {why}", certain=False)
         before = self.environment(step)
         values: dict[str, Scalar | Matrix] = {}
         square = arb(0)

@@ -52,9 +52,10 @@ def training_record(
         unit: Time of one step, where the run is a flow whose points are told in steps of descent; else None.
     """
     run, at = course.run, tuple(float(point.at) for point in course.points)
-    curves = _curves(claim, sides, at)
+    compared = _compared(claim, sides, at)
+    curves = tuple(curve for curve, _ in compared)
     trainee = Trainee.of(env, instance)
-    stated = next((curve for curve in curves if _is_loss(claim, curve)), None)
+    stated = next((curve for curve, node in compared if _bounds_the_loss(node)), None)
     predicted = None if stated is None else _stated_rate(at, stated.bound)
     floor = math.log(1 / float(claim.run.until)) if claim.run is not None else math.nan
     start = course.points[0].parameters
@@ -113,16 +114,16 @@ def _conditions(claim: Claim, sides: Sequence[Sides]) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-def _curves(claim: Claim, sides: Sequence[Sides], at: Sequence[float]) -> tuple[Curve, ...]:
+def _compared(claim: Claim, sides: Sequence[Sides], at: Sequence[float]) -> list[tuple[Curve, Expr]]:
     """Both sides of each comparison of the conclusions that ranges over one index, at the judged steps."""
-    curves = []
+    found = []
     for name, formula in claim.conclude.items():
         for node in formula.expr.walk():
             if node.kind is Kind.COMPARE and len(node.operators) == 1 and node.operators[0] != "==":
                 known = {next(iter(s.indices.values())): s for s in sides if s.expr is node and len(s.indices) == 1}
                 if known:
-                    curves.append(_curve(name, node, known, at))
-    return tuple(curves)
+                    found.append((_curve(name, node, known, at), node))
+    return found
 
 
 def _curve(name: str, node: Expr, known: Mapping[float, Sides], at: Sequence[float]) -> Curve:
@@ -141,22 +142,21 @@ def _mid(value: Scalar) -> float:
     return float(value.ball.mid()) if value.ball.is_finite() else math.nan
 
 
-def _is_loss(claim: Claim, curve: Curve) -> bool:
-    return (
-        curve.sense == "<="
-        and curve.text.replace(" ", "").startswith(f"{LOSS}[")
-        and (curve.text.split("<")[0].strip().rstrip("]").count("[") == 1)
-    )
+def _bounds_the_loss(node: Expr) -> bool:
+    """Whether a comparison bounds the loss at one step by what is known at the start, the step's number apart."""
+    left, right = node.args
+    known = all(part.args[0].kind is Kind.NUMBER for part in right.walk() if part.kind is Kind.INDEX)
+    return left.kind is Kind.INDEX and left.name == LOSS and node.operators[0] in _UPWARD and known
 
 
 def _stated_rate(at: Sequence[float], bound: Sequence[float]) -> Rate | None:
-    """Return the rate at which a bound falls, from its last value that is not lost to underflow."""
+    """Return the rate at which a bound falls, from its last value that is not lost to underflow; None: it does not."""
     if not bound or not bound[0] > 0:
         return None
     for step, value in zip(reversed(at), reversed(bound), strict=True):
         if step > 0 and value > 0:
             rate = math.log(bound[0] / value) / step
-            return Rate(rate, rate, rate)
+            return Rate(rate, rate, rate) if rate > 0 else None
     return None
 
 

@@ -27,7 +27,8 @@ from ntk_deq.models.signature import Role
 from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
-from ntk_deq.verify.training.estimates import SAFETY, estimated_errors, growth_of_errors
+from ntk_deq.verify.training.between import named_steps
+from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 
@@ -93,9 +94,11 @@ def trajectory(claim: Claim, env: Environment, instance: Instance) -> Trajectory
         DeadlineError: The time ran out.
     """
     assert claim.run is not None
-    run = descent if claim.run.method is Method.GRADIENT_DESCENT else flow
+    trainee = Trainee.of(env, instance)
     try:
-        return run(claim.run, Trainee.of(env, instance), env)
+        if claim.run.method is Method.GRADIENT_DESCENT:
+            return descent(claim.run, trainee, env, keep=named_steps(claim))
+        return flow(claim.run, trainee, env)
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
         raise NoRunError(f"the run cannot begin: {error}") from error
 
@@ -114,8 +117,8 @@ def unfinished(course: Trajectory, run: Run) -> str:
     return f"the run stopped at {'t' if flows else 'k'} = {done.end:g}: {done.detail or done.status.text}"
 
 
-def descent(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
-    """Run gradient descent, and keep the range of the loss between judged steps."""
+def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int] = ()) -> Trajectory:
+    """Run gradient descent, and keep the range of the loss between judged steps; those in `keep` are judged too."""
     started = time.perf_counter()
     assert run.step is not None
     step = positive(run.step, env)
@@ -134,8 +137,10 @@ def descent(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
         until=float(run.until),
         snapshots=SNAPSHOTS,
         rtol=SOLVER_TOLERANCE,
+        keep=keep,
         on_step=watch,
     )
+    again_if_interrupted(done)
     ats = [int(snapshot.at) for snapshot in done.snapshots]
     proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
@@ -177,6 +182,7 @@ def flow(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
         snapshots=SNAPSHOTS,
         on_step=lambda _: env.notes.check_time(),
     )
+    again_if_interrupted(done)
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     points = tuple(_point(done, i) for i in range(len(done.snapshots)))
     values = [snapshot.loss for snapshot in done.snapshots]

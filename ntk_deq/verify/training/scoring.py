@@ -1,0 +1,153 @@
+"""Score instances against a claim on a training run: a short run in floats for each that meets the hypotheses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.changing import PATH_LENGTH
+from ntk_deq.claims.claim import Claim, Method, Run, Setting
+from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.dynamics.flow import gradient_flow
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.falsify.instance import Instance, with_values
+from ntk_deq.falsify.score import Scores
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.registry import model_class
+from ntk_deq.models.signature import Role
+from ntk_deq.verify.margins import Margins, parts
+from ntk_deq.verify.scoring import ClaimScorer
+from ntk_deq.verify.tensors import TensorNames
+from ntk_deq.verify.training.choose import at_the_start
+from ntk_deq.verify.training.estimates import again_if_interrupted
+
+STEPS = 200
+"""Steps of descent or of the integrator in a run that is scored, at most."""
+
+SNAPSHOTS = 16
+"""Steps or times at which the conclusions are compared."""
+
+TOLERANCE = 1e-5
+"""Relative error of the flow's integrator: a verdict comes from another run."""
+
+UNTRIED = 1.0
+"""The margin of an instance that fails a hypothesis: none is worse to the search, which is after small ones."""
+
+
+class TrainingScorer:
+    """Scores instances of one setting against one claim with a training run (`ntk_deq.falsify.score.Scorer`).
+
+    Hypotheses at the start are scored for many instances at once. Those that meet them are trained, one after another.
+
+    Args:
+        claim: A claim with a training run.
+        setting: One of its settings.
+        device: Where to compute.
+        dtype: In which precision.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+    """
+
+    differentiable = False
+
+    def __init__(
+        self,
+        claim: Claim,
+        setting: Setting,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float64,
+        deadline: float | None = None,
+    ) -> None:
+        assert claim.run is not None
+        self.claim, self.run = claim, claim.run
+        self._whole = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
+        self._start = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
+        self._parts = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
+        self.goals, self.strict = self._whole.goals, self._whole.strict
+        self.hypotheses = self._start.hypotheses
+        # The run depends on every variable of the model, whatever the formulas mention.
+        self.uses = frozenset({*setting.variable_types(), *claim.given})
+
+    def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
+        """Score an instance with some variables replaced, each by many values along a new first dimension.
+
+        Raises:
+            DeadlineError: The deadline has passed.
+        """
+        with torch.no_grad():
+            scores = self._start(base, moving)
+        goals = scores.hypotheses.new_full((len(scores.hypotheses), len(self.goals)), UNTRIED)
+        defined = scores.defined.clone()
+        for row in (scores.feasible > 0).nonzero().flatten().tolist():
+            self._whole.check_time()
+            instance = with_values(base, **{name: values[row] for name, values in moving.items()})
+            try:
+                with torch.no_grad():
+                    goals[row] = torch.nan_to_num(self._margins(instance), nan=UNTRIED)
+            except (NtkDeqError, torch.linalg.LinAlgError, OverflowError):
+                defined[row] = False
+        return Scores(scores.hypotheses, goals, defined)
+
+    def _margins(self, instance: Instance) -> Tensor:
+        names = self._whole.names(instance)
+        trained = self._trained(instance)
+        again_if_interrupted(trained)
+        margins = Margins(along(names, trained), self.run.steps)
+        return torch.stack([margins.part(part).reshape(()) for part in self._parts])
+
+    def _trained(self, instance: Instance) -> TrainingRun:
+        model = self._whole.setting.model
+        assert model is not None
+        values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
+        inputs, targets = (model.names(role)[0] for role in (Role.INPUT, Role.TARGET))
+        trainee = model_class(model.name).from_variables(values)
+        return short_run(self.run, trainee, values[inputs], values[targets], self._number(instance))
+
+    def _number(self, instance: Instance) -> float | None:
+        """The step size or the horizon of the run on an instance."""
+        formula = self.run.step if self.run.method is Method.GRADIENT_DESCENT else self.run.horizon
+        return None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
+
+
+def short_run(run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: float | None) -> TrainingRun:
+    """Train for a few steps.
+
+    Args:
+        run: The run of a claim.
+        model: The start.
+        X: Inputs.
+        y: Targets.
+        number: The step size, or the horizon or None.
+    """
+    until = float(run.until)
+    if run.method is Method.GRADIENT_DESCENT:
+        assert number is not None
+        steps = min(run.steps, STEPS)
+        return gradient_descent(model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS)
+    return gradient_flow(
+        model,
+        X,
+        y,
+        horizon=number,
+        until=until,
+        tolerance=TOLERANCE,
+        steps=min(run.steps, STEPS),
+        snapshots=SNAPSHOTS,
+        estimate_error=False,
+    )
+
+
+def along(names: TensorNames, run: TrainingRun) -> TensorNames:
+    """Return what names mean on an instance and, with an index, at the snapshots of a run from it."""
+    moments: dict[float, TensorNames] = {}
+    start = replace(names, moments=moments)
+    for snapshot in run.snapshots:
+        values = {name: value.reshape(names.variables[name].shape) for name, value in snapshot.parameters.items()}
+        moment = start if snapshot.at == 0 else replace(start, variables={**names.variables, **values})
+        moment.cache[PATH_LENGTH] = names.like.new_tensor(snapshot.path_length)
+        moments[snapshot.at] = moment
+    return start
