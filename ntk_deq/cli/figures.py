@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAME = "convergence-figures"
 
+_LEAST_POINTS = 2  # judged steps that make a curve
 _FORMATS = ("pdf", "png", "svg")
 
 _DESCRIPTION = """\
@@ -116,15 +117,19 @@ def _draw_all(claims: Sequence[StoredRuns], out: Path, formats: Sequence[str]) -
 
     with paper_style():  # a missing matplotlib is said before a folder is made
         out.mkdir(parents=True, exist_ok=True)
-    drawn = 0
+    drawn = short = 0
     for stem, claim, record in _stems(claims):
+        if len(record.at) < _LEAST_POINTS:
+            short += 1
+            continue
         figure = run_figure(record, claim=claim.id, title=claim.title)
         _say(save_figure(figure, out / stem, formats))
         drawn += 1
     rows = [(_row_name(claim, record), record) for claim in claims for record in claim.records if has_rate(record)]
     if len(rows) > 1:
         _say(save_figure(rates_figure(rows), out / "rates", formats))
-    print(f"{_counted(drawn, 'run')} drawn")
+    left = f"; {_counted(short, 'run')} that ended at the start left out" if short else ""
+    print(f"{_counted(drawn, 'run')} drawn{left}")
 
 
 def _stems(claims: Sequence[StoredRuns]) -> Iterator[tuple[str, StoredRuns, TrainingRecord]]:

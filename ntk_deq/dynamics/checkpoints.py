@@ -23,7 +23,7 @@ def fresh_checkpoint(path: str | Path) -> Callable[[TrainingRun], None]:
     """Return what writes checkpoints to a file that does not exist yet, since it may hold another run's results.
 
     Raises:
-        ArgumentError: The file exists, or its name does not end in `.npz`.
+        ArgumentError: The file exists, its folder does not, or its name does not end in `.npz`.
 
     Example:
         >>> write = fresh_checkpoint("new.npz")
@@ -35,6 +35,8 @@ def fresh_checkpoint(path: str | Path) -> Callable[[TrainingRun], None]:
             f"`checkpoint` must be a file that does not exist yet. Got {str(path)!r}, which is there: take its run up "
             "with `resume`, or choose another name."
         )
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise ArgumentError(f"`checkpoint` must lie in a folder that exists. Got {str(path)!r}.")
     return checkpoint_to(path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.flow_joined import joined
 from ntk_deq.dynamics.flow_options import METHOD, FlowOptions
 from ntk_deq.dynamics.flow_pass import FlowPass
 from ntk_deq.dynamics.interrupts import Interruption, deferred_interrupt
@@ -21,7 +22,7 @@ from ntk_deq.dynamics.progress import progress_bar
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.recording import Recording
-from ntk_deq.dynamics.run_settings import describe_run
+from ntk_deq.dynamics.run_settings import describe_run, model_values
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
@@ -131,30 +132,43 @@ class _Flow:
         options: FlowOptions,
         record: Iterable[str | Recorder],
         on_step: Callable[[float], None] | None,
+        before: TrainingRun | None = None,
+        asked: FlowOptions | None = None,
     ) -> None:
         self._model, self._X, self._y, self._options, self._on_step = model, X, y, options, on_step
         self._recording = Recording(record)
         self._last: Observation | None = None
+        # A run that is taken up, and what is asked of the whole: `options` count from where it is taken up.
+        self._before, self._asked = before, options if asked is None else asked
+        if before is not None and before.continuation is not None:
+            self._recording.restore(before.continuation["recording"])
 
     def run(self, *, estimate_error: bool, progress: bool) -> TrainingRun:
         """Integrate, compare, and return the record."""
         started = perf_counter()
+        before = self._before
+        time_before, steps_before = (0.0, 0) if before is None else (before.end, before.steps)
+        path_before = 0.0 if before is None else before.snapshots[-1].path_length
         with torch.no_grad(), ExitStack() as stack:
             interruption = stack.enter_context(deferred_interrupt())
             show = stack.enter_context(progress_bar(progress, METHOD, self._options.horizon))
 
             def observe(flow: FlowPass, time: float, state: Tensor) -> None:
                 equation = flow.equation
-                seen = Observation(time, equation.here, equation.start, equation.point, self._model, state[-1])
-                self._recording.offer(flow.integrator.accepted, seen)
+                start = equation.start if before is None else before.snapshots[0].parameters
+                length = state[-1] + path_before
+                seen = Observation(time_before + time, equation.here, start, equation.point, self._model, length)
                 self._last = seen
+                if time > 0 or before is None:  # where a run is taken up its end was seen before
+                    self._recording.offer(steps_before + flow.integrator.accepted, seen)
                 if show is not None:
                     show(time, flow.loss)
                 self._tell(flow, time, state)
 
             first = FlowPass(self._field(self._options), self._model.parameters(), self._options, interruption, observe)
             snapshots = first.integrate(self._options.targets(first.scale, first.horizon))
-            series = self._recording.series(first.integrator.accepted, self._last if first.ended_at_a_step else None)
+            last = self._last if first.ended_at_a_step else None
+            series = self._recording.series(steps_before + first.integrator.accepted, last)
             second, apart = None, None
             if estimate_error and first.status is not RunStatus.INTERRUPTED:
                 second, apart = self._compare(snapshots, interruption)
@@ -193,7 +207,7 @@ class _Flow:
         if second is not None and apart is None:
             detail += f" The error is not estimated: the second integration ended before. {second.detail}"
         assert first.status is not None
-        return TrainingRun(
+        run = TrainingRun(
             method=METHOD,
             step=None,
             status=first.status,
@@ -208,7 +222,20 @@ class _Flow:
             error=None if apart is None else apart.together + first.field_error,
             settings=describe_run(self._model, self._X, self._settings(first, apart)),
             detail=detail,
+            continuation=self._state() if first.ended_at_a_step or first.status is RunStatus.INTERRUPTED else None,
         )
+        return run if self._before is None else joined(self._before, run, self._asked)
+
+    def _state(self) -> dict[str, Any]:
+        """Return what `resume_flow` needs besides the record: plain values and tensors."""
+        return {
+            "model": model_values(self._model),
+            "X": self._X,
+            "y": self._y,
+            "options": {**asdict(self._asked), "times": list(self._asked.times)},
+            "record": [recorder.name for recorder in self._recording.recorders],
+            "recording": self._recording.state(),
+        }
 
     def _settings(self, flow: FlowPass, apart: _Apart | None) -> dict[str, Any]:
         field = flow.field_error
@@ -255,6 +282,51 @@ class _Apart:
             {name: max(distance, distances[name]) for name, distance in self.by_parameter.items()},
             max(self.path, *map(abs, (first.path_length - second.path_length, *lengths))),
         )
+
+
+def resume_flow(
+    model: EquilibriumModel,
+    run: TrainingRun,
+    *,
+    record: Iterable[str | Recorder],
+    steps: int | None,
+    until: float | None,
+    horizon: float | None,
+    progress: bool,
+) -> TrainingRun:
+    """Go on with a run of gradient flow; see `resume`.
+
+    Args:
+        model: The model with the parameters of the run's end.
+        run: A record with a continuation.
+        record: Recorders.
+        steps: A new budget, counted from the start; None: the old one.
+        until: A new loss floor; None: the old one.
+        horizon: A new last time; None: the old one.
+        progress: Whether to show a bar.
+    """
+    state = run.continuation
+    assert state is not None
+    options = FlowOptions(**{**state["options"], "times": tuple(state["options"]["times"])})
+    asked = replace(
+        options,
+        horizon=options.horizon if horizon is None else horizon,
+        until=options.until if until is None else until,
+        steps=options.steps if steps is None else steps,
+    )
+    floor = asked.until * run.snapshots[0].loss
+    over = run.loss <= floor or run.steps >= asked.steps or (asked.horizon is not None and asked.horizon <= run.end)
+    if over:
+        return run
+    part = replace(
+        asked,
+        horizon=None if asked.horizon is None else asked.horizon - run.end,
+        until=floor / run.loss,
+        steps=asked.steps - run.steps,
+        times=tuple(time - run.end for time in asked.times if time > run.end),
+    )
+    flow = _Flow(model, state["X"], state["y"], part, record, None, run, asked)
+    return flow.run(estimate_error=run.error is not None, progress=progress)
 
 
 def _as_tuple(times: Tensor | None) -> tuple[float, ...]:

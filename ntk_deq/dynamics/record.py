@@ -6,7 +6,7 @@ import html
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from jaxtyping import Float
 from torch import Tensor
@@ -101,12 +101,25 @@ class TrainingRun:
     detail: str = ""
     continuation: Mapping[str, Any] | None = None
 
-    def __getitem__(self, name: str) -> Series:
-        """Return a series by name.
+    @overload
+    def __getitem__(self, name: str) -> Series: ...
+
+    @overload
+    def __getitem__(self, name: slice) -> TrainingRun: ...
+
+    def __getitem__(self, name: str | slice) -> Series | TrainingRun:
+        """Return a series by name, or as `run[2:50]` the part from step or time 2 to 50, both included.
 
         Raises:
-            ArgumentError: Nothing was recorded under this name.
+            ArgumentError: Nothing was recorded under this name, or a part is asked for with a stride.
         """
+        if isinstance(name, slice):
+            if name.step is not None:
+                asked = f"{name.start}:{name.stop}:{name.step}"
+                raise ArgumentError(f"A part of a training run has no stride. Got [{asked}].")
+            return self.slice(0.0 if name.start is None else name.start, self.end if name.stop is None else name.stop)
+        if not isinstance(name, str):
+            raise ArgumentError(f"A training run is asked for a series by its name, or for a part. Got [{name!r}].")
         if name not in self.series:
             near = nearest_name(name, self.series)
             hint = f" Did you mean {near!r}?" if near else ""
@@ -129,6 +142,8 @@ class TrainingRun:
         Raises:
             ArgumentError: No snapshot lies in the range.
         """
+        if start > stop:
+            raise ArgumentError(f"`start` of a slice must be at most `stop`. Got {start:g} and {stop:g}.")
         snapshots = tuple(snapshot for snapshot in self.snapshots if start <= snapshot.at <= stop)
         if not snapshots:
             held = ", ".join(f"{snapshot.at:g}" for snapshot in self.snapshots)
@@ -137,7 +152,12 @@ class TrainingRun:
                 f"they lie at {held}."
             )
         series = {name: values.slice(start, stop) for name, values in self.series.items()}
-        return replace(self, snapshots=snapshots, series=series, end=min(stop, self.end), continuation=None)
+        letter = "t" if self.step is None else "k"
+        part = f"The part from {letter} = {max(start, 0):g} to {min(stop, self.end):g} of a run"
+        detail = f"{part} that ended so: {self.detail or self.status.text}"
+        return replace(
+            self, snapshots=snapshots, series=series, end=min(stop, self.end), detail=detail, continuation=None
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the record to a file that `load` reads, whole or not at all.

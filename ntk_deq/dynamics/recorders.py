@@ -64,7 +64,7 @@ def every(n: int) -> Schedule:
 
 
 def logarithmic(per_decade: int) -> Schedule:
-    """Record at steps spaced evenly in their logarithm, the start included.
+    """Record at steps spaced evenly in their logarithm, the start and the end included.
 
     Args:
         per_decade: Values between k and 10 k, >= 1.
@@ -75,15 +75,26 @@ def logarithmic(per_decade: int) -> Schedule:
     """
     if isinstance(per_decade, bool) or not isinstance(per_decade, int) or per_decade < 1:
         raise ArgumentError(f"`per_decade` of logarithmic must be an integer >= 1. Got {per_decade!r}.")
+    return Logarithmic(per_decade)
 
-    def due(index: int, observation: Observation) -> bool:
+
+@dataclass(frozen=True)
+class Logarithmic:
+    """The schedule of `logarithmic`; at the end of a run, which no schedule foresees, a value is recorded as well.
+
+    Attributes:
+        per_decade: Values between k and 10 k.
+    """
+
+    per_decade: int
+
+    def __call__(self, index: int, observation: Observation | None) -> bool:
+        """Say whether a step is one of those."""
         if index < 2:
             return True
         # A power of ten may fall a rounding short of its decade.
-        places = [math.floor(per_decade * math.log10(number) + 1e-9) for number in (index - 1, index)]
+        places = [math.floor(self.per_decade * math.log10(number) + 1e-9) for number in (index - 1, index)]
         return places[0] < places[1]
-
-    return due
 
 
 def on_condition(predicate: Callable[[Observation], bool]) -> Schedule:

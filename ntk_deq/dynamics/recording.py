@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.dynamics.record import Series
-from ntk_deq.dynamics.recorders import Observation, Recorder, Stateful, recorders
+from ntk_deq.dynamics.recorders import Logarithmic, Observation, Recorder, Stateful, recorders
 from ntk_deq.errors import ArgumentError
 
 CAPACITY = 4096
@@ -151,7 +151,9 @@ def _at_end(
     recorder: Recorder, buffer: SeriesBuffer, index: int, last: Observation | None
 ) -> list[tuple[float, Tensor | float]]:
     """Return the end's value where it is due and was not taken."""
-    if last is None or buffer.ends_at(last.at) or not recorder.when(index, last):
+    if last is None or buffer.ends_at(last.at):
+        return []
+    if not isinstance(recorder.when, Logarithmic) and not recorder.when(index, last):
         return []
     memory = _memory(recorder)
     remembered = None if memory is None else memory.state()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import os
 import secrets
 import struct
@@ -113,7 +114,7 @@ def load_run(path: str | Path) -> TrainingRun:
 def _check_header(header: Any, path: Path) -> None:
     if not isinstance(header, dict) or header.get("kind") != _KIND:
         raise RecordError(f"The file {path} is no record of a training run.")
-    if header.get("format") != FORMAT:
+    if header.get("format") != FORMAT or isinstance(header["format"], bool):
         raise RecordError(
             f"The record {path} has the format {header.get('format')!r} (written by ntk_deq {header.get('version')}), "
             f"and ntk_deq {__version__} reads format {FORMAT}. The file is left as it is: read it with the version "
@@ -132,7 +133,36 @@ def _run(fields: dict[str, Any]) -> TrainingRun:
     fields["status"] = RunStatus(fields["status"])
     fields["snapshots"] = tuple(Snapshot(**snapshot) for snapshot in fields["snapshots"])
     fields["series"] = {name: Series(**series) for name, series in fields["series"].items()}
+    _check_fields(fields)
     return TrainingRun(**fields)
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    """Refuse what no run writes.
+
+    Raises:
+        ValueError: A field has a value of another kind.
+    """
+    for name in ("steps", "end", "evaluations", "seconds", "forward_iterations", "adjoint_iterations"):
+        if not _is_number(fields[name]) or math.isnan(fields[name]):
+            raise ValueError(f"`{name}` must be a number")
+    for name in ("step", "error"):
+        if fields[name] is not None and not _is_number(fields[name]):
+            raise ValueError(f"`{name}` must be a number or nothing")
+    if not fields["snapshots"]:
+        raise ValueError("there is no snapshot")
+    for snapshot in fields["snapshots"]:
+        numbers = (snapshot.at, snapshot.loss, snapshot.path_length, *snapshot.path.values())
+        if not all(map(_is_number, numbers)) or not all(isinstance(v, Tensor) for v in snapshot.parameters.values()):
+            raise ValueError("a snapshot holds something else than numbers and tensors")
+    for name, series in fields["series"].items():
+        tensors = isinstance(series.at, Tensor) and isinstance(series.values, Tensor)
+        if not tensors or series.at.ndim != 1 or len(series.at) != len(series.values):
+            raise ValueError(f"the series {name!r} must be as many values as steps")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -16,14 +18,17 @@ from ntk_deq.dynamics.descent_loop import Descent, OnStep
 from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import BUILT_IN, Recorder
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.dynamics.storage import RecordError
+from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.registry import model_class
+from ntk_deq.models.signature import Role
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _FLOW = "gradient-flow"
+_DAMAGED = (TypeError, KeyError, ValueError, AttributeError, IndexError, RuntimeError)  # what a torn record runs into
 METHODS = (METHOD, _FLOW)
 """Names that `train` knows."""
 
@@ -107,21 +112,24 @@ def resume(
     *,
     steps: int | None = None,
     until: float | None = None,
-    record: Iterable[Recorder] = (),
+    horizon: float | None = None,
+    record: Iterable[str | Recorder] = (),
     model: EquilibriumModel | None = None,
     on_step: OnStep | None = None,
     checkpoint_every: float = 60.0,
     progress: bool = False,
 ) -> TrainingRun:
-    """Go on with a run of gradient descent where it stopped, and return the record of the whole.
+    """Go on with a run where it stopped, and return the record of the whole.
 
-    On the CPU, with the same versions and number of threads, it continues bit by bit as if it had never stopped.
+    On the CPU, with the same versions and number of threads, gradient descent continues bit by bit as if it had never
+    stopped. Gradient flow is integrated on from the last parameters, with the step size found anew.
 
     Args:
         run: A record, or the file of a checkpoint or of a saved record; a file is then kept up to date.
         steps: A new budget, counted from the start; None: the old one.
-        until: A new loss floor; None: the old one.
-        record: The recorders that are no built-in ones; functions are not part of a file.
+        until: A new loss floor, over the loss at the start; None: the old one.
+        horizon: For gradient flow, a new last time; None: the old one.
+        record: The recorders that are no built-in ones; functions are not part of a file. Further ones start here.
         model: The model with the parameters of the start; needed where it is not one of the registered models.
         on_step: As in `gradient_descent`.
         checkpoint_every: Seconds between two writings to the file.
@@ -144,20 +152,38 @@ def resume(
     """
     if isinstance(run, TrainingRun):
         known, write = run, None
-    else:
+    elif isinstance(run, str | os.PathLike):
         known, write = TrainingRun.load(run), checkpoint_to(run)
+    else:
+        raise ArgumentError(f"`run` of resume must be a TrainingRun or the name of a file. Got {run!r}.")
     state = known.continuation
     if state is None:
         raise ArgumentError(
-            f"The run of {known.method} cannot be resumed: it ended with {known.status.value!r}, is a slice, or its "
-            "method keeps nothing to go on from."
+            f"The run of {known.method} cannot be resumed: it ended with {known.status.value!r}, or it is a slice."
         )
-    options = DescentOptions(**state["options"])
-    options = options if steps is None else replace(options, steps=steps)
-    options = options if until is None else replace(options, until=until)
-    descent = Descent.resumed(
-        _model(state["model"]) if model is None else model, options, _recorders(state["record"], record), known
-    )
+    if known.method == METHOD and horizon is not None:
+        raise ArgumentError(f"`horizon` of resume is for gradient flow, and the run is of {METHOD}. Got {horizon!r}.")
+    try:
+        started = _model(state["model"])
+        chosen = _recorders(state["record"], record)
+        _check_same(model, known)
+        if known.method == _FLOW:
+            if on_step is not None:
+                raise ArgumentError(f"`on_step` of resume is for {METHOD}, and the run is of {_FLOW}.")
+            return _resumed_flow(known, model or started, chosen, steps, until, horizon, write, progress)
+        options = DescentOptions(**state["options"])
+        options = options if steps is None else replace(options, steps=steps)
+        options = options if until is None else replace(options, until=until)
+        start = model or started
+        if start is None:
+            raise _no_model()
+        descent = Descent.resumed(start, options, chosen, known)
+    except _DAMAGED as error:
+        if isinstance(error, NtkDeqError):
+            raise
+        raise RecordError(
+            f"What the record holds to go on from is damaged ({type(error).__name__}: {error}). The rest can be read."
+        ) from error
     if descent.ended():
         return known
     return descent.run(
@@ -168,14 +194,51 @@ def resume(
     )
 
 
-def _model(stored: Mapping[str, Any]) -> EquilibriumModel:
-    if stored["name"] is None:
-        raise ArgumentError("`model` of resume must be given, since the run's is not one of the registered models.")
-    return model_class(stored["name"]).from_variables(stored["values"])
+def _resumed_flow(
+    run: TrainingRun,
+    model: EquilibriumModel | None,
+    record: Sequence[str | Recorder],
+    steps: int | None,
+    until: float | None,
+    horizon: float | None,
+    write: Callable[[TrainingRun], None] | None,
+    progress: bool,
+) -> TrainingRun:
+    if model is None:
+        raise _no_model()
+    fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
+    last = type(model).from_variables({**fixed, **run.parameters})
+    go_on: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow").resume_flow
+    whole = go_on(last, run, record=record, steps=steps, until=until, horizon=horizon, progress=progress)
+    if write is not None and whole is not run:
+        write(whole)
+    return whole
 
 
-def _recorders(names: Iterable[str], own: Iterable[Recorder]) -> list[str | Recorder]:
-    given = {recorder.name: recorder for recorder in own}
+def _check_same(model: EquilibriumModel | None, run: TrainingRun) -> None:
+    """Refuse a model that is not the one of the run's start.
+
+    Raises:
+        ArgumentError: A parameter differs.
+    """
+    if model is None:
+        return
+    own, start = dict(model.parameters()), run.snapshots[0].parameters
+    for name, value in start.items():
+        if name not in own or own[name].shape != value.shape or not torch.equal(own[name].to(value), value):
+            raise ArgumentError(f"`model` of resume must be the model at the run's start. Its `{name}` is another one.")
+
+
+def _no_model() -> ArgumentError:
+    return ArgumentError("`model` of resume must be given, since the run's is not one of the registered models.")
+
+
+def _model(stored: Mapping[str, Any]) -> EquilibriumModel | None:
+    return None if stored["name"] is None else model_class(stored["name"]).from_variables(stored["values"])
+
+
+def _recorders(names: Iterable[str], own: Iterable[str | Recorder]) -> list[str | Recorder]:
+    given = {recorder if isinstance(recorder, str) else recorder.name: recorder for recorder in own}
     missing = [name for name in names if name not in given and name not in BUILT_IN]
     if missing:
         raise ArgumentError(

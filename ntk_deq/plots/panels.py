@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ntk_deq.plots.style import INK, SOFT
 from ntk_deq.report.run_curves import are_spread
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _LABEL_SIZE = 7.0
 # Points from the end of a curve to its label: room for the line between them where labels had to move apart.
 _LABEL_GAP = 9.0
+
+
+_DECADES = 7  # powers of ten marked on an axis of steps, at most
+_FAR = 1.2  # labels away from a curve's end, up to which a line leads there
+_TICK_ROOM = 0.08  # between the labels of two of them, of the axis
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,27 @@ def set_steps(ax: Axes, letter: str, at: Sequence[float], *, label: bool = True)
         first = next(value for value in at if value > 0)
         ax.set_xscale("symlog", linthresh=first, linscale=0.4)
     ax.set_xlim(at[0], at[-1] if at[-1] > at[0] else at[0] + 1.0)
+    if ax.get_xscale() == "symlog":
+        _set_decades(ax, first, at[-1])
     if ax.get_xscale() == "linear":
         ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
     if label:
         ax.set_xlabel(f"step ${letter}$" if letter == "k" else f"time ${letter}$")
+
+
+def _set_decades(ax: Axes, first: float, last: float) -> None:
+    """Mark zero and the powers of ten that leave room for each other's labels."""
+    powers = range(math.ceil(math.log10(first)), math.floor(math.log10(last)) + 1)
+    stride = max(1, math.ceil(len(powers) / _DECADES))
+    ticks, labels, taken = [0.0], ["0"], 0.0
+    for power in list(powers)[::-1][::stride][::-1]:  # the largest power is always among them
+        place = float(ax.transAxes.inverted().transform(ax.transData.transform((10.0**power, 1.0)))[0])
+        if place - taken >= _TICK_ROOM:
+            ticks.append(10.0**power)
+            labels.append("1" if power == 0 else "10" if power == 1 else f"$10^{{{power}}}$")
+            taken = place
+    ax.set_xticks(ticks, labels)
+    ax.minorticks_off()
 
 
 def set_log_values(ax: Axes, rows: Sequence[Sequence[float]]) -> None:
@@ -80,8 +102,13 @@ def label_ends(ax: Axes, labels: Sequence[EndLabel]) -> None:
             va="center",
             ha="left",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": label.color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 1.5},
+            # A line to a label far off would cross those between; its colour says whose it is.
+            arrowprops=_leader(label.color) if abs(place - height) < _FAR * gap else None,
         )
+
+
+def _leader(color: str) -> dict[str, Any]:
+    return {"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 1.5}
 
 
 def corner_text(ax: Axes, lines: Sequence[str], corner: str) -> None:
@@ -131,6 +158,10 @@ def _apart(wanted: list[float], gap: float) -> list[float]:
         start = _centre(group, wanted) - gap * (len(group) - 1) / 2
         for number, i in enumerate(group):
             places[i] = start + gap * number
+    lowest = min(-gap / 2, *wanted) if wanted else 0.0  # what stands below the axis belongs to the axis
+    for i in [i for group in groups for i in group]:
+        places[i] = max(places[i], lowest)
+        lowest = places[i] + gap
     return places
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.plots.labels import escaped
+from ntk_deq.plots.source import Drawable, as_record
 from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
 from ntk_deq.report.run_words import instantaneous_range, rate_ratio, run_name, short_rate
 from ntk_deq.report.text import one_line
@@ -21,14 +22,17 @@ _REST = 0.75
 _LONGEST_NAME = 36
 
 
-def rates(records: Iterable[TrainingRecord], ax: Axes | None = None, *, names: Sequence[str] | None = None) -> Axes:
+def rates(
+    records: Drawable | Iterable[Drawable], ax: Axes | None = None, *, names: Sequence[str] | None = None
+) -> Axes:
     """Draw the predicted and the measured rate of each run on one logarithmic axis, a row a run.
 
     A hollow ring is the rate that the theorem states, a dot the measured one with its interval; the thin line behind
     spans the rates from the kernel along the run. The factor between the two stands on the right.
 
     Args:
-        records: Records of judged runs; those without any rate are left out.
+        records: Runs, or records of judged ones, or a single one; those without any rate are left out. A run of a
+            notebook has a measured rate only.
         ax: Where to draw; None: a new figure of one column, as high as it needs to be.
         names: What to call the runs, one a record; None: setting, instance and role.
 
@@ -43,10 +47,12 @@ def rates(records: Iterable[TrainingRecord], ax: Axes | None = None, *, names: S
         >>> from ntk_deq import plots
         >>> ax = plots.rates(records)  # doctest: +SKIP
     """
-    records = list(records)
-    if names is not None and len(names) != len(records):
-        raise ArgumentError(f"`names` must have one entry for each of the {len(records)} records. Got {len(names)}.")
-    named = list(zip(names or [run_name(record) for record in records], records, strict=True))
+    single = isinstance(records, TrainingRecord) or not isinstance(records, Iterable)
+    runs = [cast("Drawable", records)] if single else list(cast("Iterable[Drawable]", records))
+    taken = [as_record(run) for run in runs]
+    if names is not None and len(names) != len(taken):
+        raise ArgumentError(f"`names` must have one entry for each of the {len(taken)} records. Got {len(names)}.")
+    named = list(zip(names or [run_name(record) for record in taken], taken, strict=True))
     rows = [(name, record) for name, record in named if has_rate(record)]
     if not rows:
         raise ArgumentError("`records` must hold a run with a rate > 0, predicted or measured. Got none.")

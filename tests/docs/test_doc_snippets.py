@@ -24,6 +24,7 @@ from ntk_deq.verify.runner import Options, judge, judge_claims
 CLAIM_FILES = [block for block in all_blocks() if block.claim_file is not None]
 SNIPPETS = [block for block in all_blocks() if block.info == "python"]
 LANGUAGE, CLAIMS, README = ROOT / "docs" / "claim-language.md", ROOT / "docs" / "claims.md", ROOT / "README.md"
+TRAINING = ROOT / "docs" / "training.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -45,7 +46,7 @@ def agrees(printed: str, shown: str) -> bool:
 
 def test_there_is_something_to_test():
     assert len(CLAIM_FILES) >= 4
-    assert {block.page for block in SNIPPETS} == {README, CLAIMS}
+    assert {block.page for block in SNIPPETS} == {README, CLAIMS, TRAINING}
 
 
 @pytest.mark.parametrize("block", CLAIM_FILES, ids=name_of)

@@ -43,7 +43,8 @@ class TestBuiltIn:
             assert least * (1 - 1e-14) <= exact <= most * (1 + 1e-14)
             assert most - least <= 2e-3 * exact
         at = run["sigma_min"].at.tolist()
-        assert at == [0, 1, 2, 3, 4, 6, 7, 8, 10, 13, 16, 20]
+        assert at == [0, 1, 2, 3, 4, 6, 7, 8, 10, 13, 16, 20, 25]  # the end as well
+        assert run["sigma_min"].values[-1].item() == pytest.approx(float(torch.linalg.svdvals(final.state)[-1]))
         first = GradientField(model, X, y, rtol=1e-13).at(start, 0)
         sigma = float(torch.linalg.svdvals(first.state)[-1])
         assert run["sigma_min"].values[0].item() == pytest.approx(sigma, rel=1e-6)
