@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.flow_apart import Apart
 from ntk_deq.dynamics.flow_joined import joined
 from ntk_deq.dynamics.flow_options import METHOD, FlowOptions
 from ntk_deq.dynamics.flow_pass import FlowPass
@@ -81,7 +81,8 @@ def gradient_flow(
         model: The model; its parameters are the start and are left as they are.
         X: Inputs, one sample a row.
         y: Targets.
-        horizon: The time at which to end, > 0; None: a million times 1/rate, with the rate -d log L/dt at the start.
+        horizon: The time at which to end, > 0; None: a million times 1/rate, with the rate -d log L/dt at the start, or
+            before where the loss would fall by less than a thousandth until then at its present rate.
         until: The loss at which to end, over the first one; in [0, 1). The run ends with the first step that is there.
         tolerance: Local error over path, in (0, 0.03], and at least 100 eps of the dtype.
         steps: Accepted steps allowed, >= 0.
@@ -181,11 +182,13 @@ class _Flow:
     def _field(self, options: FlowOptions) -> GradientField:
         return GradientField(self._model, self._X, self._y, rtol=options.field_tolerance(), max_steps=options.max_steps)
 
-    def _compare(self, snapshots: tuple[Snapshot, ...], interruption: Interruption) -> tuple[FlowPass, _Apart | None]:
+    def _compare(self, snapshots: tuple[Snapshot, ...], interruption: Interruption) -> tuple[FlowPass, Apart | None]:
         """Integrate more coarsely to the same times; None where that ended before."""
         options = self._options.coarser()
-        second = FlowPass(self._field(options), self._model.parameters(), options, interruption, self._tell)
-        apart = _Apart(0.0, dict.fromkeys(snapshots[0].parameters, 0.0), 0.0)
+        second = FlowPass(
+            self._field(options), self._model.parameters(), options, interruption, self._tell, follow=True
+        )
+        apart = Apart(0.0, dict.fromkeys(snapshots[0].parameters, 0.0), 0.0)
         for snapshot in snapshots[1:]:
             if not second.advance(snapshot.at):
                 return second, None
@@ -198,7 +201,7 @@ class _Flow:
         second: FlowPass | None,
         snapshots: tuple[Snapshot, ...],
         series: dict[str, Series],
-        apart: _Apart | None,
+        apart: Apart | None,
         seconds: float,
     ) -> TrainingRun:
         equations = [first.equation] if second is None else [first.equation, second.equation]
@@ -237,7 +240,7 @@ class _Flow:
             "recording": self._recording.state(),
         }
 
-    def _settings(self, flow: FlowPass, apart: _Apart | None) -> dict[str, Any]:
+    def _settings(self, flow: FlowPass, apart: Apart | None) -> dict[str, Any]:
         field = flow.field_error
         return {
             **asdict(self._options),
@@ -254,34 +257,6 @@ class _Flow:
             "error_by_parameter": None if apart is None else {n: v + field for n, v in apart.by_parameter.items()},
             "error_path": None if apart is None else apart.path + field,
         }
-
-
-@dataclass(frozen=True)
-class _Apart:
-    """How far two integrations are apart at most: in all parameters together, in each, and in the length of a path.
-
-    The rounding of the recorded parameters is added.
-    """
-
-    together: float
-    by_parameter: dict[str, float]
-    path: float
-
-    def or_more(self, first: Snapshot, second: Snapshot) -> _Apart:
-        """Take in another time."""
-        norm = torch.linalg.vector_norm
-        # Both are rounded from displacements, by half a unit in the last place each.
-        moved = [
-            norm(value - second.parameters[name]) + torch.finfo(value.dtype).eps / 2 * norm(value)
-            for name, value in first.parameters.items()
-        ]
-        distances = dict(zip(first.parameters, torch.stack(moved).tolist(), strict=True))
-        lengths = [first.path[name] - second.path[name] for name in first.path]
-        return _Apart(
-            max(self.together, math.hypot(*distances.values())),
-            {name: max(distance, distances[name]) for name, distance in self.by_parameter.items()},
-            max(self.path, *map(abs, (first.path_length - second.path_length, *lengths))),
-        )
 
 
 def resume_flow(

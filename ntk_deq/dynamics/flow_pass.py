@@ -24,6 +24,8 @@ _LOSS_RISE = 2.0
 # Time scales of the start after which a flow without a horizon ends: a loss that falls at a millionth of its first rate
 # has stopped falling for most purposes, and a stationary point above the loss floor must not be waited at for ever.
 _LONGEST = 1e6
+# Part of the loss by which it must still fall until then; near a minimum above the floor steps stay short for ever.
+_STALLED = 1e-3
 # A step that was tried this part of the time further on, and was ill-posed there, explains why solves fail before.
 _BEYOND = 0.01
 
@@ -50,6 +52,7 @@ class FlowPass:
         start: Parameters at t = 0.
         options: Accuracy and ends.
         interruption: Whether the run has been asked to end.
+        follow: Whether to go on to times that another integration has reached, also where the loss has stopped falling.
         observe: Called at the start and after each accepted step with this object, the time and the equation's state.
 
     Raises:
@@ -65,8 +68,11 @@ class FlowPass:
         options: FlowOptions,
         interruption: Interruption,
         observe: Observe | None = None,
+        *,
+        follow: bool = False,
     ) -> None:
         self._options, self._interruption, self._observe = options, interruption, observe
+        self._stalls = options.horizon is None and not follow
         self.equation = FlowEquation(field, start)
         self.status: RunStatus | None = None
         self.detail, self.field_error = "", 0.0
@@ -205,6 +211,12 @@ class FlowPass:
             self._end(RunStatus.LOSS_FLOOR, reached)
         elif self.loss > _LOSS_RISE * self._first_loss:
             self._end(RunStatus.DIVERGED, f"{reached} The exact flow cannot raise it; take a smaller tolerance.")
+        elif self._stalls and self._speed**2 * (self.horizon - time) < _STALLED * self.loss:
+            self.status = RunStatus.HORIZON
+            self.detail = (
+                f"{reached} At its present rate it falls by less than {_STALLED:g} of itself until t = "
+                f"{self.horizon:.3g}, the longest that a flow without `horizon` is followed."
+            )
         elif accepted >= self._options.steps:
             self._end(RunStatus.STEPS, reached)
         elif self._interruption.asked:

@@ -60,6 +60,8 @@ def short_margin(margin: Margin | None, *, digits: int = 3) -> str:
     Example:
         >>> short_margin(Margin(0.25, 0.25 + 1e-16)), short_margin(Margin(-1e-16, 2e-16)), short_margin(Margin(-1, 2))
         ('0.25', '0 ± 2e-16', '[-1, 2]')
+        >>> short_margin(Margin(2.7001e-7, 2.7004e-7))  # as far as it is shown, one number
+        '2.7e-7'
     """
     if margin is None:
         return "-"
@@ -71,7 +73,8 @@ def short_margin(margin: Margin | None, *, digits: int = 3) -> str:
         return short_number((low + high) / 2, digits=digits)
     if low * high <= 0 and size <= _NEAR_ZERO:
         return f"0 ± {short_number(size, digits=1)}"
-    return f"[{short_number(low, digits=digits - 1)}, {short_number(high, digits=digits - 1)}]"
+    ends = [short_number(end, digits=digits - 1) for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else f"[{ends[0]}, {ends[1]}]"
 
 
 def matrix_rows(value: Any) -> list[list[float]]:

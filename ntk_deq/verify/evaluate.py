@@ -216,7 +216,7 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     tie, broken = None, False
     for scope in step_scopes(expr, env, indices):
         outcome = evaluate_truth(expr.args[0], env, scope)
-        if env.moments is not None and outcome.truth is Truth.TIGHT and not any(scope.values()):
+        if env.moments is not None and _is_tie(outcome, at_the_start=not any(scope.values())):
             tie = outcome
             continue
         if not broken:
@@ -225,6 +225,13 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         if broken and env.notes.sides is None:  # a run is shown whole, beyond where it breaks
             break
     return conjunction(outcomes or ([] if tie is None else [tie]))
+
+
+def _is_tie(outcome: Outcome, *, at_the_start: bool) -> bool:
+    """Whether the two sides are equal because they are the same number, or at the start by construction."""
+    margin = None if outcome.comparison is None else outcome.comparison.margin
+    exact = outcome.truth is Truth.TRUE and margin is not None and margin.lo == margin.hi == 0
+    return exact or (at_the_start and outcome.truth is Truth.TIGHT)
 
 
 def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict[str, float]]:

@@ -139,6 +139,19 @@ def test_on_the_way_to_an_ill_posed_network_solves_fail_and_the_factor_is_named(
     assert "The contraction factor was 0." in run.detail
 
 
+def test_a_flow_at_a_minimum_above_the_floor_is_not_followed_for_ever() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    X, y = torch.ones(2, 1, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)  # the least loss is 1
+    problem = LinearImplicit(W=one / 4, U=one, b=one[0]), X, y
+    run = quick(problem, steps=2000)
+    assert run.status is RunStatus.HORIZON
+    assert run.loss == pytest.approx(1.0, abs=1e-3)
+    assert "the longest that a flow without `horizon` is followed" in run.detail
+    assert run.error is not None
+    asked = quick(problem, horizon=2 * run.end)
+    assert asked.end == 2 * run.end
+
+
 def test_newton_steps_bring_a_flow_up_to_the_edge_of_contraction() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
     problem = LinearImplicit(W=-0.8 * one, U=one, b=one[0]), one, -5 * one[0]
