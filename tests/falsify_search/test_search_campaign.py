@@ -15,7 +15,13 @@ from ntk_deq.claims.types import matrix
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.falsify.search.space import Space
-from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.falsify.search.starts import (
+    hadamard_instances,
+    plain_instance,
+    random_vectors,
+    size_choices,
+    structured_instances,
+)
 
 REALS = setting_of(free("x"), free("y"))
 
@@ -209,3 +215,21 @@ def test_starting_points_fit_their_sizes_and_domains() -> None:
     assert vectors.shape == (50, 4)
     assert bool((vectors == vectors.round()).all(1).any())
     assert math.isfinite(float(vectors.abs().max()))
+
+
+def test_corners_of_a_hadamard_matrix() -> None:
+    reals = Domain(DomainKind.REAL)
+    setting = setting_of(
+        Free("A", matrix("n", "n"), reals),
+        Free("B", matrix("n", "m"), reals),
+        Free("P", matrix("n", "n"), Domain(DomainKind.PSD)),
+        free("c", interval(0, 1)),
+        sizes={"n": SizeRange(1, 4), "m": SizeRange(1, 3)},
+    )
+    A, B = hadamard_instances(setting, {}, {"n": 4, "m": 3})
+    H = A.values["A"]
+    assert torch.equal(H.T @ H, 4 * torch.eye(4, dtype=torch.float64))
+    assert torch.equal(B.values["B"], H[:, :3])
+    assert torch.equal(A.values["B"], plain_instance(setting, {}, {"n": 4, "m": 3}).values["B"])
+    assert A.values["c"].item() == B.values["c"].item() == 0
+    assert list(hadamard_instances(setting, {}, {"n": 1, "m": 3})) == []

@@ -22,7 +22,13 @@ from ntk_deq.falsify.search import evolution, gradient, pattern
 from ntk_deq.falsify.search.archive import Archive, Found
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.space import Space, movable
-from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.falsify.search.starts import (
+    hadamard_instances,
+    plain_instance,
+    random_vectors,
+    size_choices,
+    structured_instances,
+)
 from ntk_deq.falsify.seeds import stream
 
 _CHOICES = 27  # of sizes in a universal setting: three of each of three letters
@@ -227,6 +233,7 @@ class _Campaign:
         instances = [place.base, *own]
         if self._setting.universal:
             instances += structured_instances(self._setting, self._given, place.base.sizes, points * 3 // 8, generator)
+            instances += hadamard_instances(self._setting, self._given, place.base.sizes)
         self._gather(
             place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point"
         )

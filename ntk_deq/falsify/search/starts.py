@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Free, Setting, SizeRange
+from ntk_deq.claims.claim import DomainKind, Free, Setting, SizeRange
+from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance, shape_of
+from ntk_deq.falsify.instance import Instance, shape_of, with_values
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.seeds import choose
@@ -64,6 +66,28 @@ def structured_instances(
 ) -> Iterator[Instance]:
     """Yield instances whose variables are of random structured families."""
     return (_structured(setting, given, sizes, generator, order=None) for _ in range(count))
+
+
+def hadamard_instances(setting: Setting, given: Mapping[str, Free], sizes: Mapping[str, int]) -> Iterator[Instance]:
+    """Yield the plain instance, scalars zero where they may be, with one real matrix a corner of a Hadamard matrix.
+
+    Its entries are 1 and -1 and its columns orthogonal (where the corner is whole), so that all singular values agree:
+    what is taken of it by entries, such as relu, is as far from its spectral norm as it gets.
+
+    References:
+        Sylvester (1867): H[i, j] = (-1)^(number of ones that i and j share in binary).
+    """
+    plain = plain_instance(setting, given, sizes)
+    free = {**setting.free, **given}
+    none = {name: 0.0 for name, v in free.items() if plain.values[name].ndim == 0 and within(v.domain, 0.0)}
+    plain = with_values(plain, **none)  # room that a claim leaves in a constant is taken away
+    for name, variable in free.items():
+        shape = tuple(plain.values[name].shape)
+        if variable.domain.kind is DomainKind.REAL and len(shape) == 2 and min(shape) > 1:
+            signs = [[(-1.0) ** (i & j).bit_count() for j in range(shape[1])] for i in range(shape[0])]
+            value = torch.tensor(signs, dtype=torch.float64)
+            words = f"the plainest, but {name} = a corner of a Hadamard matrix"
+            yield replace(plain, family=words, values={**plain.values, name: value})
 
 
 def _structured(
