@@ -16,7 +16,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.training.between import needs_the_run
+from ntk_deq.verify.training.between import inlined, needs_the_run
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, finished, start_run
 from ntk_deq.verify.training.trajectory import NoRunError
 from ntk_deq.verify.training_records import TrainingRecord
@@ -83,6 +83,7 @@ def judge_instance(
             function has no form for it; a single such conclusion is left out.
     """
     notes = Notes(deadline=deadline)
+    claim = inlined(claim) if claim.trains else claim
     if precision is None:
         return _judge(claim, instance, instance_environment(claim, instance, device=device, dtype=dtype, notes=notes))
     with working_precision(precision):

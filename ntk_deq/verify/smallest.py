@@ -1,13 +1,15 @@
 """The smallest size or scalar at which the hypotheses of a claim are met: the width or the scale that a theorem needs.
 
 A size letter is raised from the low end of its range until an instance meets the hypotheses for certain, and then
-bisected; the other sizes and the constants are drawn, chosen (`choose`) or searched for. A scalar is made small by the
-optimiser that serves `choose`. Both end at what they found: an instance that meets the hypotheses is a fact, that none
-smaller does is what so many attempts say.
+bisected, which may miss one in a gap between those tried; the other sizes and the constants are drawn, chosen
+(`choose`) or searched for. A scalar is made small by the optimiser that serves `choose`. Both end at what they found:
+an instance that meets the hypotheses is a fact, that none smaller does is what so many attempts say.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,12 +17,12 @@ from typing import Any
 
 import torch
 
-from ntk_deq.claims.claim import Choose, Claim, Formula, IllFormed, Setting, SizeRange
+from ntk_deq.claims.claim import Choose, Claim, DomainKind, Formula, IllFormed, Setting, SizeRange
 from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.claims.types import BOOLEAN, SCALAR
 from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.instance import Instance, with_values
+from ntk_deq.falsify.instance import Instance, format_number, with_values
 from ntk_deq.falsify.ladder import instance_at, redrawn
 from ntk_deq.verify.adversary import find_satisfying
 from ntk_deq.verify.environment import DeadlineError
@@ -31,6 +33,9 @@ from ntk_deq.verify.trial import Options, planned
 
 ATTEMPTS = 3
 """Instances tried at each value of a size, at most, where constants are chosen or data drawn."""
+
+ONE_BY_ONE = 8
+"""Sizes above the low end that are tried one by one before the steps double."""
 
 BOUNDS = 60
 """Searches for one smaller scalar after another, at most."""
@@ -59,19 +64,21 @@ def smallest_findings(
         options: How to search: seed, budget, device, dtype.
         deadline: When to stop, on the clock of `time.perf_counter`.
     """
-    for setting, count in planned(claim, options):
-        for name in names:
-            quick = setting.universal and claim.choose is None
-            search = _Search(claim, setting, count if quick else min(count, ATTEMPTS), options, deadline)
-            size = setting.sizes.get(name)
-            try:
-                if size is not None and not size.fixed:
-                    yield search.smallest_size(name, size)
-                elif name in scalars(claim, setting):
-                    yield search.smallest_scalar(name)
-            except DeadlineError:
-                text = f"the smallest {name} in setting {setting.name}: the time limit ran out; {search.known(name)}"
-                yield Finding(FindingKind.SMALLEST, text, search.detail(name))
+    tasks = [(setting, count, name) for setting, count in planned(claim, options) for name in names]
+    for place, (setting, count, name) in enumerate(tasks):
+        size = setting.sizes.get(name)
+        scalar = name in scalars(claim, setting)
+        if (size is None or size.fixed) and not scalar:
+            continue
+        quick = setting.universal and claim.choose is None
+        now = time.perf_counter()
+        share = None if deadline is None else now + (deadline - now) / (len(tasks) - place)
+        search = _Search(claim, setting, count if quick else min(count, ATTEMPTS), options, share)
+        try:
+            yield search.smallest_scalar(name) if scalar or size is None else search.smallest_size(name, size)
+        except DeadlineError:
+            text = f"the smallest {name} in setting {setting.name}: the time limit ran out; {search.known(name)}"
+            yield Finding(FindingKind.SMALLEST, text, search.detail(name))
 
 
 @dataclass
@@ -86,21 +93,26 @@ class _Search:
     best: Instance | None = None
 
     def smallest_size(self, name: str, size: SizeRange) -> Finding:
-        """Raise the size in steps that double until the hypotheses are met, and bisect the last step."""
+        """Raise the size until the hypotheses are met: one by one, then in steps that double, the last one bisected."""
         failed, value, step = size.low - 1, size.low, 1
+        tried = [value]
         while not self._reached(name, value):
             if value == size.high:
-                text = f"no {name} from {size.low} to {size.high} met the hypotheses, with {self._attempts()} for each"
+                text = f"no {name} among {_listed(tried)} met the hypotheses, with {self._attempts()} for each"
                 return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
-            failed, value, step = value, min(value + step, size.high), 2 * step
+            step = step if value < size.low + ONE_BY_ONE else 2 * step
+            failed, value = value, min(value + step, size.high)
+            tried.append(value)
         while value - failed > 1:
             middle = (failed + value) // 2
+            tried.append(middle)
             if self._reached(name, middle):
                 value = middle
             else:
                 failed = middle
         below = f"at {failed} none of {self._attempts()} met them" if failed >= size.low else "its range begins there"
-        text = f"the smallest {name} that met the hypotheses is {value}: {self._words()}; {below}"
+        skipped = f"; tried: {_listed(sorted(tried))}" if len(tried) <= max(tried) - size.low else ""
+        text = f"the smallest {name} that met the hypotheses is {value}: {self._words()}; {below}{skipped}"
         return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
 
     def smallest_scalar(self, name: str) -> Finding:
@@ -142,9 +154,11 @@ class _Search:
     def _bisected(self, instance: Instance, name: str) -> Instance:
         """Make one scalar smaller as far as the hypotheses bear it, all others kept."""
         domain = scalars(self.claim, self.setting)[name].domain
+        whole = domain.kind is DomainKind.INTEGER
         nearer = 0.5
         for _ in range(BOUNDS):
             value = _below(float(instance.values[name]), nearer)
+            value = min(math.floor(value), float(instance.values[name]) - 1) if whole else value
             tried = redrawn(self.setting, with_values(instance, **{name: value}), self.options.seed)
             if within(domain, value) and self._meets(tried):
                 instance = tried
@@ -162,10 +176,15 @@ class _Search:
                 self.best = tried
         if self.options.search == 0:
             return
+        across = not within(scalars(self.claim, self.setting)[name].domain, -1.0)
         nearer = 0.25  # the next value is at most this part of the last one
         for _ in range(BOUNDS):
             bound = None if self.best is None else _below(float(self.best.values[name]), nearer)
             found = self._searched(self.claim if bound is None else _bounded(self.claim, name, bound), self.setting)
+            if found is None and bound is not None and nearer > NEAR and not across:
+                across = True  # what is met near zero from above may be met below zero, too
+                bound = -abs(bound)
+                found = self._searched(_bounded(self.claim, name, bound), self.setting)
             if found is not None:
                 self.best = found
             elif bound is None or nearer > NEAR:
@@ -206,7 +225,7 @@ class _Search:
     def _words(self) -> str:
         """The instance with its other scalars."""
         assert self.best is not None
-        numbers = [f"{key} = {float(v):.4g}" for key, v in self.best.values.items() if v.ndim == 0]
+        numbers = [f"{key} = {format_number(float(v))}" for key, v in self.best.values.items() if v.ndim == 0]
         sizes = [f"{letter} = {size}" for letter, size in self.best.sizes.items()]
         number = "by search" if self.best.family.startswith("search") else f"instance {self.best.index}"
         return f"{number}, {', '.join([*sizes, *numbers])}"
@@ -259,6 +278,17 @@ class _Search:
             self.claim, instance, device=device, dtype=self.options.dtype, deadline=self.deadline
         )
         return standing is Standing.MET
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    """Return sizes in words, a run of neighbours by its ends."""
+    runs: list[list[int]] = []
+    for size in sizes:
+        if runs and runs[-1][-1] + 1 == size:
+            runs[-1] = [runs[-1][0], size]
+        else:
+            runs.append([size])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _allowed(instance: Instance, setting: Setting) -> bool:

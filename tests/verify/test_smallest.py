@@ -23,6 +23,9 @@ settings:
   drawn:
     sizes: {m: 1..40}
     init: {v: "beta*ones[m]"}
+  ones:
+    sizes: {m: 1..40}
+    init: {v: "ones[m]"}
 claims:
   - {id: size, setting: plain, assume: {big: 2*m > 13}, conclude: "norm(A) >= 0"}
   - {id: size.rest, setting: plain, assume: {big: m*n >= 21 and c >= 1 and trace(A) >= c}, conclude: "norm(A) >= 0"}
@@ -32,6 +35,11 @@ claims:
   - {id: scalar.none, setting: plain, assume: {big: c <= -1}, conclude: "norm(A) >= 0"}
   - {id: width, setting: drawn, given: {beta: positive}, choose: {minimize: beta}, assume: {big: "norm(v)^2 >= 16",
      small: beta <= 1}, conclude: "norm(v) >= 0"}
+  - {id: gaps, setting: plain, assume: {big: (m - 5)^2*(m - 13)^2 <= 0 or m >= 19}, conclude: "norm(A) >= 0"}
+  - {id: whole, setting: ones, given: {q: integer 1..40}, assume: {big: q >= 17}, conclude: "q*norm(v) >= 0",
+     choose: {minimize: q}}
+  - {id: across, setting: plain, assume: {big: t^2 >= 4 and t >= -10 and (t >= 0 or t <= -7)},
+     conclude: "norm(A) >= 0"}
   - {id: scale.within, setting: drawn, given: {beta: "[12, 20)"}, assume: {big: norm(v) >= 9}, conclude: "norm(v) >= 0"}
   - {id: scale, setting: drawn, given: {beta: positive}, assume: {big: norm(v) >= 10*sqrt(m)}, conclude: "norm(v) >= 0"}
 """
@@ -51,7 +59,7 @@ def found(path, claim_id, *names, **options):
     return findings
 
 
-@pytest.mark.parametrize(("claim_id", "value"), [("size", 7), ("size.rest", 7), ("width", 16)])
+@pytest.mark.parametrize(("claim_id", "value"), [("size", 7), ("size.rest", 7), ("width", 16), ("gaps", 5)])
 def test_the_smallest_size_is_found_by_bisection(path, claim_id, value):
     (finding,) = found(path, claim_id, "m")
     assert finding.detail["value"] == value
@@ -62,7 +70,7 @@ def test_the_smallest_size_is_found_by_bisection(path, claim_id, value):
 
 def test_no_size_of_the_range_is_said_so(path):
     (finding,) = found(path, "size.none", "m")
-    assert finding.text == "no m from 1 to 20 met the hypotheses, with 200 instances for each"
+    assert finding.text == "no m among 1 to 9, 11, 15, 20 met the hypotheses, with 200 instances for each"
     assert finding.detail["value"] is None
 
 
@@ -73,6 +81,8 @@ def test_no_size_of_the_range_is_said_so(path):
         ("scalar.negative", "t", -5, -4.5),
         ("scale", "beta", 10, 10.2),
         ("scale.within", "beta", 12, 12.2),
+        ("whole", "q", 17, 17),
+        ("across", "t", -10, -9.8),
     ],
 )
 def test_the_smallest_scalar_is_near_the_least_one(path, claim_id, name, low, high):
@@ -102,7 +112,7 @@ def test_the_time_limit_ends_it(path):
 
 def test_a_name_that_no_claim_has(path):
     claims = load_suite(str(path)).claims
-    with pytest.raises(ValueError, match=r"`--smallest` takes sizes with a range.*: beta, c, m, t. Got 'n'"):
+    with pytest.raises(ValueError, match=r"`--smallest` takes sizes with a range.*: beta, c, m, q, t. Got 'n'"):
         check_names(claims, ["m", "n"])
 
 

@@ -397,3 +397,55 @@ def test_an_interrupt_in_a_run_ends_the_judgement(tmp_path, monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         judged(tmp_path, conclude="'L[k] <= L[0] for all k'")
+
+
+SHORT = "{method: gradient-descent, step: 1/2000, steps: 100, beyond: false}"
+
+
+def test_steps_38_and_39_are_not_judged(tmp_path):
+    result = judged(tmp_path, run=SHORT, conclude="'L[k] <= L[0] for all k'")
+    assert not {38, 39} & set(result.runs[0].at)
+
+
+@pytest.mark.parametrize(
+    ("conclude", "verdicts"),
+    [
+        ("'(k <= 5 for all k) or L[0] >= 0'", {Verdict.HOLDS}),
+        ("'not (k <= 5 for all k)'", {Verdict.HOLDS}),
+        ("'(k - 38)^2 > 0 for all k with k >= 1'", {Verdict.REFUTED}),
+        ("'(k - 38)^2 > 0 for all k with k >= 39'", {Verdict.HOLDS}),
+        ("'(k <= j + 1000 for all k) for all j'", {Verdict.HOLDS}),
+        ("'1/((k - 38)*(k - 39))^2 >= 0 for all k'", {Verdict.UNDECIDED}),
+        ("{wrong: 'L[k] > L[0] + 1 for all k', gap: '1/((k - 38)*(k - 39))^2 >= 0 for all k'}", {Verdict.REFUTED}),
+        ("{late: 'k*L[190] <= 100 for all k', wrong: 'L[0] > 1000'}", {Verdict.REFUTED}),
+    ],
+)
+def test_what_a_breaker_said_of_the_index(tmp_path, conclude, verdicts):
+    result = judged(tmp_path, run=SHORT, conclude=conclude)
+    assert result.verdict in verdicts, result.reason
+
+
+@pytest.mark.parametrize(
+    "false",
+    [
+        "(k - 38)^2*(k - 39)^2 > min(L[k+1], 0) for all k",
+        "(k - 38)^2*(k - 39)^2*L[k+1] > 0 for all k",
+        "(j - 38)^2*(j - 39)^2*(k - 38)^2*(k - 39)^2 > 0 for all j, k",
+        "(k - j - 37)^2 > 0 for all k, j",
+        "((k - 38)^2 > 0 or L[k] < 0) for all k",
+    ],
+)
+def test_nothing_false_between_judged_steps_is_certified(tmp_path, false):
+    result = judged(tmp_path, run=SHORT, conclude=f"{{a: 'L[k] >= 0 for all k', b: '{false}'}}")
+    assert (result.verdict, result.evidence) != (Verdict.HOLDS, Evidence.CERTIFIED)
+
+
+def test_a_statement_under_let_is_treated_as_if_written_out(tmp_path):
+    let = "{ok: '(k - 38)^2*(k - 39)^2 > 0 for all k'}"
+    assert judged(tmp_path, run=SHORT, let=let, conclude="{h: ok}").verdict is Verdict.REFUTED
+    result = judged(tmp_path, run=SHORT, let=let, assume="{h: ok}", conclude="'L[k] > L[0] for all k'")
+    assert result.verdict is Verdict.UNDECIDED
+    let = "{ok: 'L[k] <= L[0] for all k'}"
+    run = "{method: gradient-descent, step: 1/2000, steps: 10}"
+    result = judged(tmp_path, run=run, let=let, conclude="{h: ok}")
+    assert [record.role for record in result.runs] == ["window", "continuation"]

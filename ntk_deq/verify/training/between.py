@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
 
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.claims.types import Sort
+from ntk_deq.verify.environment import OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_truth, step_of
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.training.moments import Interval, Moments
 
-MOST_STEPS = 20_000
-"""Steps at which a statement about the index alone is looked at one by one."""
+MOST_LOOKS = 20_000
+"""Evaluations of one statement about the index alone, at most."""
 
 HALVINGS = 12
 """Times that an interval of times is halved before such a statement is left open there..."""
@@ -48,59 +50,117 @@ def needs_the_run(formula: Formula, let: Mapping[str, Formula]) -> bool:
     return False
 
 
+def inlined(claim: Claim) -> Claim:
+    """Return the claim with definitions that are statements written out in its hypotheses and conclusions."""
+    statements = {name: formula.expr for name, formula in claim.let.items() if _is_statement(formula.expr)}
+    if not statements:
+        return claim
+    return replace(
+        claim,
+        assume={name: replace(f, expr=_written_out(f.expr, statements)) for name, f in claim.assume.items()},
+        conclude={name: replace(f, expr=_written_out(f.expr, statements)) for name, f in claim.conclude.items()},
+    )
+
+
+def _is_statement(expr: Expr) -> bool:
+    return expr.type is not None and expr.type.sort is Sort.BOOLEAN
+
+
+def _written_out(expr: Expr, statements: Mapping[str, Expr]) -> Expr:
+    if expr.kind is Kind.NAME and expr.name in statements:
+        return _written_out(statements[expr.name], statements)
+    if not expr.args:
+        return expr
+    return replace(expr, args=tuple(_written_out(arg, statements) for arg in expr.args))
+
+
+def conjuncts(expr: Expr) -> Sequence[Expr]:
+    """Return the statements that a statement is the conjunction of."""
+    return [part for arg in expr.args for part in conjuncts(arg)] if expr.kind is Kind.AND else [expr]
+
+
 def at_every_index(formula: Formula, moments: Moments) -> Outcome | None:
-    """Look at the parts of a statement that speak of the index alone, as `k <= 100 for all k`, at every step.
+    """Look at the parts of a statement that speak of one index alone, as `k <= 100 for all k`, at every step.
+
+    Parts under `or` and `not`, and those with several indices, are left as they were judged.
 
     Returns:
         The first outcome that is not certain to be true, or None where every one is.
     """
-    for node in formula.expr.walk():
-        if node.kind is Kind.FOR_ALL and len(node.names) == len(node.args) == 1:
-            for part in _conjuncts(node.args[0]):
-                if part.kind is Kind.COMPARE and not _of_the_run(part, moments):
-                    outcome = _throughout(part, node.names[0], moments)
+    for node in conjuncts(formula.expr):
+        if node.kind is Kind.FOR_ALL and len(node.names) == 1:
+            body, *condition = node.args
+            for part in conjuncts(body):
+                if not any(map(_of_the_run, (part, *condition))):
+                    outcome = _Index(part, condition, node.names[0], moments).throughout()
                     if outcome is not None:
                         return outcome
     return None
 
 
-def _conjuncts(expr: Expr) -> Sequence[Expr]:
-    return [part for arg in expr.args for part in _conjuncts(arg)] if expr.kind is Kind.AND else [expr]
+def _of_the_run(expr: Expr) -> bool:
+    """Whether something of the run stands in a formula, or another quantifier: what is left is the index alone."""
+    return any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for node in expr.walk())
 
 
-def _of_the_run(expr: Expr, moments: Moments) -> bool:
-    """Whether something of the run stands in a formula: at the start alone it is a number like any other."""
-    return any(node.kind is Kind.INDEX and node.args[0].kind is not Kind.NUMBER for node in expr.walk())
+class _Index:
+    """A statement about one index, with a condition or none.
 
+    Args:
+        part: The statement.
+        condition: None or one.
+        index: Name of the index.
+        moments: The run.
+    """
 
-def _throughout(part: Expr, index: str, moments: Moments) -> Outcome | None:
-    if moments.step is None:
-        return _at_all_times(part, index, moments)
-    last = int(moments.points[-1].at)
-    if last > MOST_STEPS:
-        return None  # the report says between which steps nothing was looked at
-    outcomes = (evaluate_truth(part, moments.start, {index: k}) for k in range(last + 1))
-    return next((outcome for outcome in outcomes if outcome.truth is Truth.FALSE), None)
+    def __init__(self, part: Expr, condition: Sequence[Expr], index: str, moments: Moments) -> None:
+        self._part, self._condition, self._name, self._moments = part, condition, index, moments
+        # What is looked at here is no curve of the report.
+        notes = replace(moments.start.notes, sides=None, unsure=[])
+        self._env = replace(moments.start, notes=notes, cache=dict(moments.start.cache))
 
-
-def _at_all_times(part: Expr, index: str, moments: Moments) -> Outcome | None:
-    pending = [(Interval(a.at, b.at), 0) for a, b in pairwise(moments.points)]
-    last = moments.points[-1].at
-    while pending:
-        interval, halvings = pending.pop()
-        outcome = evaluate_truth(part, moments.start, {index: interval})
-        if outcome.truth is Truth.FALSE:
-            return outcome
-        start, at_end = float(interval), interval.stop == last
-        if outcome.truth is Truth.TRUE:
-            continue
-        if halvings == (HALVINGS_AT_ENDS if start == 0 or at_end else HALVINGS):
-            end = interval.stop if at_end else start
-            # An equality at an end, such as t <= 1/10 at the horizon 1/10, is left as it was judged there.
-            if (start == 0 or at_end) and evaluate_truth(part, moments.start, {index: end}).truth >= Truth.TIGHT:
+    def throughout(self) -> Outcome | None:
+        """Halve the run until the statement is certain on every piece; None: it is."""
+        last = self._moments.points[-1].at
+        pending, looks = [(0.0, float(last), 0)], 0
+        while pending:
+            start, stop, halvings = pending.pop()
+            looks += 1
+            outcome = self._at(Interval(start, stop) if start < stop else start)
+            if outcome.truth is Truth.TRUE:
                 continue
-            reason = f"whether it holds at every time from {start:g} to {interval.stop:g} is not certain"
-            return Outcome(Truth.UNSURE, None, reason)
-        middle = (start + interval.stop) / 2
-        pending += [(Interval(start, middle), halvings + 1), (Interval(middle, interval.stop), halvings + 1)]
-    return None
+            if looks > MOST_LOOKS:
+                return Outcome(Truth.UNSURE, None, f"it was not looked at at every step from {start:g} on")
+            if self._moments.step is not None:
+                if start == stop:
+                    if outcome.truth is Truth.FALSE or outcome.truth is Truth.UNSURE:
+                        return outcome
+                    continue
+                middle = (start + stop) // 2
+                pending += [(middle + 1, stop, 0), (start, middle, 0)]
+                continue
+            if outcome.truth is Truth.FALSE:
+                return outcome
+            at_end = stop == last
+            if halvings == (HALVINGS_AT_ENDS if start == 0 or at_end else HALVINGS):
+                # An equality at an end, such as t <= 1/10 at the horizon 1/10, is left as it was judged there.
+                if (start == 0 or at_end) and self._at(stop if at_end else start).truth >= Truth.TIGHT:
+                    continue
+                reason = f"whether it holds at every time from {start:g} to {stop:g} is not certain"
+                return Outcome(Truth.UNSURE, None, reason)
+            middle = (start + stop) / 2
+            pending += [(start, middle, halvings + 1), (middle, stop, halvings + 1)]
+        return None
+
+    def _at(self, step: float) -> Outcome:
+        """Return the outcome at a step, or throughout an interval: that of `not condition or part`."""
+        try:
+            shown = [evaluate_truth(expr, self._env, {self._name: step}).truth for expr in self._condition]
+            if Truth.FALSE in shown:
+                return Outcome(Truth.TRUE, None)
+            outcome = evaluate_truth(self._part, self._env, {self._name: step})
+        except OutsideClaimError as outside:
+            return Outcome(Truth.UNSURE, None, f"at step or time {float(step):g}: {outside}")
+        if outcome.truth is Truth.FALSE and any(truth is not Truth.TRUE for truth in shown):
+            return replace(outcome, truth=Truth.UNSURE)
+        return outcome

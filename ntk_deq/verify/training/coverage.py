@@ -12,22 +12,25 @@ from ntk_deq.errors import LimitError
 from ntk_deq.verify.environment import OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.training.between import conjuncts
 from ntk_deq.verify.training.moments import Interval, Moments
 
 
 def covered_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcome]) -> int:
     """Count the intervals between judged steps throughout which every conclusion is certain.
 
-    Between two steps of descent that follow each other there is nothing to cover. A conclusion that refers to steps by
-    more than the bare index, or by several, is left out.
+    Between two steps of descent that follow each other there is nothing to cover. Where a conclusion refers to steps by
+    more than the bare index, or by several, or quantifies under `or` or `not`, no interval counts.
 
     Args:
         claim: The claim.
         moments: The judged steps.
         outcomes: What the conclusions came to at the judged steps; those without a value are left out.
     """
-    names = [name for name, formula in claim.conclude.items() if name in outcomes and _bare(formula.expr)]
-    if not names or any(outcomes[name].truth < Truth.TIGHT for name in names):
+    names = [name for name, formula in claim.conclude.items() if name in outcomes and _quantified(formula.expr)]
+    if not names or not all(_bare(claim.conclude[name].expr) for name in names):
+        return 0
+    if any(outcomes[name].truth < Truth.TIGHT for name in names):
         return 0
     count = 0
     for here, there in pairwise(moments.points):
@@ -47,8 +50,15 @@ def _certain(claim: Claim, moments: Moments, name: str, interval: Interval) -> b
         return False
 
 
+def _quantified(expr: Expr) -> bool:
+    return any(node.kind is Kind.FOR_ALL for node in expr.walk())
+
+
 def _bare(expr: Expr) -> bool:
     nodes = list(expr.walk())
+    outermost = sum(part.kind is Kind.FOR_ALL for part in conjuncts(expr))
+    if outermost != sum(node.kind is Kind.FOR_ALL for node in nodes):
+        return False
     single = all(len(node.names) == 1 for node in nodes if node.kind is Kind.FOR_ALL)
     simple = all(node.args[0].kind in (Kind.NAME, Kind.NUMBER) for node in nodes if node.kind is Kind.INDEX)
-    return single and simple and any(node.kind is Kind.FOR_ALL for node in nodes)
+    return single and simple
