@@ -159,14 +159,19 @@ class _Search:
         for _ in range(BOUNDS):
             value = _below(float(instance.values[name]), nearer)
             value = min(math.floor(value), float(instance.values[name]) - 1) if whole else value
-            tried = redrawn(self.setting, with_values(instance, **{name: value}), self.options.seed)
-            if within(domain, value) and self._meets(tried):
-                instance = tried
+            smaller = self._with(instance, name, value) if within(domain, value) else None
+            if smaller is not None:
+                instance = smaller
             elif nearer > NEAR:
                 break
             else:
                 nearer = nearer**0.5
         return instance
+
+    def _with(self, instance: Instance, name: str, value: float) -> Instance | None:
+        """Return the instance with another value of a scalar, and its draws anew, where it meets the hypotheses."""
+        changed = redrawn(self.setting, with_values(instance, **{name: value}), self.options.seed)
+        return changed if self._meets(changed) else None
 
     def _search_smaller(self, name: str) -> None:
         for index in range(self.count):

@@ -23,6 +23,9 @@ settings:
   drawn:
     sizes: {m: 1..40}
     init: {v: "beta*ones[m]"}
+  spread:
+    sizes: {m: 2}
+    init: {v: "normal(0, beta - 1)"}
   ones:
     sizes: {m: 1..40}
     init: {v: "ones[m]"}
@@ -40,6 +43,7 @@ claims:
      choose: {minimize: q}}
   - {id: across, setting: plain, assume: {big: t^2 >= 4 and t >= -10 and (t >= 0 or t <= -7)},
      conclude: "norm(A) >= 0"}
+  - {id: spread, setting: spread, given: {beta: "[1, 20)"}, assume: {any: norm(v) >= 0}, conclude: "norm(v) >= 0"}
   - {id: scale.within, setting: drawn, given: {beta: "[12, 20)"}, assume: {big: norm(v) >= 9}, conclude: "norm(v) >= 0"}
   - {id: scale, setting: drawn, given: {beta: positive}, assume: {big: norm(v) >= 10*sqrt(m)}, conclude: "norm(v) >= 0"}
 """
@@ -81,6 +85,7 @@ def test_no_size_of_the_range_is_said_so(path):
         ("scalar.negative", "t", -5, -4.5),
         ("scale", "beta", 10, 10.2),
         ("scale.within", "beta", 12, 12.2),
+        ("spread", "beta", 1, 1.05),
         ("whole", "q", 17, 17),
         ("across", "t", -10, -9.8),
     ],
