@@ -233,7 +233,9 @@ class _Campaign:
         instances = [place.base, *own]
         if self._setting.universal:
             instances += structured_instances(self._setting, self._given, place.base.sizes, points * 3 // 8, generator)
-            instances += hadamard_instances(self._setting, self._given, place.base.sizes)
+            corners = list(hadamard_instances(self._setting, self._given, place.base.sizes))
+            instances += corners
+            self._meter.budget += len(corners)  # they take nothing from what the search had without them
         self._gather(
             place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point"
         )
