@@ -23,6 +23,9 @@ __all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"
 
 # The least relative tolerance in units of eps: a map evaluated at its fixed point gives it back up to a few roundings.
 _RTOL_EPS = 32.0
+# Entries of a state above so many times the tolerance are told from zero. The bound on the error says less near the
+# edge of contraction, where slow solves have ended with a Newton step, which leaves nothing over.
+_DOUBTFUL = 1e4
 # Beyond this degree the weights of an extrapolation lift the solver's tolerance by more than a hundredfold.
 _HIGHEST_DEGREE = 6
 
@@ -184,7 +187,7 @@ class GradientField:
             lambda distance: self._contraction.bound(parameters, distance),
             maps.newton,
         )
-        maps.settle(Z.value, Z.error)
+        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm))
         residual = maps.linearise(Z.value, adjoint.beside)
         V = adjoint.solve(
             moment,
@@ -200,7 +203,7 @@ class GradientField:
             state=Z.value,
             adjoint=V.value,
             gradients=gradients,
-            forward_steps=Z.steps,
+            forward_steps=Z.steps + settled,
             adjoint_steps=V.steps,
             loss_value=V.beside,
             gradient_error=maps.gradient_error(Z, V),

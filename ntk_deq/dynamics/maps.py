@@ -45,14 +45,27 @@ class LossMaps(ABC):
     def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
         """Return the same for a state of these samples only; samples do not interact."""
 
-    @abstractmethod
-    def settle(self, Z: Float[Tensor, "N m"], error: float) -> None:
-        """Write exact zeros into a solved state where they are known to be meant.
+    def settle(self, Z: Float[Tensor, "N m"], error: float) -> bool:
+        """Ask the map once more about entries of a solved state that its error does not tell from zero.
+
+        A unit that has died while it feeds itself falls towards zero from step to step of the solver and never gets
+        there, and its slope would be read off that leftover of the warm start. So the map is asked with these entries
+        at zero: those that it leaves there are zero, and the others, which something else feeds, stay as they were.
 
         Args:
-            Z: The state.
-            error: Its Frobenius error at most.
+            Z: The state; written to.
+            error: Up to which size entries are doubtful.
+
+        Returns:
+            Whether the map was evaluated.
         """
+        doubtful = (Z != 0) & (Z.abs() <= error)
+        if not bool(doubtful.any()):
+            return False
+        image = torch.empty_like(Z)
+        self.step(Z.masked_fill(doubtful, 0.0), image)
+        Z.masked_fill_(doubtful & (image == 0), 0.0)
+        return True
 
     @abstractmethod
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
@@ -138,10 +151,6 @@ class AutodiffMaps(LossMaps):
         """Return the map at these samples' inputs."""
         step = self._model.step_at(self._X[rows], self._parameters)
         return lambda Z, out: _write(step(Z), out)
-
-    def settle(self, Z: Float[Tensor, "N m"], error: float) -> None:
-        """Write zero wherever the state is nearer to it than the error, since a kink is likely to be there."""
-        Z.masked_fill_(Z.abs() <= error, 0.0)
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Pull back through the step and the readout at Z."""
@@ -234,14 +243,9 @@ class LayerMaps(LossMaps):
 
         return step
 
-    def settle(self, Z: Float[Tensor, "N m"], error: float) -> None:
-        """Turn off the units whose value does not exceed the error: no slope is read off a leftover of the warm start.
-
-        A unit that has died while it feeds itself falls towards zero from step to step of the solver and never gets
-        there.
-        """
-        if self._cut:
-            torch.threshold_(Z, error, 0.0)
+    def settle(self, Z: Float[Tensor, "N m"], error: float) -> bool:
+        """Do so where there is a kink at zero."""
+        return self._cut and super().settle(Z, error)
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Work out r = Z b - y, the source r b' and the slopes D."""

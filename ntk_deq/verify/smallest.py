@@ -28,6 +28,7 @@ from ntk_deq.verify.adversary import find_satisfying
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Standing, hypotheses_standing
 from ntk_deq.verify.results import Finding, FindingKind
+from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.choose import choose_constants, scalars
 from ntk_deq.verify.trial import Options, planned
 
@@ -98,7 +99,7 @@ class _Search:
         tried = [value]
         while not self._reached(name, value):
             if value == size.high:
-                text = f"no {name} among {_listed(tried)} met the hypotheses, with {self._attempts()} for each"
+                text = f"no {name} among {_listed(tried)} met {self._hypotheses}, with {self._attempts()} for each"
                 return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
             step = step if value < size.low + ONE_BY_ONE else 2 * step
             failed, value = value, min(value + step, size.high)
@@ -112,7 +113,7 @@ class _Search:
                 failed = middle
         below = f"at {failed} none of {self._attempts()} met them" if failed >= size.low else "its range begins there"
         skipped = f"; tried: {_listed(sorted(tried))}" if len(tried) <= max(tried) - size.low else ""
-        text = f"the smallest {name} that met the hypotheses is {value}: {self._words()}; {below}{skipped}"
+        text = f"the smallest {name} that met {self._hypotheses} is {value}: {self._words()}; {below}{skipped}"
         return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
 
     def smallest_scalar(self, name: str) -> Finding:
@@ -128,10 +129,11 @@ class _Search:
             self._choose_smaller(name)
             attempts = self._attempts()
         if self.best is None:
-            text = f"no {name} that met the hypotheses was found, with {attempts}"
+            text = f"no {name} that met {self._hypotheses} was found, with {attempts}"
         else:
             value = self._value(name)
-            text = f"the smallest {name} that met the hypotheses is {value:.6g}: {self._words()}; found with {attempts}"
+            found = f"the smallest {name} that met {self._hypotheses} is {value:.6g}"
+            text = f"{found}: {self._words()}; found with {attempts}"
         return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
 
     def _choosing(self, claim: Claim) -> Claim:
@@ -220,6 +222,11 @@ class _Search:
     def _value(self, name: str) -> float:
         assert self.best is not None
         return self.best.sizes[name] if name in self.best.sizes else float(self.best.values[name])
+
+    @property
+    def _hypotheses(self) -> str:
+        late = self.claim.trains and any(needs_the_run(f, self.claim.let) for f in self.claim.assume.values())
+        return "the hypotheses that are known at the start" if late else "the hypotheses"
 
     def _placed(self, text: str) -> str:
         return f"{self.setting.name}: {text}" if len(self.claim.settings) > 1 else text

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from training_harness import DESCENT, FILE, FLOW, judged
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
@@ -20,30 +21,6 @@ from ntk_deq.verify.training.estimates import growth_of_errors
 
 torch.set_num_threads(1)
 
-FILE = """
-suite: t
-settings:
-  linear:                                # z = W z + U x: no kink, so that everything can be proven
-    model: linear-implicit
-    sizes: {{N: 2, d: 2, m: 3}}
-    domain: {{}}
-    init: {{W: "normal(0, 1/100)", U: "normal(0, 1/2)", b: "normal(0, 1/3)", X: orthonormal_rows, y: rademacher}}
-  relu:
-    model: implicit-relu
-    sizes: {{N: 2, d: 3, m: 6}}
-    domain: {{gamma: "[1/4, 1/4]"}}
-    init: {{W: "normal(0, 1)", A: "normal(0, 1/36)", b: "normal(0, 1/6)", X: orthonormal_rows, y: rademacher}}
-claims:
-  - id: T
-    title: t
-    setting: {setting}
-    instances: 1
-    given: {given}
-    let: {let}
-    assume: {assume}
-    run: {run}
-    conclude: {conclude}
-"""
 SEARCHED = """
 suite: searched
 settings:
@@ -61,16 +38,6 @@ claims:
     run: {method: gradient-descent, step: 1/1000, steps: 20, beyond: false}
     conclude: "path_length[k] >= norm(b[k] - b[0]) for all k"
 """
-DESCENT = "{method: gradient-descent, step: 1/20, steps: 60, until: 1e-4}"
-FLOW = "{method: gradient-flow, until: 1e-4}"
-
-
-def judged(tmp_path, *, setting="linear", given="{}", let="{}", assume="{}", run=DESCENT, conclude, **options):
-    path = tmp_path / "claims.yaml"
-    path.write_text(FILE.format(setting=setting, given=given, let=let, assume=assume, run=run, conclude=conclude))
-    (claim,) = load_suite(str(path)).claims
-    assert hasattr(claim, "run"), claim
-    return judge(claim, Options(**options))
 
 
 def test_a_window_of_descent_is_certified(tmp_path):
@@ -246,48 +213,6 @@ def test_a_run_that_cannot_begin_leaves_its_claim_undecided(tmp_path, run):
     assert ("the run cannot begin" if run is FLOW else "leaves every parameter as it was") in result.reason
 
 
-def test_a_hypothesis_about_every_step_serves_what_holds_and_refutes_nothing(tmp_path):
-    bounded = "{bounded: 'norm(b[k]) <= 100 for all k'}"
-    result = judged(tmp_path, assume=bounded, conclude="'L[k] <= L[0] for all k'")
-    assert (result.verdict, result.evidence, result.met) == (Verdict.HOLDS, Evidence.NUMERIC, result.instances)
-    assert "'bounded' must hold at every step" in result.estimated["hypothesis about every step"]
-    conclude = "'L[k] <= L[0]/1000 for all k'"
-    result = judged(tmp_path, assume=bounded, conclude=conclude)
-    assert result.verdict is Verdict.UNDECIDED
-    assert "'bounded' must hold at every step, and is known at the judged ones only" in result.reason
-    result = judged(tmp_path, assume="{bounded: 'norm(b[k]) <= 1/1000 for all k'}", conclude=conclude)
-    assert result.verdict is Verdict.VACUOUS
-
-
-def test_the_denial_of_every_step_is_not_refuted_by_the_judged_ones(tmp_path):
-    result = judged(tmp_path, conclude="'not (L[k] <= L[0] for all k)'")
-    assert result.verdict is Verdict.UNDECIDED
-    assert "is denied" in result.reason
-    result = judged(tmp_path, conclude="'not (L[k] <= L[0]/2 for all k)'")
-    assert result.verdict is Verdict.HOLDS
-
-
-def test_two_names_for_one_step_tie_for_certain(tmp_path):
-    for relation, verdict in (("==", Verdict.HOLDS), (">=", Verdict.HOLDS), ("!=", Verdict.REFUTED)):
-        conclude = f"'2*norm(b[t]) {relation} 2*norm(b[s]) for all s, t with s == t'"
-        result = judged(tmp_path, run=FLOW, conclude=conclude)
-        assert result.verdict is verdict
-    assert judged(tmp_path, conclude="'L[k] < L[0] for all k'").verdict is Verdict.REFUTED  # not at k = 0
-    both = "'L[k] <= L[j] and 2*norm(W[j] - W[k]) == 2*norm(W[j] - W[k]) for all j, k with j <= k'"
-    assert judged(tmp_path, conclude=both).verdict is Verdict.HOLDS
-
-
-def test_a_claim_about_the_steps_taken_alone(tmp_path):
-    run = "{method: gradient-descent, step: 1/20, steps: 5, beyond: false}"
-    result = judged(tmp_path, run=run, conclude="'L[k] <= L[0] for all k'")
-    assert (result.verdict, [record.role for record in result.runs]) == (Verdict.HOLDS, ["run"])
-    run = "{method: gradient-descent, step: 1/20, steps: 5}"
-    result = judged(tmp_path, run=run, conclude="L[3] <= L[0]")
-    assert (result.verdict, [record.role for record in result.runs]) == (Verdict.HOLDS, ["run"])
-    result = judged(tmp_path, run=run, conclude="'L[k] <= L[0] for all k'")
-    assert [record.role for record in result.runs] == ["window", "continuation"]
-
-
 def test_a_rate_is_predicted_by_a_bound_on_the_loss_alone(tmp_path):
     for bound, predicted in (("(1 - 1/100)^k*L[0]", True), ("L[0]", False), ("2*L[0]", False)):
         result = judged(tmp_path, conclude=f"'L[k] <= {bound} for all k'")
@@ -337,58 +262,6 @@ def test_the_growth_of_errors_is_measured():
         assert (growth[-1] > 10) is grows
 
 
-def test_a_statement_about_the_index_is_looked_at_at_every_step(tmp_path):
-    run = "{method: gradient-descent, step: 1/200, steps: 2000, until: 1e-2}"
-    for conclude, verdict in (
-        ("'(k - 97)^2 > 1/2 and L[k] <= L[0] for all k'", Verdict.REFUTED),
-        ("'(k - 97)^2 >= 0 and L[k] <= L[0] for all k'", Verdict.HOLDS),
-    ):
-        result = judged(tmp_path, run=run, conclude=conclude)
-        assert result.runs[0].end > 97
-        assert 97 not in result.runs[0].at
-        assert result.verdict is verdict
-    for conclude, verdict in (
-        ("'(t - 12345/10^6)^2 > 0 for all t'", Verdict.UNDECIDED),
-        ("'(t - 12345/10^6)^2 > -1 for all t'", Verdict.HOLDS),
-        ("'t <= 1/10 for all t'", Verdict.UNDECIDED),  # an equality at the end, of which 1/10 is no float
-        ("'t < 1/10 for all t'", Verdict.UNDECIDED),
-        ("'t <= 1/9 for all t'", Verdict.HOLDS),
-        ("'t <= 1/11 for all t'", Verdict.REFUTED),
-    ):
-        result = judged(tmp_path, run="{method: gradient-flow, until: 1e-9, horizon: 1/10}", conclude=conclude)
-        assert result.verdict is verdict, (conclude, result.reason)
-
-
-def test_what_holds_at_the_judged_steps_alone_is_not_certified(tmp_path):
-    run = "{method: gradient-descent, step: 1/2000, steps: 3000, until: 9e-1}"
-    result = judged(tmp_path, run=run, conclude="'L[k+1] <= L[k] for all k'")
-    assert (result.verdict, result.evidence) == (Verdict.HOLDS, Evidence.NUMERIC)
-    assert "certain throughout" in result.estimated["steps between the judged ones"]
-
-
-@pytest.mark.parametrize("parts", ["assume", "conclude", "let"])
-def test_a_claim_may_name_steps(tmp_path, parts):
-    """Steps that are not among the judged ones, before and after the end of the run."""
-    run = "{method: gradient-descent, step: 1/200, steps: 2000, until: 1e-2}"
-    for step, known in ((97, True), (150, True), (1999, False)):
-        given = {
-            "assume": {"assume": f"{{h: 'L[{step}] <= L[0]'}}", "conclude": "'L[k] <= L[0] for all k'"},
-            "conclude": {"conclude": f"{{a: 'L[{step}] <= L[0]', b: 'L[k] <= L[0] for all k'}}"},
-            "let": {"let": f"{{D: 'L - L[{step}]'}}", "conclude": "'D[0] >= 0'"},
-        }[parts]
-        result = judged(tmp_path, run=run, **given)
-        assert result.verdict is (Verdict.HOLDS if known else Verdict.UNDECIDED), result.reason
-        if not known:
-            assert "there is no step 1,999 to compare: the run ended at" in str(result)
-
-
-def test_two_indices_beyond_the_window(tmp_path):
-    run = "{method: gradient-descent, step: 1/1000, steps: 40}"
-    result = judged(tmp_path, run=run, conclude="'L[k] <= 2*L[j] for all j, k with j <= k'")
-    assert [record.role for record in result.runs] == ["window", "continuation"]
-    assert result.verdict in (Verdict.HOLDS, Verdict.UNDECIDED)
-
-
 def test_an_interrupt_in_a_run_ends_the_judgement(tmp_path, monkeypatch):
     monkeypatch.setattr(
         training_run,
@@ -397,55 +270,3 @@ def test_an_interrupt_in_a_run_ends_the_judgement(tmp_path, monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         judged(tmp_path, conclude="'L[k] <= L[0] for all k'")
-
-
-SHORT = "{method: gradient-descent, step: 1/2000, steps: 100, beyond: false}"
-
-
-def test_steps_38_and_39_are_not_judged(tmp_path):
-    result = judged(tmp_path, run=SHORT, conclude="'L[k] <= L[0] for all k'")
-    assert not {38, 39} & set(result.runs[0].at)
-
-
-@pytest.mark.parametrize(
-    ("conclude", "verdicts"),
-    [
-        ("'(k <= 5 for all k) or L[0] >= 0'", {Verdict.HOLDS}),
-        ("'not (k <= 5 for all k)'", {Verdict.HOLDS}),
-        ("'(k - 38)^2 > 0 for all k with k >= 1'", {Verdict.REFUTED}),
-        ("'(k - 38)^2 > 0 for all k with k >= 39'", {Verdict.HOLDS}),
-        ("'(k <= j + 1000 for all k) for all j'", {Verdict.HOLDS}),
-        ("'1/((k - 38)*(k - 39))^2 >= 0 for all k'", {Verdict.UNDECIDED}),
-        ("{wrong: 'L[k] > L[0] + 1 for all k', gap: '1/((k - 38)*(k - 39))^2 >= 0 for all k'}", {Verdict.REFUTED}),
-        ("{late: 'k*L[190] <= 100 for all k', wrong: 'L[0] > 1000'}", {Verdict.REFUTED}),
-    ],
-)
-def test_what_a_breaker_said_of_the_index(tmp_path, conclude, verdicts):
-    result = judged(tmp_path, run=SHORT, conclude=conclude)
-    assert result.verdict in verdicts, result.reason
-
-
-@pytest.mark.parametrize(
-    "false",
-    [
-        "(k - 38)^2*(k - 39)^2 > min(L[k+1], 0) for all k",
-        "(k - 38)^2*(k - 39)^2*L[k+1] > 0 for all k",
-        "(j - 38)^2*(j - 39)^2*(k - 38)^2*(k - 39)^2 > 0 for all j, k",
-        "(k - j - 37)^2 > 0 for all k, j",
-        "((k - 38)^2 > 0 or L[k] < 0) for all k",
-    ],
-)
-def test_nothing_false_between_judged_steps_is_certified(tmp_path, false):
-    result = judged(tmp_path, run=SHORT, conclude=f"{{a: 'L[k] >= 0 for all k', b: '{false}'}}")
-    assert (result.verdict, result.evidence) != (Verdict.HOLDS, Evidence.CERTIFIED)
-
-
-def test_a_statement_under_let_is_treated_as_if_written_out(tmp_path):
-    let = "{ok: '(k - 38)^2*(k - 39)^2 > 0 for all k'}"
-    assert judged(tmp_path, run=SHORT, let=let, conclude="{h: ok}").verdict is Verdict.REFUTED
-    result = judged(tmp_path, run=SHORT, let=let, assume="{h: ok}", conclude="'L[k] > L[0] for all k'")
-    assert result.verdict is Verdict.UNDECIDED
-    let = "{ok: 'L[k] <= L[0] for all k'}"
-    run = "{method: gradient-descent, step: 1/2000, steps: 10}"
-    result = judged(tmp_path, run=run, let=let, conclude="{h: ok}")
-    assert [record.role for record in result.runs] == ["window", "continuation"]

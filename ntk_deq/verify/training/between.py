@@ -74,6 +74,11 @@ def _written_out(expr: Expr, statements: Mapping[str, Expr]) -> Expr:
     return replace(expr, args=tuple(_written_out(arg, statements) for arg in expr.args))
 
 
+def worse(first: Outcome, second: Outcome) -> Outcome:
+    """Return the worse of two outcomes of one statement."""
+    return first if first.truth <= second.truth else second
+
+
 def conjuncts(expr: Expr) -> Sequence[Expr]:
     """Return the statements that a statement is the conjunction of."""
     return [part for arg in expr.args for part in conjuncts(arg)] if expr.kind is Kind.AND else [expr]
@@ -133,7 +138,7 @@ class _Index:
                 return Outcome(Truth.UNSURE, None, f"it was not looked at at every step from {start:g} on")
             if self._moments.step is not None:
                 if start == stop:
-                    if outcome.truth is Truth.FALSE or outcome.truth is Truth.UNSURE:
+                    if outcome.truth < Truth.NEAR_ZERO:
                         return outcome
                     continue
                 middle = (start + stop) // 2

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Claim, Domain, Free, Setting
 from ntk_deq.claims.distributions import scalar_names
-from ntk_deq.claims.tree import Kind
 from ntk_deq.claims.types import SCALAR
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.falsify.domains import within
@@ -28,6 +27,7 @@ from ntk_deq.falsify.search.charts import Chart, chart
 from ntk_deq.falsify.search.evolution import minimise
 from ntk_deq.falsify.seeds import stream
 from ntk_deq.verify.scoring import ClaimScorer
+from ntk_deq.verify.training.between import needs_the_run
 
 BUDGET = 600
 """Candidates of CMA-ES at the start."""
@@ -187,7 +187,7 @@ def at_the_start(claim: Claim) -> Claim:
     known = {
         name: formula
         for name, formula in claim.assume.items()
-        if not (claim.trains and any(node.kind is Kind.FOR_ALL for node in formula.expr.walk()))
+        if not (claim.trains and needs_the_run(formula, claim.let))
     }
     return replace(claim, assume=known, conclude={})
 

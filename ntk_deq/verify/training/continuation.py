@@ -25,6 +25,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Scalar, Truth
+from ntk_deq.verify.training.between import at_every_index, worse
 from ntk_deq.verify.training.coverage import covered_intervals
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
@@ -69,7 +70,9 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     outcomes: dict[str, Outcome] = {}
     for name in names:
         try:
-            outcomes[name] = _cautious(evaluate_truth(claim.conclude[name].expr, start), window)
+            outcome = evaluate_truth(claim.conclude[name].expr, start)
+            further = at_every_index(claim.conclude[name], moments)
+            outcomes[name] = _cautious(outcome if further is None else worse(outcome, further), window)
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]

@@ -14,7 +14,7 @@ from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.training.between import at_every_index
+from ntk_deq.verify.training.between import at_every_index, worse
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals
 from ntk_deq.verify.training.moments import Moments, Point
@@ -105,7 +105,7 @@ def finished(
     if window and not any(outcome.truth is Truth.FALSE for outcome in outcomes.values()):
         further, record = continued(run.claim, run.instance, run.moments)
         records += [] if record is None else [record]
-        outcomes = {name: _worse(outcome, further.get(name)) for name, outcome in outcomes.items()}
+        outcomes = {name: worse(outcome, further.get(name, outcome)) for name, outcome in outcomes.items()}
     return outcomes, tuple(records)
 
 
@@ -114,9 +114,5 @@ def _at_every_index(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[
     found = dict(conclusions)
     for name, outcome in conclusions.items():
         further = None if outcome.truth is Truth.FALSE else at_every_index(run.claim.conclude[name], run.moments)
-        found[name] = outcome if further is None else _worse(outcome, further)
+        found[name] = outcome if further is None else worse(outcome, further)
     return found
-
-
-def _worse(window: Outcome, further: Outcome | None) -> Outcome:
-    return window if further is None or window.truth <= further.truth else further
