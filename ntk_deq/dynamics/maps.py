@@ -245,7 +245,10 @@ class LayerMaps(LossMaps):
 
     def settle(self, Z: Float[Tensor, "N m"], error: float) -> bool:
         """Do so where there is a kink at zero, and an entry near it: mostly there is none, which one pass tells."""
-        return self._cut and not torch.equal(torch.threshold(Z, error, 0.0), Z) and super().settle(Z, error)
+        if not self._cut:
+            return False
+        kept = torch.threshold(Z, error, 0.0, out=self._passed)  # a buffer of the adjoint, which comes later
+        return not torch.equal(kept, Z) and super().settle(Z, error)
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Work out r = Z b - y, the source r b' and the slopes D."""
