@@ -16,6 +16,7 @@ from torch import Tensor
 from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
 from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.interrupts import Interruption, deferred_interrupt
+from ntk_deq.dynamics.lengths import write_norm
 from ntk_deq.dynamics.place import Place
 from ntk_deq.dynamics.progress import Show, progress_bar
 from ntk_deq.dynamics.record import TrainingRun
@@ -151,7 +152,7 @@ class Descent:
             except KeyboardInterrupt:
                 interruption.asked = True
         for name, entry in zip(here.parameters, self._norm_entries, strict=True):
-            torch.linalg.vector_norm(point.gradients[name], out=entry)
+            write_norm(point.gradients[name], entry)
         torch.linalg.vector_norm(self._norms, out=self._norm)
         seen = Observation(
             float(here.k), here.parameters, self._start, point, self._model, here.path_length, self._norm

@@ -118,6 +118,15 @@ class StateHistory:
         if count == 1:
             out.copy_(self.states[0])
             return
-        torch.mul(self.states[0], weights[0], out=out)
-        for weight, state in zip(weights[1:], self.states[1:count], strict=True):
+        if count == 2:
+            torch.lerp(self.states[0], self.states[1], weights[1], out=out)
+            return
+        terms = sorted(zip(weights, self.states, strict=False), key=lambda term: term[0] != 1)
+        (weight, state), *others = terms
+        if weight == 1:  # as at equal steps: the first two are summed in one pass
+            (second, other), *others = others
+            torch.add(state, other, alpha=second, out=out)
+        else:
+            torch.mul(state, weight, out=out)
+        for weight, state in others:
             out.add_(state, alpha=weight)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -207,8 +208,7 @@ class LayerMaps(LossMaps):
     ) -> None:
         self._form, self._X, self._y = form, X, y
         self._cut, self._cut_inner = form.activation is RELU, form.inner is RELU
-        self._Phi, self._source, self._passed = (torch.empty_like(like) for _ in range(3))
-        self._D, self._E = torch.ones_like(like), torch.ones_like(like)
+        self._Phi, self._passed = torch.empty_like(like), torch.empty_like(like)
         self._residual = torch.empty_like(y)
         gram = X @ X.T if X.shape[0] <= X.shape[1] else X.T @ X
         self._size_X = math.sqrt(max(float(torch.linalg.eigvalsh(gram)[-1]), 0.0))
@@ -222,7 +222,6 @@ class LayerMaps(LossMaps):
         torch.mm(self._X, S, out=self._Phi)
         if self._cut_inner:
             torch.relu_(self._Phi)
-            torch.sign(self._Phi, out=self._E)
         if self._gradients is None:
             self._gradients = {name: torch.empty_like(value) for name, value in parameters.items()}
 
@@ -251,27 +250,26 @@ class LayerMaps(LossMaps):
         return not torch.equal(kept, Z) and super().settle(Z, error)
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
-        """Work out r = Z b - y, the source r b' and the slopes D."""
+        """Work out r = Z b - y; the slopes D are read off Z where they are needed."""
         self._Z, r = Z, self._residual
         torch.addmv(self._y, Z, self._b, beta=-1, out=r)
         torch.dot(r, r, out=loss).mul_(0.5)
-        torch.outer(r, self._b, out=self._source)
-        if self._cut:
-            torch.sign(Z, out=self._D)
         return r
 
     def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
         """Write r b' + factor (V .* D) P' into `out`."""
-        passed = torch.mul(V, self._D, out=self._passed) if self._cut else V
-        torch.addmm(self._source, passed, self._P.T, alpha=self._form.factor, out=out)
+        passed = _cut(V, self._Z, self._passed) if self._cut else V
+        torch.outer(self._residual, self._b, out=out)  # in place of a buffer that each product would have to copy
+        out.addmm_(passed, self._P.T, alpha=self._form.factor)
 
     def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
-        """Return the map with these rows of the source and of D."""
-        source, D = self._source[rows], self._D[rows]
+        """Return the map with these rows of r and of Z."""
+        source, Z = torch.outer(self._residual[rows], self._b), self._Z[rows]
         passed = torch.empty_like(source)
 
         def step(V: Tensor, out: Tensor) -> None:
-            torch.addmm(source, torch.mul(V, D, out=passed), self._P.T, alpha=self._form.factor, out=out)
+            cut = _cut(V, Z, passed) if self._cut else V
+            torch.addmm(source, cut, self._P.T, alpha=self._form.factor, out=out)
 
         return step
 
@@ -283,7 +281,7 @@ class LayerMaps(LossMaps):
     def adjoint_newton(self, V: Float[Tensor, "N m"], image: Float[Tensor, "N m"]) -> bool:
         """Solve (I - factor D P') = image - V for each sample: exact."""
         weight = self._P.T
-        return self._solve_rows(self._D.unsqueeze(-1) * weight if self._cut else weight, V, image)
+        return self._solve_rows(torch.sign(self._Z).unsqueeze(-1) * weight if self._cut else weight, V, image)
 
     def _solve_rows(self, weight: Tensor, state: Tensor, image: Tensor) -> bool:
         """Add to each row of `state` what solves d (I - factor weight) = image - state; one weight, or one a row."""
@@ -302,11 +300,11 @@ class LayerMaps(LossMaps):
         """Write the three gradients into their buffers."""
         assert self._gradients is not None, "`prepare` comes first"
         weight, source, readout = (self._gradients[name] for name in self._form.names)
-        G, form = (torch.mul(V, self._D, out=self._passed) if self._cut else V), self._form
+        G, form = (_cut(V, self._Z, self._passed) if self._cut else V), self._form
         left, right = (G, self._Z) if form.transposed else (self._Z, G)
         torch.addmm(weight, left.T, right, beta=0, alpha=form.factor, out=weight)
         if self._cut_inner:
-            G = torch.mul(G, self._E, out=self._passed)
+            G = _cut(G, self._Phi, self._passed)
         left, right = (G, self._X) if form.transposed else (self._X, G)
         torch.mm(left.T, right, out=source)
         torch.mv(self._Z.T, self._residual, out=readout)
@@ -327,6 +325,11 @@ class LayerMaps(LossMaps):
         dG = V.error + b * dr / (1 - q)
         weight = self._form.factor * (Z.norm * dG + V.norm * Z.error)
         return math.hypot(weight, self._size_X * dG, Z.norm * dr + r * Z.error)
+
+
+def _cut(value: Tensor, by: Tensor, out: Tensor) -> Tensor:
+    """Write the value where `by` is positive and 0 elsewhere: relu's pullback, one pass that needs no slopes."""
+    return cast(Tensor, torch.ops.aten.threshold_backward.grad_input(value, by, 0, grad_input=out))
 
 
 def _write(value: Tensor, out: Tensor) -> None:

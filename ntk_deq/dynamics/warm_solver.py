@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.history import StateHistory
+from ntk_deq.dynamics.lengths import write_norm
 from ntk_deq.dynamics.maps import Map
 from ntk_deq.dynamics.solved import Solved
 from ntk_deq.errors import EquilibriumError
@@ -25,6 +26,10 @@ _FASTEST, _SLOWEST = 1e-3, 0.999
 _BEFORE_NEWTON = 32
 # Looks at the residual without a new smallest one after which it is taken to have stopped falling.
 _PATIENCE = 50
+# Steps between two looks at the residual of a few rows, at first; later on as many more as were made. A look takes
+# the time of a step of that share of all rows, so that more rows than these are looked at after every step.
+_UNSEEN = 4
+_FEW = 1 / 16
 
 
 class NotFiniteError(EquilibriumError):
@@ -141,8 +146,8 @@ class WarmSolver:
             torch.linalg.vector_norm(difference, dim=1, out=self._rows)
             torch.linalg.vector_norm(self._rows, out=self._residual)
         else:
-            torch.linalg.vector_norm(difference, out=self._residual)
-        torch.linalg.vector_norm(image, out=self._norm)
+            write_norm(difference, self._residual)
+        write_norm(image, self._norm)
         values: list[float] = self._checks.tolist()
         return values
 
@@ -163,17 +168,22 @@ class WarmSolver:
         residuals, total = self._rows, self._rows.shape[0]
         share = allowed / total**0.5
         left = (~(residuals <= share)).nonzero().squeeze(1)
-        if 2 * left.shape[0] > total:
+        if left.shape[0] == 0 or 2 * left.shape[0] > total:
             return None
-        done = float(torch.linalg.vector_norm(residuals.index_fill(0, left, 0.0)))
-        values, made = image[left], 0
+        solved = torch.linalg.vector_norm(residuals.index_fill(0, left, 0.0))
+        done, worst = torch.stack([solved, residuals.max()]).tolist()
+        values, steps, made, rate = image[left], 0, 0, self._rate
         step, other = step_of_rows(left), torch.empty_like(values)
         while True:
-            step(values, other)
-            count += 1
-            made += left.shape[0]
-            residual = torch.linalg.vector_norm(other - values, dim=1)
-            values, other = other, values
+            unseen = _UNSEEN + steps if left.shape[0] <= _FEW * total else 1
+            most = min(unseen, self._max_steps - count - steps)
+            ahead = max(1, math.ceil(min(_steps(share / worst, rate), most)))
+            for _ in range(ahead):
+                step(values, other)
+                values, other = other, values
+            steps += ahead
+            made += ahead * left.shape[0]
+            residual, before = torch.linalg.vector_norm(other.sub_(values), dim=1), worst
             unsolved = ~(residual <= share)
             worst, number = torch.stack([residual.max(), unsolved.sum()]).tolist()
             if number == 0 or 2 * number <= left.shape[0]:
@@ -182,7 +192,8 @@ class WarmSolver:
                     return done, float(torch.linalg.vector_norm(residuals)), made / total
                 left, values = left[unsolved], values[unsolved]
                 step, other = step_of_rows(left), torch.empty_like(values)
-            progress.check(count, worst, 0.0, share)
+            progress.check(count + steps, worst, 0.0, share)
+            rate = (worst / before) ** (1 / ahead)
 
     def _foresee(self, count: int, looks: int, contraction: float, residual: float, target: float) -> None:
         """Set the number of steps before the next solve's first look."""
@@ -191,10 +202,9 @@ class WarmSolver:
             return
         # As many steps less would have done as the residual fell too far. The rate seen last may be out of date; taken
         # too large, it costs looks and no step.
-        rate = max(min(self._rate, _SLOWEST), contraction / 4, _FASTEST)
         reached = contraction * residual
-        spare = math.log(target / reached) / -math.log(rate) if reached > 0 else count
-        self._expected = max(1, count - math.floor(spare))
+        spare = _steps(reached / target, max(self._rate, contraction / 4)) if reached > 0 else count
+        self._expected = max(1, count - math.floor(min(spare, count)))
 
     def state(self) -> dict[str, Any]:
         """Return what a later run needs to go on in the very same way."""
@@ -215,6 +225,13 @@ class WarmSolver:
         history.moments = list(state["moments"])
         history.degree, history.added = state["degree"], state["added"]
         self._expected, self._rate = state["expected"], state["rate"]
+
+
+def _steps(factor: float, rate: float) -> float:
+    """Return the number of steps that make a residual smaller by a factor, at a rate of convergence."""
+    if factor <= 0:
+        return math.inf
+    return math.log(factor) / math.log(min(max(rate, _FASTEST), _SLOWEST))
 
 
 class _Progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -69,6 +70,25 @@ class TestGradients:
             assert apart(point.gradients, loss_gradients(model, X, y, parameters=parameters)) < 1e-9
             parameters = moved_along(parameters, point.gradients, 0.02)
         assert len(fractions) > 1  # single rows were iterated
+
+    @pytest.mark.parametrize("transposed", [False, True])
+    def test_few_rows_are_finished_with_fewer_looks(self, by_rows, monkeypatch, transposed):
+        model, X, y = drawn("linear-implicit" if transposed else "implicit-relu", N=48)
+        field, parameters = GradientField(model, X, y, rtol=1e-11), copied(model)
+        looks = []
+        check = warm_solver._Progress.check
+        monkeypatch.setattr(
+            warm_solver._Progress, "check", lambda self, count, *rest: (looks.append(count), check(self, count, *rest))
+        )
+        for k in range(6):
+            X.select(0, 5).mul_(1 if k < 3 else 1.5)  # one sample jumps, the others stay where they are
+            point = field.at(parameters, k, reuse=True)
+            assert apart(point.gradients, loss_gradients(model, X, y, parameters=parameters)) < 1e-8
+            if k >= 3:
+                gaps = [after - before for before, after in pairwise(looks) if after > before]
+                assert max(gaps) > 1
+                assert 1 < point.forward_steps < 2
+            looks.clear()
 
     def test_state_and_adjoint_solve_their_equations(self, problem):
         model, X, y = problem
@@ -191,6 +211,21 @@ class TestStarts:
         for degree in range(4):
             weights = extrapolation_weights(4.0, moments)
             assert sum(w * t**degree for w, t in zip(weights, moments, strict=True)) == pytest.approx(4.0**degree)
+
+    @pytest.mark.parametrize("moments", [(0, 1, 2, 3), (0, 0.5, 2, 3.25)], ids=["equal steps", "unequal"])
+    @pytest.mark.parametrize("degree", [1, 2, 3])
+    def test_polynomials_are_predicted(self, degree, moments):
+        generator = torch.Generator().manual_seed(0)
+        terms = [torch.randn(2, 3, generator=generator, dtype=torch.float64) for _ in range(degree + 1)]
+
+        def at(moment):
+            return sum(moment**power * term for power, term in enumerate(terms))
+
+        history, out = StateHistory(terms[0], degree), torch.empty_like(terms[0])
+        for moment in moments[-degree - 1 :]:
+            history.add(moment, at(moment), out)
+        assert history.predict(4.0, out)
+        assert torch.allclose(out, at(4.0), rtol=0, atol=1e-11)
 
     def test_weights_that_are_too_large_are_not_used(self):
         history, like = StateHistory(ONE, 2), ONE.clone()
