@@ -194,6 +194,9 @@ class Descent:
         torch.mul(self._norms, self._options.step * _ROUNDED_UP, out=self._lengths)
         # Looked at now and then: a step that changes nothing is taken again and again.
         if here.k & (here.k - 1) == 0 and following.equals(here):
+            if not any(bool(gradient.any()) for gradient in self._gradients.values()):
+                status = RunStatus.STATIONARY
+                return status, f"At step {here.k}, with the loss {here.loss:.6g}: {status.text}"
             status = RunStatus.STEP_UNDERFLOW
             return status, f"At step {here.k} the step changed no bit of any parameter. {status.text}"
         self._here, self._before, self._gradients = following, here, None

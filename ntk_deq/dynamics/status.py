@@ -22,6 +22,7 @@ class RunStatus(StrEnum):
     DIVERGED = "diverged"
     NOT_FINITE = "not-finite"
     STEP_UNDERFLOW = "step-underflow"
+    STATIONARY = "stationary"
     UNSOLVED = "unsolved"
     INTERRUPTED = "interrupted"
 
@@ -51,6 +52,9 @@ _TEXTS = {
     RunStatus.STEP_UNDERFLOW: (
         "The step became too small for the precision: it leaves every parameter as it was. "
         "Take a larger step, a looser tolerance, or float64."
+    ),
+    RunStatus.STATIONARY: (
+        "The gradient is zero in every entry, so that descent stays there for ever. Start from other weights."
     ),
     RunStatus.UNSOLVED: (
         "An equilibrium or an adjoint was not found to the tolerance. Raise `max_steps` or loosen `rtol`."

@@ -19,6 +19,7 @@ _STATUSES = {
     "horizon": "horizon reached",
     "well-posedness-lost": "well-posedness lost",
     "step-underflow": "step too small for the precision",
+    "stationary": "the gradient is zero there",
     "unsolved": "an equilibrium was not found",
 }
 

@@ -196,7 +196,14 @@ class TestEnds:
 
     def test_stationary_point_above_the_floor(self):
         run = gradient_descent(flat(W=-1.0), ONE, 2 * ONE[0], step=0.1)  # the unit is off, and no gradient flows
-        assert run.status is RunStatus.STEP_UNDERFLOW
+        assert (run.status, run.steps) == (RunStatus.STATIONARY, 0)
+        assert "loss 2" in run.detail
+
+    def test_stationary_point_on_the_way(self):
+        # The step turns the unit off at once, and k = 1 is the first place without a gradient.
+        run = gradient_descent(flat(W=1.0), ONE, -2 * ONE[0], step=3.0, steps=100)
+        assert (run.status, run.steps) == (RunStatus.STATIONARY, 1)
+        assert not run.status.complete
 
     def test_unsolved_on_the_way(self):
         # The state grows from nothing, and with it the iterations that it takes.
