@@ -21,11 +21,15 @@ from ntk_deq.report.run_words import (
     short_count,
     short_index,
     short_rate,
+    slowest_runs,
 )
 from ntk_deq.report.svg import share_bar
 from ntk_deq.report.text import printable, short_number, short_seconds
 from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number
 from ntk_deq.verify.training_records import Condition, Rate, TrainingRecord
+
+# Runs of a claim that are all open on the page; of more, only those of the instance that is slowest for the claim.
+_SHOWN = 2
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,10 @@ class ShareView:
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything the page says about a run; `facts` are (what, value) in groups under a heading."""
+    """Everything the page says about a run; `facts` are (what, value) in groups under a heading; `shown`: at once."""
 
+    shown: bool
+    ratio: Cell | None
     heading: str
     role: str
     setting: str
@@ -75,13 +81,19 @@ def run_views(records: tuple[TrainingRecord, ...], anchor: str) -> list[RunView]
         records: The runs.
         anchor: The id of the claim's place on the page, for ids within the plots.
     """
-    return [_run_view(record, f"ui-{anchor}-run-{number}") for number, record in enumerate(records)]
+    shown = records if len(records) <= _SHOWN else slowest_runs(records)
+    return [
+        _run_view(record, f"ui-{anchor}-run-{number}", shown=any(record is run for run in shown))
+        for number, record in enumerate(records)
+    ]
 
 
-def _run_view(record: TrainingRecord, ident: str) -> RunView:
+def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> RunView:
     shares = [_share(c, record, f"{ident}-share-{i}") for i, c in enumerate(share_curves(record))]
     step = "" if record.step is None else f", step size {short_number(record.step, digits=3)}"
     return RunView(
+        shown=shown,
+        ratio=_ratio_cell(record),
         heading=f"{method_words(record).capitalize()}{step}",
         role=role_words(record),
         setting=f"{record.setting}, instance {record.index}",
@@ -118,10 +130,15 @@ def _rates(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
         low, high = map(short_rate, span)
         shown = low if low == high else f"{low} to {high}"
         facts.append(("from the kernel", Cell(typeset_number(shown), f"{span[0]!r} to {span[1]!r}")))
-    ratio = rate_ratio(record)
+    ratio = _ratio_cell(record)
     if ratio is not None:
-        facts.append(("measured / predicted", Cell(typeset_number(short_rate(ratio, digits=1)), repr(ratio))))
+        facts.append(("measured / predicted", ratio))
     return facts
+
+
+def _ratio_cell(record: TrainingRecord) -> Cell | None:
+    ratio = rate_ratio(record)
+    return None if ratio is None else Cell(typeset_number(short_rate(ratio, digits=1)), repr(ratio))
 
 
 def _rate_cell(rate: Rate) -> Cell:

@@ -275,9 +275,8 @@ def test_the_page_says_what_a_reader_needs_of_a_run():
                            step_tests_true=39)  # fmt: skip
     said = words(report_html([training_result(training_record(), flow)], INFO))
     for needed in (
-        "Training runs Gradient descent, step size 0.001 the whole run",
-        "Gradient flow flow to the end",
-        "tiny, instance 3",
+        "Training runs tiny, instance 3 the whole run measured rate 3.4 × predicted Gradient descent, step size 0.001",
+        "tiny, instance 3 flow to the end",
         "stopped at k = 5000: loss floor",
         "Rate of the loss, per step predicted 1.2e−3 measured 4.1e−3 (4.0e−3 to 4.2e−3)",
         "from the kernel 4.1e−3 to 8.2e−3",
@@ -295,6 +294,14 @@ def test_the_page_says_what_a_reader_needs_of_a_run():
         "Largest share of each bound",
     ):
         assert needed in said, needed
+
+
+def test_the_slowest_of_many_runs_is_open_and_the_others_are_closed():
+    slow = training_record(setting="slow", predicted=0.004)
+    others = [training_record(setting=f"other-{number}") for number in range(3)]
+    page = report_html([training_result(others[0], slow, *others[1:])], INFO)
+    runs = re.findall(r'<details class="run"( open)?>\s*<summary>\s*<span class="name">([a-z0-9-]+), ', page)
+    assert runs == [("", "other-0"), (" open", "slow"), ("", "other-1"), ("", "other-2")]
 
 
 def test_claims_without_runs_have_no_such_section():

@@ -137,10 +137,12 @@
   // On paper, everything that is shown is open.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = claims.filter((claim) => !claim.hidden && !details(claim).open);
-    closed.forEach((claim) => (details(claim).open = true));
+    closed = claims
+      .filter((claim) => !claim.hidden)
+      .flatMap((claim) => [...claim.querySelectorAll("details:not([open])")]);
+    closed.forEach((panel) => (panel.open = true));
   });
-  addEventListener("afterprint", () => closed.forEach((claim) => (details(claim).open = false)));
+  addEventListener("afterprint", () => closed.forEach((panel) => (panel.open = false)));
 
   apply();
   follow();
