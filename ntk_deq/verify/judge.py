@@ -17,7 +17,7 @@ from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, in
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.training.between import inlined, needs_the_run
-from ntk_deq.verify.training.judged import JudgedRun, along, begin, finished, start_run
+from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, start_run
 from ntk_deq.verify.training.trajectory import NoRunError
 from ntk_deq.verify.training_records import TrainingRecord
 
@@ -107,7 +107,7 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
         run = start_run(claim, env, instance) if claim.trains else None
         for name, formula in claim.assume.items():
             if name not in hypotheses:
-                hypotheses[name] = _outcome(formula, env)
+                hypotheses[name] = certain_end(run, _outcome(formula, env))
                 if hypotheses[name].truth is Truth.FALSE:
                     return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:

@@ -97,7 +97,8 @@ def at_every_index(formula: Formula, moments: Moments) -> Outcome | None:
             body, *condition = node.args
             for part in conjuncts(body):
                 if not any(map(_of_the_run, (part, *condition))):
-                    outcome = _Index(part, condition, node.names[0], moments).throughout()
+                    used = [inner.args[0] for inner in body.walk() if inner.kind is Kind.INDEX]
+                    outcome = _Index(part, condition, used, node.names[0], moments).throughout()
                     if outcome is not None:
                         return outcome
     return None
@@ -114,12 +115,16 @@ class _Index:
     Args:
         part: The statement.
         condition: None or one.
+        used: The steps that the whole statement refers to: it ranges over the indices for which they exist.
         index: Name of the index.
         moments: The run.
     """
 
-    def __init__(self, part: Expr, condition: Sequence[Expr], index: str, moments: Moments) -> None:
+    def __init__(
+        self, part: Expr, condition: Sequence[Expr], used: Sequence[Expr], index: str, moments: Moments
+    ) -> None:
         self._part, self._condition, self._name, self._moments = part, condition, index, moments
+        self._used = [step for step in used if all(n.name == index for n in step.walk() if n.kind is Kind.NAME)]
         # What is looked at here is no curve of the report.
         notes = replace(moments.start.notes, sides=None, unsure=[])
         self._env = replace(moments.start, notes=notes, cache=dict(moments.start.cache))
@@ -130,6 +135,8 @@ class _Index:
         pending, looks = [(0.0, float(last), 0)], 0
         while pending:
             start, stop, halvings = pending.pop()
+            if self._is_nowhere(start, stop):
+                continue
             looks += 1
             outcome = self._at(Interval(start, stop) if start < stop else start)
             if outcome.truth is Truth.TRUE:
@@ -144,7 +151,7 @@ class _Index:
                 middle = (start + stop) // 2
                 pending += [(middle + 1, stop, 0), (start, middle, 0)]
                 continue
-            if outcome.truth is Truth.FALSE:
+            if outcome.truth is Truth.FALSE and self._exists(start) and self._exists(stop):
                 return outcome
             at_end = stop == last
             if halvings == (HALVINGS_AT_ENDS if start == 0 or at_end else HALVINGS):
@@ -156,6 +163,17 @@ class _Index:
             middle = (start + stop) / 2
             pending += [(start, middle, halvings + 1), (middle, stop, halvings + 1)]
         return None
+
+    def _exists(self, index: float) -> bool:
+        return all(self._moments.exists(step_of(step, {self._name: index})) for step in self._used)
+
+    def _is_nowhere(self, start: float, stop: float) -> bool:
+        """Whether a step that is referred to exists for no index of a piece; it is linear in the index."""
+        for step in self._used:
+            low, high = sorted(step_of(step, {self._name: index}) for index in (start, stop))
+            if high < 0 or (low > 0 and not self._moments.exists(low)):
+                return True
+        return False
 
     def _at(self, step: float) -> Outcome:
         """Return the outcome at a step, or throughout an interval: that of `not condition or part`."""

@@ -27,6 +27,7 @@ from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Scalar, Truth
 from ntk_deq.verify.training.between import at_every_index, worse
 from ntk_deq.verify.training.coverage import covered_intervals
+from ntk_deq.verify.training.following import strays
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow, hulls, unfinished
@@ -59,12 +60,12 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     run = replace(claim.run, method=Method.GRADIENT_FLOW, steps=FLOW_STEPS)
     names = [name for name, f in claim.conclude.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
     try:
-        course = _as_steps(flow(run, trainee, env), trainee, eta)
+        course = _as_steps(flow(run, trainee, env, times=[eta * window.points[-1].at]), trainee, eta)
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
         reason = _so_far(window, f"it cannot begin: {error}")
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])
-    moments = Moments(env, course.points, window.changing, window.step, course.losses)
+    moments = Moments(env, course.points, window.changing, window.step, course.losses, final=True)
     start = replace(env, moments=moments, notes=notes, cache=dict(env.cache))
     moments.start = start
     outcomes: dict[str, Outcome] = {}
@@ -76,7 +77,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
-    why = unfinished(course, run)
+    why = unfinished(course, run) or strays(window.points[-1], course.points, _field(trainee), eta)
     if why:
         outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}
     assert notes.sides is not None
@@ -127,11 +128,15 @@ def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> Trajectory:
 
 
 def _gradients(course: Trajectory, trainee: Trainee) -> list[Mapping[str, Tensor]]:
-    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+    field = _field(trainee)
     return [
         {name: value.clone() for name, value in field.at(point.parameters, point.at).gradients.items()}
         for point in course.points
     ]
+
+
+def _field(trainee: Trainee) -> GradientField:
+    return GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
 
 
 def _size(gradient: Mapping[str, Tensor]) -> float:
@@ -156,7 +161,7 @@ def step_tests(claim: Claim, moments: Moments, trainee: Trainee) -> tuple[int, i
     if bound is None:
         return 0, 0
     chosen = sorted({round(i * (len(moments.points) - 1) / (STEP_TESTS - 1)) for i in range(STEP_TESTS)})
-    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+    field = _field(trainee)
     return len(chosen), sum(_falls(moments, moments.points[place], field, *bound) for place in chosen)
 
 

@@ -20,7 +20,13 @@ SAFETY = 10.0
 """Factor on estimated errors, since a verdict rests on them."""
 
 APART = 1e-8
-"""How far apart, relatively, the second run starts that measures the growth of errors: far above rounding."""
+"""How far apart, relatively, runs start that measure the growth of errors: far above rounding."""
+
+LARGEST_GROWTH = 1e5
+"""Errors that have grown by more are taken as unknown: two runs that far apart no longer tell how they grow."""
+
+_TWINS = 2
+_FLOOR = 1e-4  # of the distance at the start; one that has shrunk below may have met its rounding
 
 _LEAST = 1e-11  # relative to the path: the solves are to 1e-12
 
@@ -45,11 +51,13 @@ def growth_of_errors(
     rtol: float,
     check: Callable[[], None],
 ) -> list[float]:
-    """Return by how much errors grow from the start to each snapshot of descent: measured, on a run that starts apart.
+    """Return by how much errors grow up to each snapshot of descent, wherever before it they come in: measured.
 
-    Each parameter of the second run is off by `APART` of its size or of its path, whichever is larger, in a fixed
-    pattern of signs; the growth is the largest factor on it so far. Where the second run does not get to, it is
-    infinite.
+    Further runs start apart, each parameter off by `APART` of its size or of its path, whichever is larger, in a random
+    direction that is always the same: along a fixed pattern, what is symmetric may stay symmetric and the growth be
+    missed. The growth is the largest factor by which a distance has grown from any snapshot to this one. Beyond
+    `LARGEST_GROWTH` a distance would no longer be small, and where such a run does not get to, nothing is known: there
+    it is infinite.
 
     Args:
         done: A run of gradient descent.
@@ -62,34 +70,46 @@ def growth_of_errors(
     """
     assert done.step is not None
     start, last = done.snapshots[0].parameters, done.snapshots[-1]
-    shifts = {}
-    for name, value in start.items():
-        size = max(float(torch.linalg.vector_norm(value)), last.path[name]) * APART
-        signs = 1.0 - 2.0 * (torch.arange(value.numel(), device=value.device) % 3 == 1).to(value)
-        shifts[name] = (signs * size / math.sqrt(value.numel())).reshape(value.shape)
     fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
-    other = type(model).from_variables({**fixed, **{name: start[name] + shifts[name] for name in start}})
-    growth = [math.inf] * len(done.snapshots)
-    try:
-        second = gradient_descent(
-            other,
-            X,
-            y,
-            step=done.step,
-            steps=max(done.steps, 1),
-            until=0.0,
-            snapshots=snapshots,
-            rtol=rtol,
-            on_step=lambda k, point: check(),
-        )
-    except (EquilibriumError, NotFiniteError, WellPosednessError):
-        return growth
-    again_if_interrupted(second)
+    generator = torch.Generator().manual_seed(0)
+    growth = [1.0] * len(done.snapshots)
+    for _ in range(_TWINS):
+        shifts = {}
+        for name, value in start.items():
+            size = max(float(torch.linalg.vector_norm(value)), last.path[name]) * APART
+            direction = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+            shifts[name] = direction * (size / torch.linalg.vector_norm(direction))
+        other = type(model).from_variables({**fixed, **{name: start[name] + shifts[name] for name in start}})
+        try:
+            second = gradient_descent(
+                other,
+                X,
+                y,
+                step=done.step,
+                steps=max(done.steps, 1),
+                until=0.0,
+                snapshots=snapshots,
+                rtol=rtol,
+                on_step=lambda k, point: check(),
+            )
+        except (EquilibriumError, NotFiniteError, WellPosednessError):
+            return [math.inf] * len(growth)
+        again_if_interrupted(second)
+        growth = [max(pair) for pair in zip(growth, _growth(done, second, shifts), strict=True)]
+    return [value if value <= LARGEST_GROWTH else math.inf for value in growth]
+
+
+def _growth(done: TrainingRun, second: TrainingRun, shifts: Mapping[str, Tensor]) -> list[float]:
+    """Return the largest growth of a distance between two runs up to each snapshot of the first one."""
     there = {snapshot.at: snapshot.parameters for snapshot in second.snapshots}
-    largest = 1.0
+    growth = [math.inf] * len(done.snapshots)
+    largest, least = 1.0, [math.inf] * (len(shifts) + 1)
     for place, snapshot in enumerate(done.snapshots):
         if snapshot.at in there:
-            largest = max(largest, *_apart(snapshot.parameters, there[snapshot.at], shifts))
+            apart = _apart(snapshot.parameters, there[snapshot.at], shifts)
+            distances = [*apart, max(apart)]
+            least = [max(min(pair), _FLOOR) for pair in zip(least, distances, strict=True)]
+            largest = max(largest, *(now / before for now, before in zip(distances, least, strict=True)))
             growth[place] = largest
     for place in reversed(range(len(growth) - 1)):  # a step that only one run kept: what the next one has
         growth[place] = min(growth[place], growth[place + 1]) if math.isinf(growth[place]) else growth[place]
@@ -97,8 +117,9 @@ def growth_of_errors(
 
 
 def _apart(a: Mapping[str, Tensor], b: Mapping[str, Tensor], shifts: Mapping[str, Tensor]) -> list[float]:
-    sizes = {name: float(torch.linalg.vector_norm(shift)) for name, shift in shifts.items()}
-    return [float(torch.linalg.vector_norm(a[name] - b[name])) / size for name, size in sizes.items() if size > 0]
+    """Return the distance of each parameter over that at the start."""
+    norm = torch.linalg.vector_norm
+    return [float(norm(a[name] - b[name]) / norm(shift)) if shift.any() else 0.0 for name, shift in shifts.items()]
 
 
 def estimated_errors(run: TrainingRun, index: int, *, rounding: float = 0.0) -> dict[str, float]:

@@ -64,18 +64,38 @@ def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
     assert claim.run is not None
     assert env.moments is not None
     course = trajectory(claim, env, instance)
-    beyond = course.step is not None and course.run.status is RunStatus.WELL_POSEDNESS_LOST
-    moments = Moments(env, course.points, env.moments.changing, course.step, course.losses or None, beyond)
+    status = course.run.status
+    moments = Moments(
+        env,
+        course.points,
+        env.moments.changing,
+        course.step,
+        course.losses or None,
+        beyond=course.step is not None and status is RunStatus.WELL_POSEDNESS_LOST,
+        final=status is RunStatus.LOSS_FLOOR or (status is RunStatus.STEPS and not claim.run.beyond),
+    )
     env.moments = moments
     return JudgedRun(claim, instance, course, moments)
 
 
 def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
-    """Return the outcome of a conclusion, unsure where the run broke off and nothing before that breaks it."""
+    """Return the outcome of a conclusion, unsure where the run broke off and nothing before that breaks it.
+
+    Where rounding decides at which step the run ends, nothing is concluded from its steps.
+    """
     uses_steps = any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for node in run.claim.conclude[name].expr.walk())
+    if uses_steps:
+        outcome = certain_end(run, outcome)
     if not run.broken or not uses_steps or outcome.truth is Truth.FALSE:
         return outcome
     return replace(outcome, truth=Truth.UNSURE, reason=run.broken)
+
+
+def certain_end(run: JudgedRun | None, outcome: Outcome) -> Outcome:
+    """Return the outcome of a statement on steps, unsure where it is not certain which steps there are."""
+    if run is None or not run.course.end_unsure:
+        return outcome
+    return replace(outcome, truth=Truth.UNSURE, reason=run.course.end_unsure)
 
 
 def finished(
@@ -112,7 +132,7 @@ def finished(
 def _at_every_index(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:
     """Return the outcomes, worse where a statement about the index alone fails between two judged steps."""
     found = dict(conclusions)
-    for name, outcome in conclusions.items():
+    for name, outcome in conclusions.items() if not run.course.end_unsure else ():
         further = None if outcome.truth is Truth.FALSE else at_every_index(run.claim.conclude[name], run.moments)
         found[name] = outcome if further is None else worse(outcome, further)
     return found

@@ -68,6 +68,7 @@ class Moments:
         losses: From each judged step to the next: a ball of all losses on the way, or None.
         beyond: Whether the step after the last judged one is judged too: a run that stopped there for want of an
             equilibrium still has its parameters.
+        final: Whether the run ends at the last judged step, so that there is none after it.
         only: An interval between two judged steps, to which every quantifier is confined, or None.
     """
 
@@ -77,6 +78,7 @@ class Moments:
     step: Scalar | None = None
     losses: Sequence[arb] | None = None
     beyond: bool = False
+    final: bool = False
     only: Interval | None = None
     _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
 
@@ -103,7 +105,12 @@ class Moments:
         """Whether the run is known at a step: a judged one, or the one after, which a step of descent gives."""
         if isinstance(step, Interval) or self._find(step) is not None:
             return True
-        return self.step is not None and self._find(step - 1) is not None
+        return self.step is not None and self._find(step - 1) is not None and self.exists(step)
+
+    def exists(self, step: float) -> bool:
+        """Whether a step or time is one of the run, as far as that is known."""
+        last = self.points[-1].at
+        return 0 <= step <= (last if self.final or self.step is None else last + 1)
 
     def environment(self, step: float) -> Environment:
         """Return the environment at a step.
@@ -146,7 +153,7 @@ class Moments:
 
     def _after(self, step: float) -> Environment:
         """Take one step of descent from a judged step, in balls."""
-        if self.step is None or self._find(step) is None:
+        if self.step is None or self._find(step) is None or not self.exists(step + 1):
             last = self.points[-1].at
             late = step + 1 > last
             why = f"the run ended at {last:,}" if late else "the run was not looked at there"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import torch
 from flint import arb
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.between import named_steps
 from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
+from ntk_deq.verify.training.floor import ended_at_floor
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 
@@ -53,6 +55,7 @@ class Trajectory:
         losses: From each point to the next: a ball of all losses on the way; empty where that is not known.
         certified: Whether the radii are proven.
         seconds: Time it took.
+        end_unsure: Why it is not certain at which step the run ends, or an empty text.
     """
 
     run: TrainingRun
@@ -61,6 +64,7 @@ class Trajectory:
     losses: tuple[arb, ...]
     certified: bool
     seconds: float
+    end_unsure: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     ats = [int(snapshot.at) for snapshot in done.snapshots]
     proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
-    points = proven.points
+    points, slack = proven.points, _LOSS_ROUNDING
     if known < len(ats):
         # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
         rounding = 0.0 if step.ball.is_exact() else 2.0**-52
@@ -157,6 +161,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
             rtol=SOLVER_TOLERANCE,
             check=env.notes.check_time,
         )
+        slack *= growth[-1]
         points = (*points, *(_point(done, i, rounding=rounding, growth=growth[i]) for i in range(known, len(ats))))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
@@ -164,11 +169,38 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     else:
         ranges = proven.losses
     seconds = time.perf_counter() - started
-    return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds)
+    return Trajectory(
+        done,
+        points,
+        step,
+        ranges,
+        certified=known == len(ats),
+        seconds=seconds,
+        end_unsure=_unsure_end(losses, float(run.until), slack),
+    )
 
 
-def flow(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
-    """Integrate gradient flow; the loss never grows along it, since dL/dt = -norm(grad L)^2."""
+def _unsure_end(losses: Sequence[float], until: float, slack: float) -> str:
+    """Return why rounding decides at which step the loss is `until` times the first one, or an empty text."""
+    for k in range(1, len(losses)):
+        ratio = losses[k] / losses[0] if losses[0] else 0.0
+        if abs(ratio - until) <= slack * until:
+            return (
+                f"whether the run ends at k = {k:,} is not certain: L[{k}] is `until` = {until:g} times L[0] to within "
+                f"what rounding may change"
+            )
+    return ""
+
+
+def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float] = ()) -> Trajectory:
+    """Integrate gradient flow; the loss never grows along it, since dL/dt = -norm(grad L)^2.
+
+    Args:
+        run: What the claim says of it.
+        trainee: The model with its data.
+        env: The environment of the instance.
+        times: Times to judge besides those that are judged anyway.
+    """
     started = time.perf_counter()
     horizon = None if run.horizon is None else float(positive(run.horizon, env).ball.mid())
     done = gradient_flow(
@@ -180,9 +212,11 @@ def flow(run: Run, trainee: Trainee, env: Environment) -> Trajectory:
         tolerance=FLOW_TOLERANCE,
         steps=run.steps,
         snapshots=SNAPSHOTS,
+        times=torch.tensor(times, dtype=torch.float64) if times else None,
         on_step=lambda _: env.notes.check_time(),
     )
     again_if_interrupted(done)
+    done = ended_at_floor(done, trainee.model, trainee.X, trainee.y, until=float(run.until), tolerance=FLOW_TOLERANCE)
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     points = tuple(_point(done, i) for i in range(len(done.snapshots)))
     values = [snapshot.loss for snapshot in done.snapshots]
