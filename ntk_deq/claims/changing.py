@@ -109,6 +109,8 @@ class Course:
     def check_derivatives(self, expr: Expr) -> None:
         """Refuse a derivative or an `at` that would have to reach through steps of training to the start.
 
+        The model's map is refused there too: `next(Z[k])` would take the parameters of the start to a state of step k.
+
         Raises:
             ExpressionError: There is one.
         """
@@ -116,6 +118,11 @@ class Course:
             return
         for node in expr.walk():
             derives = node.kind is Kind.CALL and Parameter.VARIABLE in FUNCTIONS[node.name].parameters
+            if node.kind is Kind.CALL and FUNCTIONS[node.name].needs_model:
+                later = self._late(node.args[0])
+                if later is not None:
+                    hint = f"name it under `let` without a step, as in `D: {node.name}(...)`, and write D[...]"
+                    fail(later.span, f"`{node.name}` would take the parameters of the start to a later step.", hint)
             if not derives and node.kind is not Kind.AT:
                 continue
             for part in node.args[0].walk():

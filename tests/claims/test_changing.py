@@ -98,9 +98,12 @@ def test_what_needs_more_than_the_start(course):
 
 
 def test_derivatives_do_not_reach_through_steps(course):
-    course.check_derivatives(parse("grad(L, p) + at(L, p = p[1])*next(s[1])"))
+    course.check_derivatives(parse("grad(L, p) + at(L, p = p[1])*next(s[0])"))
     for text in ("grad(start*L, p)", "jac(L[k], p)", "at(more, p = v)"):
         with pytest.raises(ExpressionError, match="cannot go through a step of training"):
+            course.check_derivatives(parse(text))
+    for text in ("next(s[1])", "fixed_point(s[k])", "next(more*s)"):
+        with pytest.raises(ExpressionError, match="parameters of the start"):
             course.check_derivatives(parse(text))
 
 
