@@ -210,12 +210,17 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     """The conjunction over all steps of the run at which every indexed quantity exists.
 
     Along a training run a bound is often an equality at the start by construction, L[0] <= c^0 L[0]; such a tie says
-    nothing about the steps after it and is left out where there are some.
+    nothing about the steps after it and is left out where there are some. Like a part of `and`, a step at which the
+    statement has no value does not matter where another one breaks it.
     """
     outcomes: list[Outcome] = []
-    tie, broken = None, False
+    tie, broken, outside = None, False, None
     for scope in step_scopes(expr, env, indices):
-        outcome = evaluate_truth(expr.args[0], env, scope)
+        try:
+            outcome = evaluate_truth(expr.args[0], env, scope)
+        except OutsideClaimError as error:
+            outside = outside or error
+            continue
         if env.moments is not None and _is_tie(outcome, at_the_start=not any(scope.values())):
             tie = outcome
             continue
@@ -224,6 +229,8 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         broken = broken or outcome.truth is Truth.FALSE
         if broken and env.notes.sides is None:  # a run is shown whole, beyond where it breaks
             break
+    if outside is not None and not broken:
+        raise outside
     return conjunction(outcomes or ([] if tie is None else [tie]))
 
 

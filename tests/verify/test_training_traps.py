@@ -115,6 +115,18 @@ class TestStepsThereAre:
         assert judged(tmp_path, init=init, run=run, conclude="L[k+1] <= 1/2 for all k").verdict is Verdict.HOLDS
 
 
+class TestStepsWithoutAValue:
+    RUN = f"{DESCENT}step: 1/4, steps: 10, beyond: false"
+
+    def test_they_do_not_hide_one_that_breaks(self, tmp_path):
+        result = judged(tmp_path, init=PLAIN, run=self.RUN, conclude="1/path_length[k] <= 1/10 for all k")
+        assert result.verdict is Verdict.REFUTED  # at k = 1, where the path is 1/4 long; at k = 0 there is no quotient
+
+    def test_they_leave_a_claim_without_instances_where_none_does(self, tmp_path):
+        result = judged(tmp_path, init=PLAIN, run=self.RUN, conclude="1/path_length[k] <= 10 for all k")
+        assert result.verdict is Verdict.VACUOUS
+
+
 class TestEnds:
     @pytest.mark.parametrize("conclude", ["L[t] >= 0.0999*L[0] for all t", "t <= 0.73 for all t"])
     def test_a_flow_ends_at_the_floor(self, tmp_path, conclude):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import Snapshot, TrainingRun
 from ntk_deq.dynamics.status import RunStatus
@@ -20,12 +21,13 @@ _MOST = 12
 
 
 def ended_at_floor(
-    run: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, *, until: float, tolerance: float
+    run: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, *, until: float, tolerance: float, rtol: float
 ) -> TrainingRun:
     """Return a flow that ends where its loss is `until` times the first one, not at the first step beyond.
 
-    From the last snapshot above the floor, the flow is integrated anew to where the logarithm of its loss, linear
-    between what is known on both sides, meets the floor, and so on.
+    From the last snapshot above the floor, the flow is integrated on by Newton's method for the logarithm of its loss,
+    whose slope is -norm(grad)^2/L. That falls ever more slowly, mostly, so that each stretch ends just above the floor
+    and is the next one's start; where it does not, the chord to what is known below bounds the stretch.
 
     Args:
         run: The flow; one that ended otherwise is returned as it is.
@@ -34,6 +36,7 @@ def ended_at_floor(
         y: Targets.
         until: The floor over the first loss.
         tolerance: As in that run.
+        rtol: Relative tolerance of equilibria.
     """
     floor = until * run.snapshots[0].loss
     if run.status is not RunStatus.LOSS_FLOOR or len(run.snapshots) < 2 or not 0 < floor:
@@ -43,13 +46,15 @@ def ended_at_floor(
     for _ in range(_MOST):
         if not 0 < below.loss < floor * (1 - NEAR):
             break
+        here = type(model).from_variables({**fixed, **above.parameters})
+        gradients = GradientField(here, X, y, rtol=rtol).at(above.parameters, 0.0).gradients.values()
         high, low = math.log(above.loss / floor), math.log(below.loss / floor)
-        gap = below.at - above.at
+        newton = high * above.loss / max(sum(float(g.square().sum()) for g in gradients), math.ulp(0.0))
         part = gradient_flow(
-            type(model).from_variables({**fixed, **above.parameters}),
+            here,
             X,
             y,
-            horizon=min(max(high / (high - low), 1e-3), 1 - 1e-3) * gap,
+            horizon=min(newton, high / (high - low) * (below.at - above.at)),
             until=0.0,
             tolerance=tolerance,
             snapshots=2,
@@ -58,7 +63,10 @@ def ended_at_floor(
         if part.status is not RunStatus.HORIZON:
             break
         reached = _after(above, part.snapshots[-1])
-        above, below = (reached, below) if reached.loss > floor * (1 + NEAR) else (above, reached)
+        if abs(reached.loss - floor) <= NEAR * floor:
+            below = reached
+            break
+        above, below = (reached, below) if reached.loss > floor else (above, reached)
     series = {name: values.slice(0.0, below.at) for name, values in run.series.items()}
     return replace(run, snapshots=(*run.snapshots[:-1], below), end=below.at, series=series)
 

@@ -216,7 +216,15 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         on_step=lambda _: env.notes.check_time(),
     )
     again_if_interrupted(done)
-    done = ended_at_floor(done, trainee.model, trainee.X, trainee.y, until=float(run.until), tolerance=FLOW_TOLERANCE)
+    done = ended_at_floor(
+        done,
+        trainee.model,
+        trainee.X,
+        trainee.y,
+        until=float(run.until),
+        tolerance=FLOW_TOLERANCE,
+        rtol=SOLVER_TOLERANCE,
+    )
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     points = tuple(_point(done, i) for i in range(len(done.snapshots)))
     values = [snapshot.loss for snapshot in done.snapshots]
