@@ -132,7 +132,8 @@ class _Index:
     def throughout(self) -> Outcome | None:
         """Halve the run until the statement is certain on every piece; None: it is."""
         last = self._moments.points[-1].at
-        pending, looks = [(0.0, float(last), 0)], 0
+        pending: list[tuple[float, float, int]] = [(0, last, 0)]  # steps of descent stay whole numbers
+        looks = 0
         while pending:
             start, stop, halvings = pending.pop()
             if self._is_nowhere(start, stop):
