@@ -264,6 +264,17 @@ class TestGoingOn:
         assert part.steps == 23  # and the part is as it was
         _same(resume(resume(part, steps=41), steps=60), whole)
 
+    def test_what_becomes_of_the_callers_tensors_does_not_matter(self, problem):
+        model, X, y = problem
+        options = {"step": 0.02, "record": ["displacement"]}
+        whole = gradient_descent(model, X, y, steps=20, **options)
+        part = gradient_descent(model, X, y, steps=10, **options)
+        for name, value in model.parameters().items():
+            value.copy_(part.parameters[name])
+        for value in (X, y, getattr(model, "gamma", y)):
+            value.mul_(0.5)
+        _same(resume(part, steps=20), whole)
+
     def test_a_lower_floor(self, relu):
         part = gradient_descent(*relu, step=0.05, until=1e-2)
         _same(resume(part, until=1e-4), gradient_descent(*relu, step=0.05, until=1e-4))

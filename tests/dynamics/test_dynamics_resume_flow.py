@@ -21,7 +21,7 @@ ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
 def small() -> tuple[LinearImplicit, torch.Tensor, torch.Tensor]:
-    return LinearImplicit(W=ONE / 2, U=ONE, b=ONE[0]), ONE, ONE[0]
+    return LinearImplicit(W=ONE / 2, U=ONE.clone(), b=ONE[0].clone()), ONE, ONE[0]
 
 
 @pytest.mark.parametrize("problem", [linear_problem, lambda: theorem_problem(beta=20.0, gamma=0.5)])
@@ -63,6 +63,17 @@ def test_a_flow_goes_on_after_its_budget() -> None:
     assert longer.status is RunStatus.LOSS_FLOOR
     assert longer.steps > 5
     assert "Taken up at t = " in longer.detail
+
+
+def test_a_flow_owns_what_it_goes_on_with() -> None:
+    model, X, y = small()
+    X, y = X.clone(), 3 * y
+    short = gradient_flow(model, X, y, steps=3, until=1e-4)
+    whole = resume(short, steps=10)
+    for value in (X, y, *model.parameters().values()):
+        value.zero_()
+    again = resume(short, steps=10)
+    assert all(torch.equal(again.parameters[name], value) for name, value in whole.parameters.items())
 
 
 def test_what_a_flow_refuses() -> None:

@@ -102,6 +102,23 @@ class TestFiles:
         same(resume(path, steps=80), whole)
         same(TrainingRun.load(path), whole)  # the file was kept up to date
 
+    @pytest.mark.parametrize("of", ["A", "W", "X", "y"])
+    def test_saved_runs_of_columns_go_on(self, path, of):
+        generator = torch.Generator().manual_seed(0)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        given = {"A": torch.linalg.qr(normal(32, 32))[0].contiguous(), "W": normal(4, 32), "b": normal(32) / 4}
+        given |= {"X": normal(30, 4), "y": normal(30)}
+        given[of] = given[of].T.contiguous().T if of != "y" else torch.stack([given[of]] * 2, 1)[:, 0]
+        assert not given[of].is_contiguous()
+        X, y = given.pop("X"), given.pop("y")
+        model = ImplicitReLU(**given, gamma=0.9)
+        whole = gradient_descent(model, X, y, step=1e-5, steps=40, until=0.0)
+        gradient_descent(model, X, y, step=1e-5, steps=20, until=0.0).save(path)
+        same(resume(path, steps=40), whole)
+
     @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.999])
     def test_cut_off(self, run, path, share):
         run.save(path)
