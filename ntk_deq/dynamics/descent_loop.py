@@ -59,6 +59,7 @@ class Descent:
         record: Iterable[str | Recorder] = (),
     ) -> None:
         check_problem(model, X, y, METHOD)
+        options.check_dtype(X.dtype)
         self._model, self._X, self._y, self._options = model, owned(X), owned(y), options
         self._values = model_values(model)  # as they are now: the caller may change the model's later
         self._recording, self._keeper = Recording(record), SnapshotKeeper(options.snapshots, always=options.keep)

@@ -22,7 +22,7 @@ from ntk_deq.dynamics.progress import progress_bar
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.recording import Recording
-from ntk_deq.dynamics.run_inputs import check_problem, owned
+from ntk_deq.dynamics.run_inputs import check_on_step, check_problem, owned
 from ntk_deq.dynamics.run_settings import describe_run, model_values
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError
@@ -120,6 +120,7 @@ def gradient_flow(
         horizon, until, tolerance, steps, snapshots, _as_tuple(times), method, rtol=rtol, max_steps=max_steps
     )
     check_problem(model, X, y, METHOD)
+    check_on_step(on_step, METHOD)
     options.check_dtype(X.dtype)
     return _Flow(model, X, y, options, record, on_step).run(estimate_error=estimate_error, progress=progress)
 

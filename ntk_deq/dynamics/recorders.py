@@ -185,6 +185,28 @@ ALWAYS = ("loss", "gradient_norm")
 """What every run records."""
 
 
+def listed(wanted: Iterable[str | Recorder]) -> tuple[str | Recorder, ...]:
+    """Return the wanted recorders as they were given.
+
+    Args:
+        wanted: Names of built-in recorders, and recorders.
+
+    Raises:
+        ArgumentError: It is no list, or holds something else.
+
+    Example:
+        >>> listed(name for name in ["norm", "sigma_min"])
+        ('norm', 'sigma_min')
+    """
+    if isinstance(wanted, str | Recorder) or not isinstance(wanted, Iterable):
+        raise ArgumentError(f"`record` must be a list of names and recorders. Got {wanted!r}.")
+    items = tuple(wanted)
+    for item in items:
+        if not isinstance(item, Recorder):
+            _by_name(item)
+    return items
+
+
 def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
     """Return the recorders of a run: those that are always there, then the wanted ones.
 
@@ -196,16 +218,14 @@ def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
         wanted: Names and recorders. A recorder named like a built-in one takes its place.
 
     Raises:
-        ArgumentError: An unknown name, or a name twice.
+        ArgumentError: No list, an unknown name, or a name twice.
 
     Example:
         >>> [recorder.name for recorder in recorders(["norm"])]
         ['loss', 'gradient_norm', 'norm']
     """
-    if isinstance(wanted, str | Recorder):
-        raise ArgumentError(f"`record` must be a list of names and recorders. Got {wanted!r}.")
     found: dict[str, Recorder] = {}
-    for item in wanted:
+    for item in listed(wanted):
         recorder = item if isinstance(item, Recorder) else _by_name(item)
         if recorder.name in found:
             raise ArgumentError(f"`record` must name each recorder once. Got {recorder.name!r} twice.")

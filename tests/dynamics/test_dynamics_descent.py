@@ -319,7 +319,9 @@ def _same(one, two):
 
 
 class TestArguments:
-    @pytest.mark.parametrize("step", [0, 0.0, -0.1, math.nan, math.inf, "0.1", True, None])
+    @pytest.mark.parametrize(
+        "step", [0, 0.0, -0.1, math.nan, math.inf, pytest.param(10**400, id="huge"), "0.1", True, None]
+    )
     def test_step(self, relu, step):
         with pytest.raises(ArgumentError, match=r"`step` of gradient-descent must be a number > 0\. Got "):
             gradient_descent(*relu, step=step)
@@ -336,11 +338,49 @@ class TestArguments:
             ("snapshots", 2.5),
             ("rtol", 0.0),
             ("extrapolation", 9),
+            ("keep", 3),
+            ("keep", "12"),
+            ("on_step", 5),
+            ("model", None),
+            ("model", "implicit-relu"),
+            ("model", ImplicitReLU),
+            ("X", torch.eye(5, dtype=torch.float64).to_sparse()),
+            ("y", torch.ones(4, dtype=torch.float64).to_sparse()),
+            ("X", [[1.0]]),
         ],
     )
     def test_others(self, relu, name, value):
+        model, X, y = relu
         with pytest.raises(ArgumentError, match=f"`{name}` of"):
-            gradient_descent(*relu, step=0.1, **{name: value})
+            gradient_descent(**{"model": model, "X": X, "y": y, "step": 0.1, name: value})
+
+    def test_a_large_step_for_the_precision(self):
+        run = gradient_descent(flat(W=-1.0), ONE, 2 * ONE[0], step=10**30)
+        assert (run.status, run.step) == (RunStatus.STATIONARY, 1e30)
+        problem = drawn("implicit-relu", dtype=torch.float32)
+        with pytest.raises(
+            ArgumentError, match=r"`step` of gradient-descent must be at most 1\.7e\+38 in float32\. Got 1e"
+        ):
+            gradient_descent(*problem, step=1e39)
+        assert gradient_descent(*problem, step=1e38).status is RunStatus.WELL_POSEDNESS_LOST
+
+    @pytest.mark.parametrize("value", ["x", None, -1, math.nan, True])
+    def test_checkpoint_every(self, relu, value, tmp_path):
+        path = tmp_path / "run.npz"
+        with pytest.raises(ArgumentError, match=r"`checkpoint_every` must be a number of seconds >= 0\. Got "):
+            gradient_descent(*relu, step=0.1, checkpoint=path, checkpoint_every=value)
+        assert not path.exists()
+        run = gradient_descent(*relu, step=0.01, steps=2)
+        with pytest.raises(ArgumentError, match="`checkpoint_every` must be"):
+            resume(run, steps=4, checkpoint_every=value)
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("record", 5), ("record", [5]), ("model", 5), ("on_step", 5), ("steps", "x")]
+    )
+    def test_a_bad_argument_is_no_damage_to_the_record(self, relu, name, value):
+        run = gradient_descent(*relu, step=0.01, steps=2)
+        with pytest.raises(ArgumentError, match=f"`{name}`"):
+            resume(run, **{"steps": 4, name: value})
 
     def test_train(self, relu):
         with pytest.raises(ArgumentError, match="Did you mean 'gradient-descent'"):

@@ -135,8 +135,9 @@ class TestMistakes:
             recorders([3])
         with pytest.raises(ArgumentError, match="'norm' twice"):
             recorders(["norm", "norm"])
-        with pytest.raises(ArgumentError, match="must be a list"):
-            recorders("norm")
+        for wrong in ("norm", None, 5):
+            with pytest.raises(ArgumentError, match=r"`record` must be a list of names and recorders\. Got "):
+                recorders(wrong)
 
     def test_recorders(self):
         for name, function, when in (("", len, every(1)), (None, len, every(1)), ("q", 3, every(1)), ("q", len, 3)):

@@ -78,6 +78,17 @@ def test_a_flow_owns_what_it_goes_on_with() -> None:
 
 def test_what_a_flow_refuses() -> None:
     model, X, y = small()
+    for start, wrong, message in (
+        ({"model": None}, {}, "`model` of gradient-flow must be an equilibrium model"),
+        ({"X": X.to_sparse()}, {}, "`X` of gradient-flow must be a dense tensor"),
+        ({"X": [[1.0]]}, {}, "`X` of linear-implicit must be a torch tensor"),
+        ({"X": X.long()}, {}, "`X` of linear-implicit must have dtype"),
+        ({}, {"on_step": 5}, "`on_step` of gradient-flow must be callable"),
+        ({}, {"record": 5}, "`record` must be a list"),
+        ({}, {"horizon": 10**400}, "`horizon` of gradient-flow must be a number > 0"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            gradient_flow(**{"model": model, "X": X, "y": y, **start}, **{"horizon": 1.0, **wrong})
     run = gradient_flow(model, X, y, horizon=0.01)
     for options, message in (
         ({"horizon": -1.0}, "`horizon` of gradient-flow must be a number > 0"),
