@@ -46,8 +46,9 @@ def gradient_descent(
     of the last states. Memory does not grow with the number of steps.
 
     The run ends with a reason, its `status`: the loss is at most `until` times the first one; `steps` are spent; the
-    contraction factor has reached one; the loss is a million times the first one; NaN or Inf; a solve failed; the step
-    changes no parameter any more; Ctrl-C. What was reached is in the record in every case. Only where the very first
+    contraction factor has reached one; the loss is a million times the first one; NaN or Inf; a solve failed; the
+    gradient is zero in every entry, at a minimum above the floor or where all units are off; the step is so small that
+    it changes no parameter any more; Ctrl-C. What was reached is in the record in every case. Only where the very first
     gradient cannot be computed is there nothing to return, and the error is raised.
 
     `error` of the record estimates the distance of the last parameters from the exact iterates by

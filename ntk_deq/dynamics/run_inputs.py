@@ -1,4 +1,4 @@
-"""What a run is given, checked and copied: nothing that happens to the caller's tensors reaches the run or its record."""
+"""What a run is given, checked and copied: what becomes of the caller's tensors later changes no run and no record."""
 
 from __future__ import annotations
 

@@ -192,9 +192,9 @@ def _unpacked(value: Any, archive: Mapping[str, np.ndarray[Any, Any]]) -> Any:
 
 def _on_device(value: Tensor, device: str) -> Tensor:
     """Put a tensor where it was; on the CPU where this machine has no such device."""
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return value.to(device)
-    return value
+    kind, _, index = device.partition(":")
+    known = kind == "cuda" and index.isdecimal() and torch.cuda.is_available()
+    return value.to(device) if known and int(index) < torch.cuda.device_count() else value
 
 
 def _write_whole(path: Path, write: Callable[[io.BufferedWriter], None]) -> None:

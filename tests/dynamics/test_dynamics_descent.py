@@ -199,6 +199,14 @@ class TestEnds:
         assert (run.status, run.steps) == (RunStatus.STATIONARY, 0)
         assert "loss 2" in run.detail
 
+    def test_minimum_above_the_floor(self):
+        # No weight can change yhat at x = 0, and at x = 1 there is no residual.
+        X, y = torch.tensor([[1.0], [0.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+        run = gradient_descent(scalar(0.0), X, y, step=0.1)
+        assert (run.status, run.steps, run.loss) == (RunStatus.STATIONARY, 0, 0.5)
+        assert "a minimum above the loss floor" in run.detail
+        assert "other weights" not in run.detail
+
     def test_stationary_point_on_the_way(self):
         # The step turns the unit off at once, and k = 1 is the first place without a gradient.
         run = gradient_descent(flat(W=1.0), ONE, -2 * ONE[0], step=3.0, steps=100)

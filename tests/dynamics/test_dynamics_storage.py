@@ -146,6 +146,14 @@ class TestFiles:
                 read(path)
         assert path.read_bytes() == before
 
+    @pytest.mark.parametrize("device", ["cuda:1", "cuda:64", "cuda:-1", "cuda:x", "cudaXYZ", "cuda", "mps:0"])
+    def test_a_device_that_is_not_there(self, run, path, device, monkeypatch):
+        run.save(path)
+        rewritten(path, lambda header: _on(header["run"], device))
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        same(TrainingRun.load(path), run)
+
     def test_another_file(self, path):
         np.savez(path, W=np.eye(2))
         with pytest.raises(RecordError, match="no record of a training run"):
@@ -184,6 +192,14 @@ class TestFiles:
         with pytest.raises(RecordError, match="cannot be written"):
             run.save(tmp_path / "missing" / "run.npz")
         assert list(tmp_path.iterdir()) == []
+
+
+def _on(value, device):
+    """Say of every tensor in a header that it was on a device."""
+    if isinstance(value, dict) and "__tensor__" in value:
+        value["device"] = device
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _on(part, device)
 
 
 def full(descriptor):
