@@ -184,6 +184,12 @@ class TestFiles:
         with pytest.raises(RecordError, match="compressed"):
             TrainingRun.load(path)
 
+    def test_the_name_that_stands_for_tensors(self, run, path):
+        named = dataclasses.replace(run, settings={**run.settings, "__tensor__": 1})
+        with pytest.raises(RecordError, match="Nothing in a record can be called '__tensor__'"):
+            named.save(path)
+        assert not path.exists()
+
     def test_names(self, run, tmp_path):
         with pytest.raises(RecordError, match=r"must end in \.npz"):
             run.save(tmp_path / "run.pt")
