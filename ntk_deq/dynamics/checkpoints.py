@@ -19,6 +19,25 @@ class CheckpointWarning(UserWarning):
     """A checkpoint could not be written; the run goes on."""
 
 
+def check_interval(seconds: object) -> None:
+    """Refuse a time between two checkpoints that is none.
+
+    Args:
+        seconds: What was given as `checkpoint_every`.
+
+    Raises:
+        ArgumentError: It is no number >= 0.
+
+    Example:
+        >>> check_interval(-1)
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `checkpoint_every` must be a number of seconds >= 0. Got -1.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ArgumentError(f"`checkpoint_every` must be a number of seconds >= 0. Got {seconds!r}.")
+
+
 def fresh_checkpoint(path: str | Path) -> Callable[[TrainingRun], None]:
     """Return what writes checkpoints to a file that does not exist yet, since it may hold another run's results.
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.checkpoints import fresh_checkpoint
+from ntk_deq.dynamics.checkpoints import check_interval, fresh_checkpoint
 from ntk_deq.dynamics.descent_loop import Descent, OnStep
-from ntk_deq.dynamics.descent_options import DescentOptions
+from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import Recorder
+from ntk_deq.dynamics.run_inputs import check_on_step
 from ntk_deq.models.base import EquilibriumModel
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def gradient_descent(
     of the last states. Memory does not grow with the number of steps.
 
     The run ends with a reason, its `status`: the loss is at most `until` times the first one; `steps` are spent; the
-    contraction factor has reached one; the loss is a million times the first one; NaN or Inf; a solve failed; the step
-    changes no parameter any more; Ctrl-C. What was reached is in the record in every case. Only where the very first
+    contraction factor has reached one; the loss is a million times the first one; NaN or Inf; a solve failed; the
+    gradient is zero in every entry, at a minimum above the floor or where all units are off; the step is so small that
+    it changes no parameter any more; Ctrl-C. What was reached is in the record in every case. Only where the very first
     gradient cannot be computed is there nothing to return, and the error is raised.
 
     `error` of the record estimates the distance of the last parameters from the exact iterates by
@@ -60,7 +62,7 @@ def gradient_descent(
         model: The model; its parameters are the start and are left as they are.
         X: Inputs, one sample a row.
         y: Targets.
-        step: The step size eta, > 0.
+        step: The step size eta, > 0, and at most half the largest number of the dtype.
         steps: Steps allowed, >= 0.
         until: The loss at which to end, over the first one; in [0, 1).
         record: What to record besides `loss` and `gradient_norm`; see `recorders`.
@@ -73,7 +75,7 @@ def gradient_descent(
         on_step: Called with k and the field's point at every step. The point's tensors hold until the next step.
         checkpoint: A file from which `resume` goes on after a kill, with the very same bits on the CPU; it must not
             exist yet. None: no file.
-        checkpoint_every: Seconds between two writings; 0: after every step.
+        checkpoint_every: Seconds between two writings; 0: after every step; infinity: at the end only.
         progress: Whether to show a bar.
 
     Raises:
@@ -89,7 +91,9 @@ def gradient_descent(
         >>> run.status.value, run.loss <= 1e-10 * 0.5  # yhat = 2 at first
         ('loss-floor', True)
     """
-    options = DescentOptions(step, steps, until, snapshots, rtol, atol, max_steps, extrapolation, tuple(keep))
+    check_on_step(on_step, METHOD)
+    check_interval(checkpoint_every)
+    options = DescentOptions(step, steps, until, snapshots, rtol, atol, max_steps, extrapolation, keep)
     descent = Descent(model, X, y, options, record)
     return descent.run(
         on_step=on_step,

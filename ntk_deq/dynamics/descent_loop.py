@@ -22,6 +22,7 @@ from ntk_deq.dynamics.progress import Show, progress_bar
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.recording import Recording
+from ntk_deq.dynamics.run_inputs import check_problem, owned
 from ntk_deq.dynamics.run_settings import describe_run, model_values
 from ntk_deq.dynamics.snapshots import SnapshotKeeper
 from ntk_deq.dynamics.status import RunStatus
@@ -57,18 +58,21 @@ class Descent:
         options: DescentOptions,
         record: Iterable[str | Recorder] = (),
     ) -> None:
-        self._model, self._X, self._y, self._options = model, X, y, options
+        check_problem(model, X, y, METHOD)
+        options.check_dtype(X.dtype)
+        self._model, self._X, self._y, self._options = model, owned(X), owned(y), options
+        self._values = model_values(model)  # as they are now: the caller may change the model's later
         self._recording, self._keeper = Recording(record), SnapshotKeeper(options.snapshots, always=options.keep)
         self._field = GradientField(
             model,
-            X,
-            y,
+            self._X,
+            self._y,
             rtol=options.rtol,
             atol=options.atol,
             max_steps=options.max_steps,
             extrapolation=options.extrapolation,
         )
-        self._start = {name: value.detach().clone() for name, value in model.parameters().items()}
+        self._start = {name: owned(value) for name, value in model.parameters().items()}
         # The place before is kept, too: where a step leads to a state that does not exist, the run ends there.
         self._here, self._before = Place(self._start), Place(self._start)
         self._norms = torch.zeros(len(self._start), dtype=X.dtype, device=X.device)
@@ -244,7 +248,7 @@ class Descent:
     def _state(self) -> dict[str, Any]:
         """Return what `resumed` needs: plain values and tensors, the tensors being the run's own."""
         return {
-            "model": model_values(self._model),
+            "model": self._values,
             "X": self._X,
             "y": self._y,
             "options": self._written(),

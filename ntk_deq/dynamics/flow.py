@@ -22,6 +22,7 @@ from ntk_deq.dynamics.progress import progress_bar
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.recording import Recording
+from ntk_deq.dynamics.run_inputs import check_on_step, check_problem, owned
 from ntk_deq.dynamics.run_settings import describe_run, model_values
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError
@@ -118,6 +119,8 @@ def gradient_flow(
     options = FlowOptions(
         horizon, until, tolerance, steps, snapshots, _as_tuple(times), method, rtol=rtol, max_steps=max_steps
     )
+    check_problem(model, X, y, METHOD)
+    check_on_step(on_step, METHOD)
     options.check_dtype(X.dtype)
     return _Flow(model, X, y, options, record, on_step).run(estimate_error=estimate_error, progress=progress)
 
@@ -136,7 +139,8 @@ class _Flow:
         before: TrainingRun | None = None,
         asked: FlowOptions | None = None,
     ) -> None:
-        self._model, self._X, self._y, self._options, self._on_step = model, X, y, options, on_step
+        self._model, self._X, self._y, self._options, self._on_step = model, owned(X), owned(y), options, on_step
+        self._values = model_values(model)  # as they are now: the caller may change the model's later
         self._recording = Recording(record)
         self._last: Observation | None = None
         # A run that is taken up, and what is asked of the whole: `options` count from where it is taken up.
@@ -232,7 +236,7 @@ class _Flow:
     def _state(self) -> dict[str, Any]:
         """Return what `resume_flow` needs besides the record: plain values and tensors."""
         return {
-            "model": model_values(self._model),
+            "model": self._values,
             "X": self._X,
             "y": self._y,
             "options": {**asdict(self._asked), "times": list(self._asked.times)},

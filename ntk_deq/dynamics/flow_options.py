@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 
 import torch
@@ -66,7 +67,7 @@ class FlowOptions:
         """Check what the gradient field does not check itself."""
         check_method(self.method, METHOD)
         where = f"of {METHOD}"
-        if self.horizon is not None and not (_is_number(self.horizon) and 0 < self.horizon < math.inf):
+        if self.horizon is not None and not (_is_number(self.horizon) and 0 < self.horizon <= sys.float_info.max):
             raise ArgumentError(f"`horizon` {where} must be a number > 0, or None. Got {self.horizon!r}.")
         if not _is_number(self.until) or not 0 <= self.until < 1:
             raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")

@@ -16,6 +16,9 @@ from ntk_deq.dynamics.spectral_norms import SpectralNorms
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.models.base import EquilibriumModel
 
+TENSOR_KEY = "__tensor__"
+"""Stands for a tensor in the file of a record, so that nothing in one may be called so."""
+
 # Values a decade of the recorders that take a decomposition.
 _COSTLY = 10
 
@@ -130,8 +133,8 @@ class Recorder:
     """A quantity recorded along a run.
 
     Attributes:
-        name: Its name in the run's series.
-        function: From an observation to a number or a tensor, whose shape never changes.
+        name: Its name in the run's series; not `__tensor__`, which files of records keep for themselves.
+        function: From an observation to a real number or a dense real tensor, whose shape never changes.
         when: At which steps; one of `every`, `logarithmic`, `on_condition`, or a function of the same form.
 
     Example:
@@ -146,6 +149,8 @@ class Recorder:
         """Refuse what is no recorder."""
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError(f"`name` of a recorder must be a text that is not empty. Got {self.name!r}.")
+        if self.name == TENSOR_KEY:
+            raise ArgumentError(f"`name` of a recorder must not be {TENSOR_KEY!r}, which stands for tensors in files.")
         for what, value in (("function", self.function), ("when", self.when)):
             if not callable(value):
                 raise ArgumentError(f"`{what}` of the recorder {self.name!r} must be callable. Got {value!r}.")
@@ -185,6 +190,28 @@ ALWAYS = ("loss", "gradient_norm")
 """What every run records."""
 
 
+def listed(wanted: Iterable[str | Recorder]) -> tuple[str | Recorder, ...]:
+    """Return the wanted recorders as they were given.
+
+    Args:
+        wanted: Names of built-in recorders, and recorders.
+
+    Raises:
+        ArgumentError: It is no list, or holds something else.
+
+    Example:
+        >>> listed(name for name in ["norm", "sigma_min"])
+        ('norm', 'sigma_min')
+    """
+    if isinstance(wanted, str | Recorder) or not isinstance(wanted, Iterable):
+        raise ArgumentError(f"`record` must be a list of names and recorders. Got {wanted!r}.")
+    items = tuple(wanted)
+    for item in items:
+        if not isinstance(item, Recorder):
+            _by_name(item)
+    return items
+
+
 def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
     """Return the recorders of a run: those that are always there, then the wanted ones.
 
@@ -196,16 +223,14 @@ def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
         wanted: Names and recorders. A recorder named like a built-in one takes its place.
 
     Raises:
-        ArgumentError: An unknown name, or a name twice.
+        ArgumentError: No list, an unknown name, or a name twice.
 
     Example:
         >>> [recorder.name for recorder in recorders(["norm"])]
         ['loss', 'gradient_norm', 'norm']
     """
-    if isinstance(wanted, str | Recorder):
-        raise ArgumentError(f"`record` must be a list of names and recorders. Got {wanted!r}.")
     found: dict[str, Recorder] = {}
-    for item in wanted:
+    for item in listed(wanted):
         recorder = item if isinstance(item, Recorder) else _by_name(item)
         if recorder.name in found:
             raise ArgumentError(f"`record` must name each recorder once. Got {recorder.name!r} twice.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,11 +56,21 @@ class SeriesBuffer:
         self._values.append(value)
 
     def _checked(self, value: Tensor | float) -> Tensor | float:
+        """Return a copy in float64 on the CPU: whatever a series or a file cannot hold is refused before it is kept."""
         if isinstance(value, Tensor):
+            if value.is_complex() or value.layout is not torch.strided:
+                kind = value.layout if value.layout is not torch.strided else value.dtype
+                raise ArgumentError(
+                    f"The recorder {self._name!r} must return real numbers, in dense tensors. Got {kind}."
+                )
             value = value.detach().item() if value.ndim == 0 else value.detach().double().to("cpu", copy=True)
         elif not isinstance(value, int | float):
             raise ArgumentError(
                 f"The recorder {self._name!r} must return a number or a tensor. Got {type(value).__name__}."
+            )
+        elif isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ArgumentError(
+                f"The recorder {self._name!r} must return numbers that float64 holds. Got a larger one."
             )
         shape = value.shape if isinstance(value, Tensor) else ()
         known = self._values[0].shape if self._values and isinstance(self._values[0], Tensor) else ()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ntk_deq.dynamics.run_inputs import owned
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.registry import model_class, model_names
 from ntk_deq.models.signature import Role
@@ -43,7 +44,7 @@ def describe_run(model: EquilibriumModel, X: Tensor, options: Mapping[str, Any])
 
 
 def model_values(model: EquilibriumModel) -> dict[str, Any]:
-    """Return what builds the model again; no name where it is not the one registered under its name.
+    """Return copies of what builds the model again; no name where it is not the one registered under its name.
 
     Args:
         model: The model.
@@ -58,4 +59,7 @@ def model_values(model: EquilibriumModel) -> dict[str, Any]:
     known = signature.name in model_names() and model_class(signature.name) is type(model)
     values = dict(model.parameters())
     values |= {name: torch.as_tensor(getattr(model, name)) for name in signature.names(Role.HYPERPARAMETER)}
-    return {"name": signature.name if known else None, "values": values}
+    return {
+        "name": signature.name if known else None,
+        "values": {name: owned(value) for name, value in values.items()},
+    }

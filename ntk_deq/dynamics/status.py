@@ -54,7 +54,8 @@ _TEXTS = {
         "Take a larger step, a looser tolerance, or float64."
     ),
     RunStatus.STATIONARY: (
-        "The gradient is zero in every entry, so that descent stays there for ever. Start from other weights."
+        "The gradient is zero in every entry: a minimum above the loss floor, or units that are all off. "
+        "Descent stays there for ever."
     ),
     RunStatus.UNSOLVED: (
         "An equilibrium or an adjoint was not found to the tolerance. Raise `max_steps` or loosen `rtol`."

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
+from ntk_deq.dynamics.recorders import TENSOR_KEY
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import DataError
 from ntk_deq.version import __version__
@@ -29,7 +30,6 @@ FORMAT = 1
 
 _KIND = "ntk_deq training run"
 _HEADER = "header"
-_TENSOR = "__tensor__"
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -170,8 +170,10 @@ def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, Tensor):
         name = f"t{len(arrays)}"
         arrays[name] = value.detach().cpu().contiguous().numpy()
-        return {_TENSOR: name, "device": str(value.device)}
+        return {TENSOR_KEY: name, "device": str(value.device)}
     if isinstance(value, Mapping):
+        if TENSOR_KEY in value:
+            raise RecordError(f"Nothing in a record can be called {TENSOR_KEY!r}, which stands for tensors in files.")
         return {str(key): _packed(item, arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_packed(item, arrays) for item in value]
@@ -182,8 +184,8 @@ def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
 
 def _unpacked(value: Any, archive: Mapping[str, np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, dict):
-        if _TENSOR in value:
-            return _on_device(torch.from_numpy(np.array(archive[value[_TENSOR]])), value["device"])
+        if TENSOR_KEY in value:
+            return _on_device(torch.from_numpy(np.array(archive[value[TENSOR_KEY]])), value["device"])
         return {key: _unpacked(item, archive) for key, item in value.items()}
     if isinstance(value, list):
         return [_unpacked(item, archive) for item in value]
@@ -192,9 +194,9 @@ def _unpacked(value: Any, archive: Mapping[str, np.ndarray[Any, Any]]) -> Any:
 
 def _on_device(value: Tensor, device: str) -> Tensor:
     """Put a tensor where it was; on the CPU where this machine has no such device."""
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return value.to(device)
-    return value
+    kind, _, index = device.partition(":")
+    known = kind == "cuda" and index.isdecimal() and torch.cuda.is_available()
+    return value.to(device) if known and int(index) < torch.cuda.device_count() else value
 
 
 def _write_whole(path: Path, write: Callable[[io.BufferedWriter], None]) -> None:

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.checkpoints import checkpoint_to
+from ntk_deq.dynamics.checkpoints import check_interval, checkpoint_to
 from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.descent_loop import Descent, OnStep
 from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
 from ntk_deq.dynamics.record import TrainingRun
-from ntk_deq.dynamics.recorders import BUILT_IN, Recorder
+from ntk_deq.dynamics.recorders import BUILT_IN, Recorder, listed
+from ntk_deq.dynamics.run_inputs import check_model, check_on_step
 from ntk_deq.dynamics.storage import RecordError
 from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
 from ntk_deq.models.base import EquilibriumModel
@@ -27,7 +28,7 @@ from ntk_deq.models.signature import Role
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FLOW = "gradient-flow"
+_FLOW, _RESUME = "gradient-flow", "resume"
 _DAMAGED = (TypeError, KeyError, ValueError, AttributeError, IndexError, RuntimeError)  # what a torn record runs into
 METHODS = (METHOD, _FLOW)
 """Names that `train` knows."""
@@ -140,7 +141,7 @@ def resume(
 
     Raises:
         RecordError: The file is missing, damaged or of another format; it is left as it is.
-        ArgumentError: The record cannot be resumed, or a recorder or the model is missing.
+        ArgumentError: The record cannot be resumed, a recorder or the model is missing, or a value is out of range.
 
     Example:
         >>> import torch
@@ -163,9 +164,15 @@ def resume(
         )
     if known.method == METHOD and horizon is not None:
         raise ArgumentError(f"`horizon` of resume is for gradient flow, and the run is of {METHOD}. Got {horizon!r}.")
+    # Before what the record holds, which would be taken for damaged.
+    own = listed(record)
+    check_on_step(on_step, _RESUME)
+    check_interval(checkpoint_every)
+    if model is not None:
+        check_model(model, _RESUME)
     try:
         started = _model(state["model"])
-        chosen = _recorders(state["record"], record)
+        chosen = _recorders(state["record"], own)
         _check_same(model, known)
         if known.method == _FLOW:
             if on_step is not None:

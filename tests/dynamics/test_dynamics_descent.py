@@ -199,6 +199,14 @@ class TestEnds:
         assert (run.status, run.steps) == (RunStatus.STATIONARY, 0)
         assert "loss 2" in run.detail
 
+    def test_minimum_above_the_floor(self):
+        # No weight can change yhat at x = 0, and at x = 1 there is no residual.
+        X, y = torch.tensor([[1.0], [0.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+        run = gradient_descent(scalar(0.0), X, y, step=0.1)
+        assert (run.status, run.steps, run.loss) == (RunStatus.STATIONARY, 0, 0.5)
+        assert "a minimum above the loss floor" in run.detail
+        assert "other weights" not in run.detail
+
     def test_stationary_point_on_the_way(self):
         # The step turns the unit off at once, and k = 1 is the first place without a gradient.
         run = gradient_descent(flat(W=1.0), ONE, -2 * ONE[0], step=3.0, steps=100)
@@ -264,6 +272,17 @@ class TestGoingOn:
         assert part.steps == 23  # and the part is as it was
         _same(resume(resume(part, steps=41), steps=60), whole)
 
+    def test_what_becomes_of_the_callers_tensors_does_not_matter(self, problem):
+        model, X, y = problem
+        options = {"step": 0.02, "record": ["displacement"]}
+        whole = gradient_descent(model, X, y, steps=20, **options)
+        part = gradient_descent(model, X, y, steps=10, **options)
+        for name, value in model.parameters().items():
+            value.copy_(part.parameters[name])
+        for value in (X, y, getattr(model, "gamma", y)):
+            value.mul_(0.5)
+        _same(resume(part, steps=20), whole)
+
     def test_a_lower_floor(self, relu):
         part = gradient_descent(*relu, step=0.05, until=1e-2)
         _same(resume(part, until=1e-4), gradient_descent(*relu, step=0.05, until=1e-4))
@@ -308,7 +327,9 @@ def _same(one, two):
 
 
 class TestArguments:
-    @pytest.mark.parametrize("step", [0, 0.0, -0.1, math.nan, math.inf, "0.1", True, None])
+    @pytest.mark.parametrize(
+        "step", [0, 0.0, -0.1, math.nan, math.inf, pytest.param(10**400, id="huge"), "0.1", True, None]
+    )
     def test_step(self, relu, step):
         with pytest.raises(ArgumentError, match=r"`step` of gradient-descent must be a number > 0\. Got "):
             gradient_descent(*relu, step=step)
@@ -325,11 +346,49 @@ class TestArguments:
             ("snapshots", 2.5),
             ("rtol", 0.0),
             ("extrapolation", 9),
+            ("keep", 3),
+            ("keep", "12"),
+            ("on_step", 5),
+            ("model", None),
+            ("model", "implicit-relu"),
+            ("model", ImplicitReLU),
+            ("X", torch.eye(5, dtype=torch.float64).to_sparse()),
+            ("y", torch.ones(4, dtype=torch.float64).to_sparse()),
+            ("X", [[1.0]]),
         ],
     )
     def test_others(self, relu, name, value):
+        model, X, y = relu
         with pytest.raises(ArgumentError, match=f"`{name}` of"):
-            gradient_descent(*relu, step=0.1, **{name: value})
+            gradient_descent(**{"model": model, "X": X, "y": y, "step": 0.1, name: value})
+
+    def test_a_large_step_for_the_precision(self):
+        run = gradient_descent(flat(W=-1.0), ONE, 2 * ONE[0], step=10**30)
+        assert (run.status, run.step) == (RunStatus.STATIONARY, 1e30)
+        problem = drawn("implicit-relu", dtype=torch.float32)
+        with pytest.raises(
+            ArgumentError, match=r"`step` of gradient-descent must be at most 1\.7e\+38 in float32\. Got 1e"
+        ):
+            gradient_descent(*problem, step=1e39)
+        assert gradient_descent(*problem, step=1e38).status is RunStatus.WELL_POSEDNESS_LOST
+
+    @pytest.mark.parametrize("value", ["x", None, -1, math.nan, True])
+    def test_checkpoint_every(self, relu, value, tmp_path):
+        path = tmp_path / "run.npz"
+        with pytest.raises(ArgumentError, match=r"`checkpoint_every` must be a number of seconds >= 0\. Got "):
+            gradient_descent(*relu, step=0.1, checkpoint=path, checkpoint_every=value)
+        assert not path.exists()
+        run = gradient_descent(*relu, step=0.01, steps=2)
+        with pytest.raises(ArgumentError, match="`checkpoint_every` must be"):
+            resume(run, steps=4, checkpoint_every=value)
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("record", 5), ("record", [5]), ("model", 5), ("on_step", 5), ("steps", "x")]
+    )
+    def test_a_bad_argument_is_no_damage_to_the_record(self, relu, name, value):
+        run = gradient_descent(*relu, step=0.01, steps=2)
+        with pytest.raises(ArgumentError, match=f"`{name}`"):
+            resume(run, **{"steps": 4, name: value})
 
     def test_train(self, relu):
         with pytest.raises(ArgumentError, match="Did you mean 'gradient-descent'"):

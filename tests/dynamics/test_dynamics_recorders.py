@@ -135,13 +135,35 @@ class TestMistakes:
             recorders([3])
         with pytest.raises(ArgumentError, match="'norm' twice"):
             recorders(["norm", "norm"])
-        with pytest.raises(ArgumentError, match="must be a list"):
-            recorders("norm")
+        for wrong in ("norm", None, 5):
+            with pytest.raises(ArgumentError, match=r"`record` must be a list of names and recorders\. Got "):
+                recorders(wrong)
 
     def test_recorders(self):
         for name, function, when in (("", len, every(1)), (None, len, every(1)), ("q", 3, every(1)), ("q", len, 3)):
             with pytest.raises(ArgumentError, match="recorder"):
                 Recorder(name, function, when)
+
+    def test_the_name_that_stands_for_tensors_in_files(self):
+        with pytest.raises(ArgumentError, match="`name` of a recorder must not be '__tensor__'"):
+            Recorder("__tensor__", lambda seen: 1.0)
+
+    @pytest.mark.parametrize(
+        "value",
+        [torch.tensor(1j), torch.tensor([1j]), torch.eye(2).to_sparse(), 1j, 10**400],
+        ids=["complex 0-d", "complex 1-d", "sparse", "complex", "huge"],
+    )
+    def test_what_a_series_cannot_hold_is_refused_at_the_first_value(self, relu, value):
+        seen = []
+        with pytest.raises(ArgumentError, match="The recorder 'q' must return"):
+            gradient_descent(
+                *relu, step=0.01, steps=3, record=[Recorder("q", lambda at: value)], on_step=lambda k, _: seen.append(k)
+            )
+        assert seen == [0]
+
+    def test_large_integers(self, relu):
+        run = gradient_descent(*relu, step=0.01, steps=1, record=[Recorder("q", lambda seen: 10**30)])
+        assert run["q"].values.tolist() == [1e30, 1e30]
 
     def test_own_loss_takes_the_place_of_the_built_in_one(self, relu):
         run = gradient_descent(*relu, step=0.01, steps=3, record=[Recorder("loss", lambda seen: 7.0)])

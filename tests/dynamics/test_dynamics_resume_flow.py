@@ -21,7 +21,7 @@ ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
 def small() -> tuple[LinearImplicit, torch.Tensor, torch.Tensor]:
-    return LinearImplicit(W=ONE / 2, U=ONE, b=ONE[0]), ONE, ONE[0]
+    return LinearImplicit(W=ONE / 2, U=ONE.clone(), b=ONE[0].clone()), ONE, ONE[0]
 
 
 @pytest.mark.parametrize("problem", [linear_problem, lambda: theorem_problem(beta=20.0, gamma=0.5)])
@@ -65,8 +65,30 @@ def test_a_flow_goes_on_after_its_budget() -> None:
     assert "Taken up at t = " in longer.detail
 
 
+def test_a_flow_owns_what_it_goes_on_with() -> None:
+    model, X, y = small()
+    X, y = X.clone(), 3 * y
+    short = gradient_flow(model, X, y, steps=3, until=1e-4)
+    whole = resume(short, steps=10)
+    for value in (X, y, *model.parameters().values()):
+        value.zero_()
+    again = resume(short, steps=10)
+    assert all(torch.equal(again.parameters[name], value) for name, value in whole.parameters.items())
+
+
 def test_what_a_flow_refuses() -> None:
     model, X, y = small()
+    for start, wrong, message in (
+        ({"model": None}, {}, "`model` of gradient-flow must be an equilibrium model"),
+        ({"X": X.to_sparse()}, {}, "`X` of gradient-flow must be a dense tensor"),
+        ({"X": [[1.0]]}, {}, "`X` of linear-implicit must be a torch tensor"),
+        ({"X": X.long()}, {}, "`X` of linear-implicit must have dtype"),
+        ({}, {"on_step": 5}, "`on_step` of gradient-flow must be callable"),
+        ({}, {"record": 5}, "`record` must be a list"),
+        ({}, {"horizon": 10**400}, "`horizon` of gradient-flow must be a number > 0"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            gradient_flow(**{"model": model, "X": X, "y": y, **start}, **{"horizon": 1.0, **wrong})
     run = gradient_flow(model, X, y, horizon=0.01)
     for options, message in (
         ({"horizon": -1.0}, "`horizon` of gradient-flow must be a number > 0"),

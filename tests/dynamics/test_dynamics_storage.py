@@ -102,6 +102,23 @@ class TestFiles:
         same(resume(path, steps=80), whole)
         same(TrainingRun.load(path), whole)  # the file was kept up to date
 
+    @pytest.mark.parametrize("of", ["A", "W", "X", "y"])
+    def test_saved_runs_of_columns_go_on(self, path, of):
+        generator = torch.Generator().manual_seed(0)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        given = {"A": torch.linalg.qr(normal(32, 32))[0].contiguous(), "W": normal(4, 32), "b": normal(32) / 4}
+        given |= {"X": normal(30, 4), "y": normal(30)}
+        given[of] = given[of].T.contiguous().T if of != "y" else torch.stack([given[of]] * 2, 1)[:, 0]
+        assert not given[of].is_contiguous()
+        X, y = given.pop("X"), given.pop("y")
+        model = ImplicitReLU(**given, gamma=0.9)
+        whole = gradient_descent(model, X, y, step=1e-5, steps=40, until=0.0)
+        gradient_descent(model, X, y, step=1e-5, steps=20, until=0.0).save(path)
+        same(resume(path, steps=40), whole)
+
     @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.999])
     def test_cut_off(self, run, path, share):
         run.save(path)
@@ -128,6 +145,14 @@ class TestFiles:
             with pytest.raises(RecordError, match=r"has the format .* \(written by ntk_deq 9\.0\)"):
                 read(path)
         assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("device", ["cuda:1", "cuda:64", "cuda:-1", "cuda:x", "cudaXYZ", "cuda", "mps:0"])
+    def test_a_device_that_is_not_there(self, run, path, device, monkeypatch):
+        run.save(path)
+        rewritten(path, lambda header: _on(header["run"], device))
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        same(TrainingRun.load(path), run)
 
     def test_another_file(self, path):
         np.savez(path, W=np.eye(2))
@@ -159,6 +184,12 @@ class TestFiles:
         with pytest.raises(RecordError, match="compressed"):
             TrainingRun.load(path)
 
+    def test_the_name_that_stands_for_tensors(self, run, path):
+        named = dataclasses.replace(run, settings={**run.settings, "__tensor__": 1})
+        with pytest.raises(RecordError, match="Nothing in a record can be called '__tensor__'"):
+            named.save(path)
+        assert not path.exists()
+
     def test_names(self, run, tmp_path):
         with pytest.raises(RecordError, match=r"must end in \.npz"):
             run.save(tmp_path / "run.pt")
@@ -167,6 +198,14 @@ class TestFiles:
         with pytest.raises(RecordError, match="cannot be written"):
             run.save(tmp_path / "missing" / "run.npz")
         assert list(tmp_path.iterdir()) == []
+
+
+def _on(value, device):
+    """Say of every tensor in a header that it was on a device."""
+    if isinstance(value, dict) and "__tensor__" in value:
+        value["device"] = device
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _on(part, device)
 
 
 def full(descriptor):
