@@ -44,24 +44,31 @@ class EndLabel:
 
 
 def set_steps(ax: Axes, letter: str, at: Sequence[float], *, label: bool = True) -> None:
-    """Give `ax` the axis of steps k or times t: logarithmic beyond the first one where they are spread over decades."""
+    """Give `ax` the axis of steps k or times t: logarithmic beyond the first one where they are spread over decades.
+
+    Panels that share their axis have the scale of the last call.
+    """
     if are_spread(tuple(at)):
         first = next(value for value in at if value > 0)
         ax.set_xscale("symlog", linthresh=first, linscale=0.4)
-    ax.set_xlim(at[0], at[-1] if at[-1] > at[0] else at[0] + 1.0)
-    if ax.get_xscale() == "symlog":
-        _set_decades(ax, first, at[-1])
-    if ax.get_xscale() == "linear":
-        ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+        ax.set_xlim(at[0], at[-1])
+        _set_decades(ax, first, at[0], at[-1])
+    else:
+        if ax.get_xscale() == "symlog":  # of another panel that shares the axis
+            ax.set_xscale("linear")
+        ax.set_xlim(at[0], at[-1] if at[-1] > at[0] else at[0] + 1.0)
+        if ax.get_xscale() == "linear":
+            ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
     if label:
         ax.set_xlabel(f"step ${letter}$" if letter == "k" else f"time ${letter}$")
 
 
-def _set_decades(ax: Axes, first: float, last: float) -> None:
-    """Mark zero and the powers of ten that leave room for each other's labels."""
+def _set_decades(ax: Axes, first: float, start: float, last: float) -> None:
+    """Mark a start at zero, and the powers of ten that leave room for each other's labels."""
     powers = range(math.ceil(math.log10(first)), math.floor(math.log10(last)) + 1)
     stride = max(1, math.ceil(len(powers) / _DECADES))
-    ticks, labels, taken = [0.0], ["0"], 0.0
+    ticks, labels = ([0.0], ["0"]) if start <= 0 else ([], [])
+    taken = 0.0 if ticks else -_TICK_ROOM
     for power in list(powers)[::-1][::stride][::-1]:  # the largest power is always among them
         place = float(ax.transAxes.inverted().transform(ax.transData.transform((10.0**power, 1.0)))[0])
         if place - taken >= _TICK_ROOM:

@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 from training_samples import broken_record, even_times, short_window, training_record
 
 from ntk_deq import plots
+from ntk_deq.dynamics import Recorder, every, train
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError
+from ntk_deq.models import LinearImplicit
 from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
 from ntk_deq.plots.labels import escaped, inequality_label, math_text
 from ntk_deq.plots.panels import _apart
@@ -218,6 +220,61 @@ def test_a_whole_figure_of_a_run():
     assert len(plots.plot_run(training_record())[1].lines) == 5
     assert len(plots.plot_run(training_record(curves=()))[1].lines) == 4
     assert [len(ax.lines) for ax in trained().plot()] == [2, 3]
+
+
+def linear_run(**options):
+    """A run of the linear network with one weight each."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    model = LinearImplicit(W=one / 2, U=one, b=one[0])
+    return train(model, one, 3 * one[0], progress=False, **{"until": 0.0, **options})
+
+
+LENGTHS = (0, 1, 2, 3, 11, 57, 90, 100, 113, 150, 200, 300, 500, 1000, 3000, 5000)
+HORIZONS = (1e-6, 1e-3, 0.1, 1.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"step": 1e-4, "steps": steps} for steps in LENGTHS]
+    + [{"method": "gradient-flow", "horizon": horizon, "tolerance": 1e-6} for horizon in HORIZONS],
+    ids=str,
+)
+def test_runs_of_any_length_are_drawn_on_one_axis_for_both_panels(options):
+    run = linear_run(**options)
+    for bounds in (None, {"W": 4.0}):
+        upper, lower = plots.plot_run(run, bounds=bounds)
+        upper.get_figure().draw_without_rendering()
+        assert upper.get_xscale() == lower.get_xscale()
+        assert upper.get_xlim() == lower.get_xlim() == (0.0, run.end or 1.0)
+        assert upper.get_xscale() == plots.convergence(run, Figure().subplots()).get_xscale()
+
+
+def test_panels_of_ones_own_that_share_their_axis_have_the_scale_of_the_last():
+    run = linear_run(step=1e-4, steps=300)
+    panels = Figure().subplots(3, sharex=True)
+    scales = ((plots.norms, "symlog"), (plots.convergence, "linear"), (plots.paths, "symlog"))
+    for panel, (draw, scale) in zip(panels, scales, strict=True):
+        draw(run, panel)
+        panel.get_figure().draw_without_rendering()
+        assert {other.get_xscale() for other in panels} == {scale}
+
+
+def test_a_loss_recorded_at_few_steps_leaves_room_for_the_snapshots():
+    loss = Recorder("loss", lambda seen: seen.point.loss_value, every(40))
+    run = linear_run(step=1e-4, steps=100, record=[loss])
+    assert run["loss"].at[-1] == 80
+    upper, lower = run.plot()
+    assert upper.get_xlim() == lower.get_xlim() == (0.0, 100.0)
+
+
+def test_a_slice_is_drawn_from_where_it_starts():
+    run = linear_run(step=1e-4, steps=1000)
+    upper, lower = run[30:].plot()
+    assert upper.get_xlim() == lower.get_xlim() == (30.0, 1000.0)
+    assert [line.get_ydata()[0] for line in lower.lines] == [0.0] * 4
+    spread = training_record(at=(3.0, 10.0, 30.0, 100.0, 3000.0))
+    plots.convergence(spread, upper)
+    assert (upper.get_xscale(), upper.get_xlim(), upper.get_xticks()[0]) == ("symlog", (3.0, 3000.0), 10.0)
 
 
 @pytest.mark.parametrize(
