@@ -14,7 +14,7 @@ from ntk_deq.plots.norms import draw_shares, norms
 from ntk_deq.plots.panels import set_steps
 from ntk_deq.plots.paths import draw_paths, paths
 from ntk_deq.plots.rates import draw_rates, rates_height
-from ntk_deq.plots.source import Bound, Drawable, as_record
+from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import COLUMN, SOFT, paper_style
 from ntk_deq.plots.titles import fitted, title_lines
 from ntk_deq.report.run_curves import index_letter, share_curves
@@ -84,7 +84,7 @@ def plot_run(
     with paper_style():
         from matplotlib import pyplot
 
-        record = as_record(run, bound=bound)
+        record = loss_record(run, bound=bound)
         _, (upper, lower) = pyplot.subplots(
             2, 1, sharex=True, height_ratios=(3, 2), figsize=(COLUMN, _HEIGHT), layout="constrained"
         )

@@ -17,7 +17,9 @@ _LABEL_SIZE = 7.0
 # Points from the end of a curve to its label: room for the line between them where labels had to move apart.
 _LABEL_GAP = 9.0
 
-
+_FURTHEST = 300  # powers of ten, up and down, that an axis of values is made to hold
+_LIMIT = 305  # and up to which it goes: beyond lie denormal numbers and infinity, where matplotlib has no limits
+_TALL = 100  # the power of ten from which matplotlib's choice of ticks may overflow
 _DECADES = 7  # powers of ten marked on an axis of steps, at most
 _FAR = 1.2  # labels away from a curve's end, up to which a line leads there
 _TICK_ROOM = 0.08  # between the labels of two of them, of the axis
@@ -80,13 +82,23 @@ def _set_decades(ax: Axes, first: float, start: float, last: float) -> None:
 
 
 def set_log_values(ax: Axes, rows: Sequence[Sequence[float]]) -> None:
-    """Give `ax` a logarithmic axis of values that holds all rows, at least one decade of it."""
-    drawn = [value for row in rows for value in row if math.isfinite(value) and value > 0]
+    """Give `ax` a logarithmic axis of values that holds all rows, at least one decade of it.
+
+    Values outside 1e-300 to 1e300 leave it through its ends.
+    """
+    exponents = [math.log10(value) for row in rows for value in row if math.isfinite(value) and value > 0]
+    drawn = [exponent for exponent in exponents if abs(exponent) <= _FURTHEST]
     ax.set_yscale("log")
-    low, high = min(drawn, default=1.0), max(drawn, default=1.0)
-    room = max(math.log10(high / low), 1.0) * 0.06
-    middle, half = (math.log10(high) + math.log10(low)) / 2, max(math.log10(high / low), 1.0) / 2
-    ax.set_ylim(10 ** (middle - half - room), 10 ** (middle + half + room))
+    low, high = min(drawn, default=0.0), max(drawn, default=0.0)
+    decades = max(high - low, 1.0)
+    middle, reach = (high + low) / 2, 0.56 * decades
+    bottom, top = max(middle - reach, -_LIMIT), min(middle + reach, _LIMIT)
+    ax.set_ylim(10.0**bottom, 10.0**top)
+    if top > _TALL:
+        stride = math.ceil((top - bottom) / _DECADES)
+        first = stride * math.ceil(bottom / stride)  # so that 1 is marked
+        ax.set_yticks([10.0**power for power in range(first, math.floor(top) + 1, stride)])
+        ax.minorticks_off()
 
 
 def label_ends(ax: Axes, labels: Sequence[EndLabel]) -> None:
