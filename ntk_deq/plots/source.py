@@ -89,7 +89,7 @@ def _from_run(run: TrainingRun) -> TrainingRecord:
         role="run",
         step=run.step,
         constants={},
-        status=run.status.value,
+        status=run.status.value if run.whole else "",  # a slice does not end where its run stopped
         reason=run.detail or run.status.text,
         steps=run.steps,
         evaluations=run.evaluations,

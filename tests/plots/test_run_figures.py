@@ -120,7 +120,7 @@ def test_a_bound_of_ones_own(ax):
     assert not any("predicted" in text for text in texts(other))
 
 
-@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, 10**400, "fast"])
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, pytest.param(10**400, id="10^400"), "fast"])
 def test_a_bound_that_is_none(ax, bound):
     with pytest.raises(ArgumentError, match=r"`bound` must be a rate > 0 or a function"):
         plots.convergence(training_record(), ax, bound=bound)
@@ -229,8 +229,8 @@ def linear_run(**options):
     return train(model, one, 3 * one[0], progress=False, **{"until": 0.0, **options})
 
 
-LENGTHS = (0, 1, 2, 3, 11, 57, 90, 100, 113, 150, 200, 300, 500, 1000, 3000, 5000)
-HORIZONS = (1e-6, 1e-3, 0.1, 1.0, 10.0)
+LENGTHS = (0, 1, 2, 3, 11, 57, 90, 100, 113, 150, 200, 300, 500, 1000, 3000)
+HORIZONS = (1e-6, 1e-3, 1.0)
 
 
 def test_a_flow_whose_steps_are_even_has_an_even_axis_in_both_panels():
@@ -282,6 +282,8 @@ def test_a_slice_is_drawn_from_where_it_starts():
     upper, lower = run[30:].plot()
     assert upper.get_xlim() == lower.get_xlim() == (30.0, 1000.0)
     assert [line.get_ydata()[0] for line in lower.lines] == [0.0] * 4
+    assert any("stopped at $k$ = $1000$" in text for text in texts(run.plot()[0]))
+    assert not any("stopped" in text for text in texts(upper))
     spread = training_record(at=(3.0, 10.0, 30.0, 100.0, 3000.0))
     plots.convergence(spread, upper)
     assert (upper.get_xscale(), upper.get_xlim(), upper.get_xticks()[0]) == ("symlog", (3.0, 3000.0), 10.0)
