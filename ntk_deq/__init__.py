@@ -14,7 +14,8 @@ In a notebook:
     >>> bool(nd.lambda_min(H) > 0)
     True
 
-Names are imported when they are first used, so that `import ntk_deq` costs nothing and the command line starts at once.
+Names, and subpackages such as `nd.models` and `nd.plots`, are imported when they are first used, so that
+`import ntk_deq` costs nothing and the command line starts at once.
 """
 
 from __future__ import annotations
@@ -108,6 +109,20 @@ _HOMES = {
     ),
     "ntk_deq.verify.runner": ("Options", "judge", "judge_claims"),
 }
+_SUBPACKAGES = (
+    "certified",
+    "claims",
+    "data",
+    "dynamics",
+    "equilibrium",
+    "errors",
+    "falsify",
+    "models",
+    "plots",
+    "quantities",
+    "report",
+    "verify",
+)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -154,6 +169,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"ntk_deq.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'ntk_deq' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
@@ -162,4 +179,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_SUBPACKAGES])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import importlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, overload
 
 from jaxtyping import Float
@@ -52,25 +54,32 @@ class Series:
     def slice(self, start: float, stop: float) -> Series:
         """Return the part with start <= at <= stop.
 
+        Raises:
+            ArgumentError: `start` or `stop` is no step or time.
+
         Example:
             >>> import torch
             >>> Series(torch.arange(4.0), torch.arange(4.0) ** 2).slice(1, 2).values
             tensor([1., 4.])
         """
-        inside = (self.at >= start) & (self.at <= stop)
+        inside = (self.at >= _place(start, "start")) & (self.at <= _place(stop, "stop"))
         return Series(self.at[inside], self.values[inside])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun:
-    """A run of gradient descent or of gradient flow, from its start to its end.
+    """A run of gradient descent or of gradient flow, from its start to its end, or a slice of one.
+
+    A slice holds the snapshots and the series of its range; `status`, `steps`, `forward_iterations`,
+    `adjoint_iterations`, `evaluations`, `seconds` and `error` stay those of the whole run, and the lengths of paths
+    count from the start of the run.
 
     Attributes:
         method: `gradient-descent` or `gradient-flow`.
         step: The step size eta; None for flow.
         status: Why the run ended.
         steps: Descent steps, or accepted steps of the integrator.
-        end: The last k or t.
+        end: The last k or t: that of the last snapshot, to which `parameters` and `loss` belong.
         snapshots: The first one at 0, the last one at the end, a bounded number with growing distances between.
         series: What the recorders recorded, by name; always `loss` and `gradient_norm`. Of bounded length: when a
             series is full, every other point is dropped and the distance doubled.
@@ -83,6 +92,7 @@ class TrainingRun:
         settings: Options, the model's name, versions, dtype, device.
         detail: The status with its numbers, a sentence.
         continuation: What `resume` needs to go on: plain values and tensors; None: the run cannot be resumed.
+        whole: Whether this is the whole run, and no slice of it.
     """
 
     method: str
@@ -100,6 +110,7 @@ class TrainingRun:
     settings: dict[str, Any]
     detail: str = ""
     continuation: Mapping[str, Any] | None = None
+    whole: bool = True
 
     @overload
     def __getitem__(self, name: str) -> Series: ...
@@ -111,13 +122,14 @@ class TrainingRun:
         """Return a series by name, or as `run[2:50]` the part from step or time 2 to 50, both included.
 
         Raises:
-            ArgumentError: Nothing was recorded under this name, or a part is asked for with a stride.
+            ArgumentError: Nothing was recorded under this name, or a part is asked for with a stride, or from or to
+                what is no step or time.
         """
         if isinstance(name, slice):
             if name.step is not None:
                 asked = f"{name.start}:{name.stop}:{name.step}"
                 raise ArgumentError(f"A part of a training run has no stride. Got [{asked}].")
-            return self.slice(0.0 if name.start is None else name.start, self.end if name.stop is None else name.stop)
+            return self.slice(0.0 if name.start is None else name.start, math.inf if name.stop is None else name.stop)
         if not isinstance(name, str):
             raise ArgumentError(f"A training run is asked for a series by its name, or for a part. Got [{name!r}].")
         if name not in self.series:
@@ -139,9 +151,16 @@ class TrainingRun:
     def slice(self, start: float, stop: float) -> TrainingRun:
         """Return the part of the record with start <= at <= stop; a slice cannot be resumed.
 
+        Its `end`, `parameters` and `loss` are those of its last snapshot; its series may go on to `stop`.
+
+        Args:
+            start: Its first step or time, >= 0.
+            stop: Its last one; infinity: to the end.
+
         Raises:
-            ArgumentError: No snapshot lies in the range.
+            ArgumentError: `start` or `stop` is no step or time, or no snapshot lies in the range.
         """
+        start, stop = _place(start, "start"), _place(stop, "stop")
         if start > stop:
             raise ArgumentError(f"`start` of a slice must be at most `stop`. Got {start:g} and {stop:g}.")
         snapshots = tuple(snapshot for snapshot in self.snapshots if start <= snapshot.at <= stop)
@@ -152,11 +171,16 @@ class TrainingRun:
                 f"they lie at {held}."
             )
         series = {name: values.slice(start, stop) for name, values in self.series.items()}
-        letter = "t" if self.step is None else "k"
-        part = f"The part from {letter} = {max(start, 0):g} to {min(stop, self.end):g} of a run"
-        detail = f"{part} that ended so: {self.detail or self.status.text}"
+        until = f" to {stop:g}" if stop < math.inf else ""
+        detail = f"The part from {self._letter} = {start:g}{until} of a run that ended so: {self._ending}"
         return replace(
-            self, snapshots=snapshots, series=series, end=min(stop, self.end), detail=detail, continuation=None
+            self,
+            snapshots=snapshots,
+            series=series,
+            end=snapshots[-1].at,
+            detail=detail,
+            continuation=None,
+            whole=False,
         )
 
     def save(self, path: str | Path) -> None:
@@ -185,22 +209,32 @@ class TrainingRun:
         # Plots lie above this layer, so that they are imported by name, and only when asked for.
         return importlib.import_module("ntk_deq.plots").plot_run(self)
 
+    @property
+    def _letter(self) -> str:
+        return "t" if self.step is None else "k"
+
+    @property
+    def _ending(self) -> str:
+        return self.detail or self.status.text
+
     def _rows(self) -> list[tuple[str, str]]:
         size = f", step {self.step:g}" if self.step is not None else ""
-        letter = "t" if self.step is None else "k"
+        first, last = self.snapshots[0], self.snapshots[-1]
+        places = f"at {self._letter} = {first.at:g} to {self.loss:.6g} at {self._letter} = {last.at:g}"
+        whole = "" if self.whole else " in the whole run"
         rows = [
             ("method", f"{self.method}{size}"),
-            ("status", f"{self.status.value}: {self.detail or self.status.text}"),
+            ("status", f"{self.status.value}: {self._ending}"),
+            ("steps", f"{self.steps}, {self.evaluations} gradients in {self.seconds:.3g} s{whole}"),
+            ("loss", f"{first.loss:.6g} {places}"),
+            ("path length", f"{last.path_length:.6g}{'' if self.whole else ' from the start of the run'}"),
             (
-                "steps",
-                f"{self.steps}, to {letter} = {self.end:g}; {self.evaluations} gradients in {self.seconds:.3g} s",
+                "iterations",
+                f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient{whole}",
             ),
-            ("loss", f"{self.snapshots[0].loss:.6g} to {self.loss:.6g}"),
-            ("path length", f"{self.snapshots[-1].path_length:.6g}"),
-            ("iterations", f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient"),
         ]
         if self.error is not None:
-            rows.append(("error", f"about {self.error:.3g}"))
+            rows.append(("error", f"about {self.error:.3g}{whole}"))
         rows.append(("recorded", ", ".join(f"{name} ({len(s.at)})" for name, s in self.series.items())))
         return rows
 
@@ -214,3 +248,22 @@ class TrainingRun:
             for name, text in self._rows()
         )
         return f"<table><caption>TrainingRun</caption><tbody>{cells}</tbody></table>"
+
+
+def _place(value: object, name: str) -> float:
+    """Return an end of a slice as a number.
+
+    Raises:
+        ArgumentError: It is no number >= 0.
+    """
+    if isinstance(value, Tensor) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            place = float(value)
+        except OverflowError:  # an integer beyond every step
+            place = -math.inf if value < 0 else math.inf
+        if place >= 0:
+            return place
+    shown = f"{value!r:.100}"
+    raise ArgumentError(f"`{name}` of a slice must be a step or time >= 0, counted from 0. Got {shown}.")

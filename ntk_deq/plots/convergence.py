@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ntk_deq.plots.labels import escaped, math_interval, math_number
 from ntk_deq.plots.panels import EndLabel, corner_text, label_ends, set_log_values, set_steps
-from ntk_deq.plots.source import Bound, Drawable, as_record
+from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, MEASURED, axes_or_new, paper_style
 from ntk_deq.report.run_curves import LossPicture, index_letter, loss_picture
 from ntk_deq.report.run_words import rate_ratio, short_index, short_rate, status_word
@@ -35,14 +35,14 @@ def convergence(run: Drawable, ax: Axes | None = None, *, bound: Bound | None = 
 
     Raises:
         MissingPlotsError: matplotlib is not installed.
-        ArgumentError: `run` has no recorded loss, or `bound` is no positive rate and no function.
+        ArgumentError: `run` has no recorded loss, or one at no step, or `bound` is no positive rate and no function.
 
     Example:
         >>> from ntk_deq import plots
         >>> ax = plots.convergence(run, bound=0.02)  # doctest: +SKIP
     """
     with paper_style():
-        record = as_record(run, bound=bound)
+        record = loss_record(run, bound=bound)
         ax = axes_or_new(ax, height=_HEIGHT)
         draw_loss(ax, record)
         return ax

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ntk_deq.plots.convergence import draw_loss
 from ntk_deq.plots.labels import escaped
 from ntk_deq.plots.norms import draw_shares, norms
+from ntk_deq.plots.panels import set_steps
 from ntk_deq.plots.paths import draw_paths, paths
 from ntk_deq.plots.rates import draw_rates, rates_height
-from ntk_deq.plots.source import Bound, Drawable, as_record
+from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import COLUMN, SOFT, paper_style
 from ntk_deq.plots.titles import fitted, title_lines
-from ntk_deq.report.run_curves import share_curves
+from ntk_deq.report.run_curves import index_letter, share_curves
 from ntk_deq.report.run_words import method_words, run_name
 from ntk_deq.report.text import one_line
 from ntk_deq.verify.training_records import TrainingRecord
@@ -83,7 +84,7 @@ def plot_run(
     with paper_style():
         from matplotlib import pyplot
 
-        record = as_record(run, bound=bound)
+        record = loss_record(run, bound=bound)
         _, (upper, lower) = pyplot.subplots(
             2, 1, sharex=True, height_ratios=(3, 2), figsize=(COLUMN, _HEIGHT), layout="constrained"
         )
@@ -92,6 +93,9 @@ def plot_run(
         else:
             norms(run, lower, bounds=bounds)
         draw_loss(upper, record, label_steps=False)
+        # The two are recorded at steps of their own: one axis for all of them.
+        both = sorted({*record.at, *_snapshot_places(run)})
+        set_steps(upper, index_letter(record), both, label=False)
         upper.tick_params(labelbottom=False)
         return upper, lower
 
@@ -147,6 +151,10 @@ def file_stem(*parts: str) -> str:
 
 def _has_shares(run: Drawable) -> bool:
     return isinstance(run, TrainingRecord) and any(curve.drawable for curve in share_curves(run))
+
+
+def _snapshot_places(run: Drawable) -> list[float]:
+    return [] if isinstance(run, TrainingRecord) else [snapshot.at for snapshot in run.snapshots]
 
 
 def _head(figure: Figure, claim: str, title: str, remark: str) -> None:

@@ -17,7 +17,9 @@ _LABEL_SIZE = 7.0
 # Points from the end of a curve to its label: room for the line between them where labels had to move apart.
 _LABEL_GAP = 9.0
 
-
+_FURTHEST = 300  # powers of ten, up and down, that an axis of values is made to hold
+_LIMIT = 305  # and up to which it goes: beyond lie denormal numbers and infinity, where matplotlib has no limits
+_TALL = 100  # the power of ten from which matplotlib's choice of ticks may overflow
 _DECADES = 7  # powers of ten marked on an axis of steps, at most
 _FAR = 1.2  # labels away from a curve's end, up to which a line leads there
 _TICK_ROOM = 0.08  # between the labels of two of them, of the axis
@@ -44,24 +46,31 @@ class EndLabel:
 
 
 def set_steps(ax: Axes, letter: str, at: Sequence[float], *, label: bool = True) -> None:
-    """Give `ax` the axis of steps k or times t: logarithmic beyond the first one where they are spread over decades."""
+    """Give `ax` the axis of steps k or times t: logarithmic beyond the first one where they are spread over decades.
+
+    Panels that share their axis have the scale of the last call.
+    """
     if are_spread(tuple(at)):
         first = next(value for value in at if value > 0)
         ax.set_xscale("symlog", linthresh=first, linscale=0.4)
-    ax.set_xlim(at[0], at[-1] if at[-1] > at[0] else at[0] + 1.0)
-    if ax.get_xscale() == "symlog":
-        _set_decades(ax, first, at[-1])
-    if ax.get_xscale() == "linear":
-        ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+        ax.set_xlim(at[0], at[-1])
+        _set_decades(ax, first, at[0], at[-1])
+    else:
+        if ax.get_xscale() == "symlog":  # of another panel that shares the axis
+            ax.set_xscale("linear")
+        ax.set_xlim(at[0], at[-1] if at[-1] > at[0] else at[0] + 1.0)
+        if ax.get_xscale() == "linear":
+            ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
     if label:
         ax.set_xlabel(f"step ${letter}$" if letter == "k" else f"time ${letter}$")
 
 
-def _set_decades(ax: Axes, first: float, last: float) -> None:
-    """Mark zero and the powers of ten that leave room for each other's labels."""
+def _set_decades(ax: Axes, first: float, start: float, last: float) -> None:
+    """Mark a start at zero, and the powers of ten that leave room for each other's labels."""
     powers = range(math.ceil(math.log10(first)), math.floor(math.log10(last)) + 1)
     stride = max(1, math.ceil(len(powers) / _DECADES))
-    ticks, labels, taken = [0.0], ["0"], 0.0
+    ticks, labels = ([0.0], ["0"]) if start <= 0 else ([], [])
+    taken = 0.0 if ticks else -_TICK_ROOM
     for power in list(powers)[::-1][::stride][::-1]:  # the largest power is always among them
         place = float(ax.transAxes.inverted().transform(ax.transData.transform((10.0**power, 1.0)))[0])
         if place - taken >= _TICK_ROOM:
@@ -73,13 +82,23 @@ def _set_decades(ax: Axes, first: float, last: float) -> None:
 
 
 def set_log_values(ax: Axes, rows: Sequence[Sequence[float]]) -> None:
-    """Give `ax` a logarithmic axis of values that holds all rows, at least one decade of it."""
-    drawn = [value for row in rows for value in row if math.isfinite(value) and value > 0]
+    """Give `ax` a logarithmic axis of values that holds all rows, at least one decade of it.
+
+    Values outside 1e-300 to 1e300 leave it through its ends.
+    """
+    exponents = [math.log10(value) for row in rows for value in row if math.isfinite(value) and value > 0]
+    drawn = [exponent for exponent in exponents if abs(exponent) <= _FURTHEST]
     ax.set_yscale("log")
-    low, high = min(drawn, default=1.0), max(drawn, default=1.0)
-    room = max(math.log10(high / low), 1.0) * 0.06
-    middle, half = (math.log10(high) + math.log10(low)) / 2, max(math.log10(high / low), 1.0) / 2
-    ax.set_ylim(10 ** (middle - half - room), 10 ** (middle + half + room))
+    low, high = min(drawn, default=0.0), max(drawn, default=0.0)
+    decades = max(high - low, 1.0)
+    middle, reach = (high + low) / 2, 0.56 * decades
+    bottom, top = max(middle - reach, -_LIMIT), min(middle + reach, _LIMIT)
+    ax.set_ylim(10.0**bottom, 10.0**top)
+    if top > _TALL:
+        stride = math.ceil((top - bottom) / _DECADES)
+        first = stride * math.ceil(bottom / stride)  # so that 1 is marked
+        ax.set_yticks([10.0**power for power in range(first, math.floor(top) + 1, stride)])
+        ax.minorticks_off()
 
 
 def label_ends(ax: Axes, labels: Sequence[EndLabel]) -> None:

@@ -23,6 +23,8 @@ _HEIGHT = 1.8
 def paths(run: Drawable, ax: Axes | None = None) -> Axes:
     """Draw the length of a run's path and the Frobenius distance of each parameter from its start.
 
+    Those of a slice count from where the slice starts.
+
     Args:
         run: A `TrainingRun`, drawn at its snapshots, or the `TrainingRecord` of a judged claim.
         ax: Where to draw; None: a new figure of one column.
@@ -47,7 +49,9 @@ def paths(run: Drawable, ax: Axes | None = None) -> Axes:
         ax = axes_or_new(ax, height=_HEIGHT)
         at = tuple(snapshot.at for snapshot in trained.snapshots)
         set_steps(ax, "t" if trained.step is None else "k", at)
-        _draw(ax, at, tuple(snapshot.path_length for snapshot in trained.snapshots), _displacements(trained))
+        first = trained.snapshots[0].path_length  # of a slice, whose parameters start where it starts
+        length = tuple(snapshot.path_length - first for snapshot in trained.snapshots)
+        _draw(ax, at, length, _displacements(trained))
         return ax
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -23,17 +24,35 @@ Bound: TypeAlias = float | Callable[[float], float]
 """A bound on the loss: a rate r, for L[0] exp(-r t), or a function of the step or time."""
 
 
-def as_record(run: Drawable, *, bound: Bound | None = None) -> TrainingRecord:
-    """Return a run as a record with its loss, the fitted rate and the distances at its snapshots.
+def as_record(run: Drawable) -> TrainingRecord:
+    """Return a run as a record with its loss and the fitted rate.
+
+    Args:
+        run: The run or its record.
+
+    Raises:
+        ArgumentError: `run` is neither, or it recorded no `loss`, or one that is not a number a step.
+    """
+    return run if isinstance(run, TrainingRecord) else _from_run(training_run(run))
+
+
+def loss_record(run: Drawable, *, bound: Bound | None = None) -> TrainingRecord:
+    """Return a run as a record whose loss can be drawn.
 
     Args:
         run: The run or its record.
         bound: A bound on the loss; it takes the place of the one in a record.
 
     Raises:
-        ArgumentError: `run` is neither, or `bound` is no positive rate and no function.
+        ArgumentError: As for `as_record`, or the loss was recorded at no step, or `bound` is no positive rate and no
+            function.
     """
-    record = run if isinstance(run, TrainingRecord) else _from_run(training_run(run))
+    record = as_record(run)
+    if not record.at:
+        raise ArgumentError(
+            "`run` must hold the loss at one step at least. Its series 'loss' is empty: the schedule of its recorder "
+            "chose no step, or no step of a slice."
+        )
     return record if bound is None else _with_bound(record, bound)
 
 
@@ -57,6 +76,11 @@ def column(values: Tensor) -> tuple[float, ...]:
 
 def _from_run(run: TrainingRun) -> TrainingRecord:
     series = run["loss"]
+    if series.values.ndim != 1:
+        shape = list(series.values.shape[1:])
+        raise ArgumentError(
+            f"The series 'loss' of `run` must hold one number a step. Got tensors of the shape {shape}."
+        )
     at = column(series.at)
     return TrainingRecord(
         setting=str(run.settings.get("model", "run")),
@@ -65,7 +89,7 @@ def _from_run(run: TrainingRun) -> TrainingRecord:
         role="run",
         step=run.step,
         constants={},
-        status=run.status.value,
+        status=run.status.value if run.whole else "",  # a slice does not end where its run stopped
         reason=run.detail or run.status.text,
         steps=run.steps,
         evaluations=run.evaluations,
@@ -99,7 +123,7 @@ def _with_bound(record: TrainingRecord, bound: Bound) -> TrainingRecord:
     predicted = None
     if callable(bound):
         values = tuple(float(bound(at)) for at in record.at)
-    elif isinstance(bound, int | float) and 0 < bound < math.inf:
+    elif isinstance(bound, int | float) and 0 < bound <= sys.float_info.max:
         values = tuple(record.loss[0] * math.exp(-bound * at) for at in record.at)
         predicted = Rate(float(bound), float(bound), float(bound))
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from ntk_deq.cli import exit_codes
 from ntk_deq.cli.arguments import build_parser
 from ntk_deq.cli.main import main
 from ntk_deq.cli.select import select_claims
+from ntk_deq.dynamics import RunStatus
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge, judge_claims
 
@@ -63,16 +66,44 @@ def test_claim_files_of_the_reference_come_out_as_expected(name, tmp_path):
 
 
 @pytest.mark.parametrize("block", SNIPPETS, ids=name_of)
-def test_python_snippets_run_and_print_what_is_shown(block, tmp_path, monkeypatch, capsys):
+def test_python_snippets_run_and_print_what_is_shown(block, tmp_path):
+    """Each in an interpreter of its own: here, modules that a snippet does not import are loaded already."""
     write_claim_files(block.page, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "snippet.py").write_text(block.body, encoding="utf-8")
-    runpy.run_path("snippet.py")
+    command = [sys.executable, "-W", "error::UserWarning", "-c", block.body]
+    ran = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
     own = blocks(block.page)
     shown = own[own.index(block) + 1]
     assert shown.info == "text"
-    printed = capsys.readouterr().out
-    assert agrees(printed, shown.body), printed
+    assert agrees(ran.stdout, shown.body), ran.stdout
+
+
+def test_the_guide_to_training_tells_every_ending():
+    endings = {
+        RunStatus.LOSS_FLOOR: "the loss floor",
+        RunStatus.STEPS: "the budget of steps",
+        RunStatus.HORIZON: "the horizon",
+        RunStatus.WELL_POSEDNESS_LOST: "an equilibrium that is lost",
+        RunStatus.DIVERGED: "divergence",
+        RunStatus.NOT_FINITE: "NaN",
+        RunStatus.STEP_UNDERFLOW: "a step that changes nothing",
+        RunStatus.STATIONARY: "a gradient that is zero in every entry",
+        RunStatus.UNSOLVED: "an equilibrium that was not found",
+        RunStatus.INTERRUPTED: "Ctrl-C",
+    }
+    assert set(endings) == set(RunStatus)
+    (told,) = [line for line in prose(TRAINING).splitlines() if line.startswith("- **`run.status`**")]
+    for words in endings.values():
+        assert words in told
 
 
 def test_a_wrong_number_would_be_noticed():

@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 from training_samples import broken_record, even_times, short_window, training_record
 
 from ntk_deq import plots
+from ntk_deq.dynamics import Recorder, every, on_condition, train
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError
+from ntk_deq.models import ImplicitReLU, LinearImplicit
 from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
 from ntk_deq.plots.labels import escaped, inequality_label, math_text
 from ntk_deq.plots.panels import _apart
@@ -118,7 +120,7 @@ def test_a_bound_of_ones_own(ax):
     assert not any("predicted" in text for text in texts(other))
 
 
-@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, "fast"])
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, pytest.param(10**400, id="10^400"), "fast"])
 def test_a_bound_that_is_none(ax, bound):
     with pytest.raises(ArgumentError, match=r"`bound` must be a rate > 0 or a function"):
         plots.convergence(training_record(), ax, bound=bound)
@@ -218,6 +220,122 @@ def test_a_whole_figure_of_a_run():
     assert len(plots.plot_run(training_record())[1].lines) == 5
     assert len(plots.plot_run(training_record(curves=()))[1].lines) == 4
     assert [len(ax.lines) for ax in trained().plot()] == [2, 3]
+
+
+def linear_run(**options):
+    """A run of the linear network with one weight each."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    model = LinearImplicit(W=one / 2, U=one, b=one[0])
+    return train(model, one, 3 * one[0], progress=False, **{"until": 0.0, **options})
+
+
+LENGTHS = (0, 1, 2, 3, 11, 57, 90, 100, 113, 150, 200, 300, 500, 1000, 3000)
+HORIZONS = (1e-6, 1e-3, 1.0)
+
+
+def test_a_flow_whose_steps_are_even_has_an_even_axis_in_both_panels():
+    generator = torch.Generator().manual_seed(0)
+    model = ImplicitReLU.random(d=3, m=16, generator=generator)
+    X, y = torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    run = train(model, X, y, method="gradient-flow", horizon=1.0, progress=False)
+    upper, lower = run.plot()
+    assert (upper.get_xscale(), lower.get_xscale()) == ("linear", "linear")
+    assert plots.paths(run).get_xscale() == "symlog"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"step": 1e-4, "steps": steps} for steps in LENGTHS]
+    + [{"method": "gradient-flow", "horizon": horizon, "tolerance": 1e-6} for horizon in HORIZONS],
+    ids=str,
+)
+def test_runs_of_any_length_are_drawn_on_one_axis_for_both_panels(options):
+    run = linear_run(**options)
+    for bounds in (None, {"W": 4.0}):
+        upper, lower = plots.plot_run(run, bounds=bounds)
+        upper.get_figure().draw_without_rendering()
+        assert upper.get_xscale() == lower.get_xscale()
+        assert upper.get_xlim() == lower.get_xlim() == (0.0, run.end or 1.0)
+        assert upper.get_xscale() == plots.convergence(run, Figure().subplots()).get_xscale()
+
+
+def test_panels_of_ones_own_that_share_their_axis_have_the_scale_of_the_last():
+    run = linear_run(step=1e-4, steps=300)
+    panels = Figure().subplots(3, sharex=True)
+    scales = ((plots.norms, "symlog"), (plots.convergence, "linear"), (plots.paths, "symlog"))
+    for panel, (draw, scale) in zip(panels, scales, strict=True):
+        draw(run, panel)
+        panel.get_figure().draw_without_rendering()
+        assert {other.get_xscale() for other in panels} == {scale}
+
+
+def test_a_loss_recorded_at_few_steps_leaves_room_for_the_snapshots():
+    loss = Recorder("loss", lambda seen: seen.point.loss_value, every(40))
+    run = linear_run(step=1e-4, steps=100, record=[loss])
+    assert run["loss"].at[-1] == 80
+    upper, lower = run.plot()
+    assert upper.get_xlim() == lower.get_xlim() == (0.0, 100.0)
+
+
+def test_a_slice_is_drawn_from_where_it_starts():
+    run = linear_run(step=1e-4, steps=1000)
+    upper, lower = run[30:].plot()
+    assert upper.get_xlim() == lower.get_xlim() == (30.0, 1000.0)
+    assert [line.get_ydata()[0] for line in lower.lines] == [0.0] * 4
+    assert any("stopped at $k$ = $1000$" in text for text in texts(run.plot()[0]))
+    assert not any("stopped" in text for text in texts(upper))
+    spread = training_record(at=(3.0, 10.0, 30.0, 100.0, 3000.0))
+    plots.convergence(spread, upper)
+    assert (upper.get_xscale(), upper.get_xlim(), upper.get_xticks()[0]) == ("symlog", (3.0, 3000.0), 10.0)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        1.0,
+        1e300,
+        lambda k: 1e-310,
+        lambda k: 1e305,
+        lambda k: math.exp(min(k, 709)),
+        lambda k: 10.0 ** (300 - k),
+        lambda k: 10.0 ** max(308 - 1.1 * k, -320),
+        lambda k: math.inf,
+        lambda k: math.nan,
+        lambda k: 0.0,
+    ],
+)
+def test_a_bound_of_any_size_is_drawn_as_far_as_there_are_numbers(ax, bound):
+    run = linear_run(step=1e-4, steps=800)
+    for drawn in (plots.convergence(run, ax, bound=bound), plots.plot_run(run, bound=bound)[0]):
+        drawn.get_figure().draw_without_rendering()
+        low, high = drawn.get_ylim()
+        assert 1e-305 <= low < run.loss < run.snapshots[0].loss < high <= 1e305
+        assert 2 <= sum(low <= tick <= high for tick in drawn.get_yticks()) <= 9
+
+
+@pytest.mark.parametrize("exponent", [-300, -290, 290, 300])
+def test_a_loss_near_the_ends_of_float64_is_drawn(ax, exponent):
+    series = {"loss": Series(torch.arange(3.0), torch.tensor([1.0, 0.3, 0.1], dtype=torch.float64) * 10.0**exponent)}
+    plots.convergence(trained(series=series), ax)
+    ax.get_figure().draw_without_rendering()
+    assert ax.get_ylim()[0] < 0.99 * 10.0**exponent
+    assert ax.get_ylim()[1] > 0.99 * 10.0**exponent
+
+
+@pytest.mark.parametrize("draw", [plots.convergence, lambda run: plots.convergence(run, bound=1.0), TrainingRun.plot])
+def test_a_loss_at_no_step_cannot_be_drawn(draw):
+    never = Recorder("loss", lambda seen: seen.point.loss_value, on_condition(lambda seen: False))
+    run = linear_run(step=1e-4, steps=10, record=[never])
+    from matplotlib import pyplot
+
+    with pytest.raises(ArgumentError, match="Its series 'loss' is empty"):
+        draw(run)
+    assert not pyplot.get_fignums()
+    with pytest.raises(ArgumentError, match="a run with a rate"):
+        plots.rates([run])
+    double = Recorder("loss", lambda seen: torch.ones(2, dtype=torch.float64))
+    with pytest.raises(ArgumentError, match=r"must hold one number a step. Got tensors of the shape \[2\]"):
+        draw(linear_run(step=1e-4, steps=10, record=[double]))
 
 
 @pytest.mark.parametrize(
