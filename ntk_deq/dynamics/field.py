@@ -23,7 +23,7 @@ __all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"
 
 # The least relative tolerance in units of eps: a map evaluated at its fixed point gives it back up to a few roundings.
 _RTOL_EPS = 32.0
-# Entries of a state above so many times the tolerance are told from zero. The bound on the error says less near the
+# Pre-activations above so many times the tolerance are told from zero. The bound on the error says less near the
 # edge of contraction, where slow solves have ended with a Newton step, which leaves nothing over.
 _DOUBTFUL = 1e4
 # Beyond this degree the weights of an extrapolation lift the solver's tolerance by more than a hundredfold.
@@ -187,7 +187,7 @@ class GradientField:
             lambda distance: self._contraction.bound(parameters, distance),
             maps.newton,
         )
-        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm))
+        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm), Z.contraction)
         residual = maps.linearise(Z.value, adjoint.beside)
         V = adjoint.solve(
             moment,

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ntk_deq.dynamics.history import StateHistory
 from ntk_deq.dynamics.lengths import write_norm
-from ntk_deq.dynamics.maps import Map
-from ntk_deq.dynamics.solved import Solved
+from ntk_deq.dynamics.solved import Map, Solved
 from ntk_deq.errors import EquilibriumError
 
 # Products of fewer multiplications than this take less time than picking rows out. On other devices a whole product is
