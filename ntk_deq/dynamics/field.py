@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
+from ntk_deq.dynamics.lengths import scaled_norm
 from ntk_deq.dynamics.maps import LossMaps, loss_maps
 from ntk_deq.dynamics.warm_solver import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError
@@ -61,9 +62,10 @@ class FieldPoint:
 
     @property
     def relative_error(self) -> float:
-        """The gradient's estimated error over its norm; 0 where the gradient is zero."""
-        norms = [torch.linalg.vector_norm(gradient) for gradient in self.gradients.values()]
-        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+        """The gradient's estimated error over its norm; 0 where the gradient is zero, Inf where it is not finite."""
+        norm = math.hypot(*map(scaled_norm, self.gradients.values()))
+        if not math.isfinite(norm):
+            return math.inf
         return self.gradient_error / norm if norm else 0.0
 
     def owned(self) -> FieldPoint:
