@@ -125,7 +125,7 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
         >>> {name: value.item() for name, value in maps.gradients(4 * one).items()}  # 4 solves v = 2 + v/2
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
-    form = model.layer_form()
+    form, X, y = model.layer_form(), X.detach(), y.detach()
     if form is not None and form.activation in (RELU, IDENTITY) and form.inner in (RELU, IDENTITY):
         return LayerMaps(form, X, y, model.initial_state(X))
     return AutodiffMaps(model, X, y)
@@ -214,8 +214,10 @@ class LayerMaps(LossMaps):
         self._cut, self._cut_inner = form.activation is RELU, form.inner is RELU
         self._Phi, self._passed, self._inner = (torch.empty_like(like) for _ in range(3))
         self._residual = torch.empty_like(y)
-        gram = X @ X.T if X.shape[0] <= X.shape[1] else X.T @ X
-        self._size_X = math.sqrt(max(float(torch.linalg.eigvalsh(gram)[-1]), 0.0))
+        largest = float(X.abs().max()) or 1.0  # whose square may overflow
+        scaled = X / largest
+        gram = scaled @ scaled.T if X.shape[0] <= X.shape[1] else scaled.T @ scaled
+        self._size_X = largest * math.sqrt(max(float(torch.linalg.eigvalsh(gram)[-1]), 0.0))
         self._gradients: dict[str, Tensor] | None = None
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:

@@ -135,3 +135,22 @@ def test_a_spent_budget_of_steps_is_an_error(by_rows, monkeypatch) -> None:
     X.select(0, 3).mul_(1.5)
     with pytest.raises(EquilibriumError, match="max_steps"):
         field.at(parameters, 1)
+
+
+@pytest.mark.parametrize("size", [1e-180, 1e180])
+def test_inputs_of_any_size(size: float) -> None:
+    model = LinearImplicit(W=ONE / 2, U=ONE / size, b=ONE[0])
+    point = GradientField(model, size * torch.ones(3, 1, dtype=torch.float64), ONE[0].expand(3)).at(
+        model.parameters(), 0
+    )
+    assert point.gradients["W"].item() == pytest.approx(3 * 2 * 2, rel=1e-9)
+    assert point.gradients["U"].item() == pytest.approx(3 * 2 * size, rel=1e-9)
+
+
+def test_data_that_require_gradients_are_taken_as_they_are() -> None:
+    model, X, y = one_scale(0.5, 4)
+    expected = GradientField(model, X, y).at(model.parameters(), 0)
+    point = GradientField(model, X.clone().requires_grad_(), y.clone().requires_grad_()).at(model.parameters(), 0)
+    for name, value in point.gradients.items():
+        assert torch.equal(value, expected.gradients[name])
+        assert not value.requires_grad
