@@ -47,9 +47,8 @@ class LossMaps(ABC):
     def settle(self, Z: Float[Tensor, "N m"], error: float, contraction: float) -> float:
         """Find out which entries of a solved state are zero, where the error of their pre-activation hides it.
 
-        A unit that has died while it feeds itself falls towards zero from step to step of the solver and never gets
-        there; its slope would be read off that leftover of the warm start. And with small weights a solve ends before
-        what a unit feeds over several others has reached the last of them, which are zero then. See `settle_rows`.
+        A unit that has died while it feeds itself falls towards zero and never gets there: its slope would be read off
+        a leftover of the warm start. With small weights, a solve ends before all that is fed is. See `settle_rows`.
 
         Args:
             Z: The state, the last that `step` or `step_of_rows` wrote; written to.
@@ -63,10 +62,8 @@ class LossMaps(ABC):
         rows = doubtful.any(dim=1).nonzero().squeeze(1)
         if rows.shape[0] == 0:
             return 0.0
-        made = settle_rows(
-            Z, rows, doubtful[rows], self.step_of_rows(rows), lambda image: self._margin(image, rows), contraction
-        )
-        return made * rows.shape[0] / Z.shape[0]
+        step, margin = self.step_of_rows(rows), lambda image: self._margin(image, rows)
+        return settle_rows(Z, rows, doubtful[rows], step, margin, contraction) * rows.shape[0] / Z.shape[0]
 
     def _margin(self, image: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return what tells how far the entries of an image are from a kink at zero; the image itself, if no more."""
@@ -213,6 +210,7 @@ class LayerMaps(LossMaps):
         self._form, self._X, self._y = form, X, y
         self._cut, self._cut_inner = form.activation is RELU, form.inner is RELU
         self._Phi, self._passed, self._inner = (torch.empty_like(like) for _ in range(3))
+        self._inner_of_rows: list[tuple[Tensor, Tensor]] = []  # since the last evaluation of all rows, the latest last
         self._residual = torch.empty_like(y)
         largest = float(X.abs().max()) or 1.0  # whose square may overflow
         scaled = X / largest
@@ -234,6 +232,7 @@ class LayerMaps(LossMaps):
     def step(self, Z: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
         """Write act(factor Z P + Phi) into `out`."""
         inner = self._inner if self._cut else out
+        self._inner_of_rows.clear()
         torch.addmm(self._Phi, Z, self._P, alpha=self._form.factor, out=inner)
         if self._cut:
             torch.clamp_min(inner, 0, out=out)
@@ -242,29 +241,29 @@ class LayerMaps(LossMaps):
         """Return the map with these rows of Phi."""
         Phi = self._Phi[rows]
         inner = torch.empty_like(Phi) if self._cut else None
+        if inner is not None:
+            self._inner_of_rows.append((rows, inner))
 
         def step(Z: Tensor, out: Tensor) -> None:
             torch.addmm(Phi, Z, self._P, alpha=self._form.factor, out=out if inner is None else inner)
             if inner is not None:
-                self._inner.index_copy_(0, rows, inner)
                 torch.clamp_min(inner, 0, out=out)
 
         return step
 
     def settle(self, Z: Float[Tensor, "N m"], error: float, contraction: float) -> float:
-        """Do so where there is a kink at zero, and a pre-activation near it: mostly there is none.
-
-        Two quick passes tell by min |x| >= (sum 1/x^2)^(-1/2).
-        """
+        """Do so where a pre-activation is near a kink; mostly none is, as min |x| >= (sum 1/x^2)^(-1/2) tells."""
         if not self._cut:
             return 0.0
-        inverse = torch.reciprocal(self._inner, out=self._passed).view(-1)  # a buffer of the adjoint, which comes later
+        inverse = torch.reciprocal(self._margin(Z), out=self._passed).view(-1)  # a buffer that the adjoint writes over
         if float(torch.dot(inverse, inverse)) * error**2 < 1:
             return 0.0
         return super().settle(Z, error, contraction)
 
     def _margin(self, image: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return the pre-activations at the last evaluation."""
+        """Return the pre-activations at the last evaluation of each row."""
+        for some, inner in self._inner_of_rows:
+            self._inner.index_copy_(0, some, inner)
         return self._inner if rows is None else self._inner[rows]
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:

@@ -196,8 +196,8 @@ class WarmSolver:
             made += ahead * left.shape[0]
             residual, before = torch.linalg.vector_norm(other.sub_(values), dim=1), worst
             unsolved = ~(residual <= share)
-            looked = [residual.max(), unsolved.sum(), *_norms(residual, residual.masked_fill(unsolved, 0.0))]
-            worst, number, together, these = torch.stack(looked).tolist()
+            looked = [residual.max(), unsolved.sum(), torch.linalg.vector_norm(residual)]
+            worst, number, together = torch.stack(looked).tolist()
             progress.check_finite(count + steps, worst, together)
             reached = number == 0 or math.hypot(rest, together) <= allowed
             spent = not reached and (steps >= most or progress.stalls(worst, ahead))
@@ -205,7 +205,7 @@ class WarmSolver:
                 image[left] = values
                 if reached or spent:
                     return done, math.hypot(rest, together) if reached else None, made / total
-                rest = math.hypot(rest, these)
+                rest = math.hypot(rest, float(torch.linalg.vector_norm(residual[~unsolved])))
                 left, values = left[unsolved], values[unsolved]
                 share = _share(allowed, rest, left.shape[0])
                 step, other = step_of_rows(left), torch.empty_like(values)
@@ -254,10 +254,6 @@ def _steps(factor: float, rate: float) -> float:
 def _share(allowed: float, spent: float, rows: int) -> float:
     """Return what each of some rows may have, sqrt((allowed^2 - spent^2)/rows), where no square over- or underflows."""
     return math.sqrt(max(allowed - spent, 0.0)) * math.sqrt(allowed + spent) / math.sqrt(rows)
-
-
-def _norms(*vectors: Tensor) -> list[Tensor]:
-    return [torch.linalg.vector_norm(vector) for vector in vectors]
 
 
 class _Progress:

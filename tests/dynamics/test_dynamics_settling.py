@@ -6,6 +6,7 @@ import pytest
 import torch
 from dynamics_samples import copied, moved_along
 
+from ntk_deq.dynamics import warm_solver
 from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.maps import AutodiffMaps, LayerMaps, loss_maps
@@ -37,8 +38,10 @@ def chain(first: float, *more: tuple[int, int, float]) -> tuple[ImplicitReLU, to
     return ImplicitReLU(W=W, A=A, b=b, gamma=0.4), X, 0 * X[0]
 
 
+@pytest.mark.parametrize("least_work", [0, 2**22])
 @pytest.mark.parametrize("seed", [59, 40])
-def test_units_fed_over_several_hops_of_tiny_weights_are_on(seed: int) -> None:
+def test_units_fed_over_several_hops_of_tiny_weights_are_on(seed: int, least_work: int, monkeypatch) -> None:
+    monkeypatch.setattr(warm_solver, "_LEAST_WORK", least_work)
     draw = torch.Generator().manual_seed(seed)
     model = ImplicitReLU.random(3, 5, generator=draw, norm_A=0.0)
     X = torch.randn(4, 3, generator=draw, dtype=torch.float64)
@@ -89,3 +92,16 @@ def test_the_bound_on_the_nearest_pre_activation_skips_the_look(relu, monkeypatc
     assert maps.settle(Z, nearest / 8, 0.5) == 0.0
     assert maps.settle(Z, 2 * nearest, 0.5) > 0
     assert len(looks) == 1
+
+
+def test_pre_activations_are_those_of_the_last_evaluation_of_each_row(relu) -> None:
+    model, X, y = relu
+    maps = loss_maps(model, X, y)
+    maps.prepare(model.parameters())
+    Z, rows = torch.ones(4, 7, dtype=X.dtype), torch.tensor([2, 0])
+    maps.step(Z, torch.empty_like(Z))
+    maps.step_of_rows(rows)(3 * Z[rows], torch.empty_like(Z[rows]))
+    maps.step_of_rows(rows[:1])(5 * Z[:1], torch.empty_like(Z[:1]))
+    factors = torch.tensor([[3.0], [1.0], [5.0], [1.0]], dtype=X.dtype)
+    expected = model.gamma * factors * Z @ model.A + torch.relu(X @ model.W)
+    torch.testing.assert_close(maps._margin(Z), expected)

@@ -139,12 +139,11 @@ def test_a_spent_budget_of_steps_is_an_error(by_rows, monkeypatch) -> None:
 
 @pytest.mark.parametrize("size", [1e-180, 1e180])
 def test_inputs_of_any_size(size: float) -> None:
-    model = LinearImplicit(W=ONE / 2, U=ONE / size, b=ONE[0])
-    point = GradientField(model, size * torch.ones(3, 1, dtype=torch.float64), ONE[0].expand(3)).at(
-        model.parameters(), 0
-    )
+    model, X = LinearImplicit(W=ONE / 2, U=ONE.expand(1, 2) / size / 2, b=ONE[0]), ONE.expand(3, 2) * size
+    point = GradientField(model, X, ONE[0].expand(3)).at(model.parameters(), 0)
     assert point.gradients["W"].item() == pytest.approx(3 * 2 * 2, rel=1e-9)
-    assert point.gradients["U"].item() == pytest.approx(3 * 2 * size, rel=1e-9)
+    assert (point.gradients["U"] / size).tolist() == [pytest.approx([3 * 2, 3 * 2], rel=1e-9)]
+    assert 0 <= point.relative_error < 1e-8
 
 
 def test_data_that_require_gradients_are_taken_as_they_are() -> None:
