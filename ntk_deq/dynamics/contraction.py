@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.dynamics.warm_solver import NotFiniteError
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.models.base import EquilibriumModel
 
@@ -67,6 +68,7 @@ class CarriedContraction:
             distance: As `measure` wrote it for them.
 
         Raises:
+            NotFiniteError: A parameter is NaN or Inf.
             WellPosednessError: The factor is not below one.
         """
         factor = 1.0 if self._form is None else self._form.factor
@@ -79,6 +81,9 @@ class CarriedContraction:
             distance = float(self._path)
             if factor * distance <= allowed:
                 return self._at_reference + factor * distance
+        for name, parameter in parameters.items():
+            if not bool(torch.isfinite(parameter).all()):
+                raise NotFiniteError(f"The parameter {name} must be finite. It has become NaN or Inf.")
         value = float(self._model.contraction_bound(parameters))
         self.refreshed += 1
         if not value < 1:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
+from ntk_deq.dynamics.lengths import scaled_norm
 from ntk_deq.dynamics.maps import LossMaps, loss_maps
 from ntk_deq.dynamics.warm_solver import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError
@@ -23,7 +24,7 @@ __all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"
 
 # The least relative tolerance in units of eps: a map evaluated at its fixed point gives it back up to a few roundings.
 _RTOL_EPS = 32.0
-# Entries of a state above so many times the tolerance are told from zero. The bound on the error says less near the
+# Pre-activations above so many times the tolerance are told from zero. The bound on the error says less near the
 # edge of contraction, where slow solves have ended with a Newton step, which leaves nothing over.
 _DOUBTFUL = 1e4
 # Beyond this degree the weights of an extrapolation lift the solver's tolerance by more than a hundredfold.
@@ -61,9 +62,10 @@ class FieldPoint:
 
     @property
     def relative_error(self) -> float:
-        """The gradient's estimated error over its norm; 0 where the gradient is zero."""
-        norms = [torch.linalg.vector_norm(gradient) for gradient in self.gradients.values()]
-        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+        """The gradient's estimated error over its norm; 0 where the gradient is zero, Inf where it is not finite."""
+        norm = math.hypot(*map(scaled_norm, self.gradients.values()))
+        if not math.isfinite(norm):
+            return math.inf
         return self.gradient_error / norm if norm else 0.0
 
     def owned(self) -> FieldPoint:
@@ -187,7 +189,7 @@ class GradientField:
             lambda distance: self._contraction.bound(parameters, distance),
             maps.newton,
         )
-        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm))
+        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm), Z.contraction)
         residual = maps.linearise(Z.value, adjoint.beside)
         V = adjoint.solve(
             moment,

@@ -86,20 +86,22 @@ class FlowPass:
         self._first_loss = self.loss = self.equation.point.loss_value
         self.scale = self._time_scale()
         self.horizon = _LONGEST * self.scale if options.horizon is None else options.horizon
+        # Near a minimum above zero the loss hardly falls in any time, while steps must be short all the same.
+        self._span = min(self.scale, self.horizon)
         self.judge = StepJudge(
             len(self.equation.parts),
             order=METHODS[options.method].order,
             understated=METHODS[options.method].understated,
             tolerance=options.tolerance,
             pace=options.pace,
-            scale=self.scale,
-            unit=self._speed * self.scale,
+            scale=self._span,
+            unit=self._speed * self._span,
         )
         self.integrator = EmbeddedRungeKutta(
             self._slope,
             origin,
             slope=slope,
-            scale=self.scale,
+            scale=self._span,
             measure=self._measure,
             on_accept=self._accept,
             method=options.method,
@@ -168,7 +170,7 @@ class FlowPass:
         failure, time = self.integrator.failure, self.integrator.time
         if isinstance(failure, NotFiniteError):
             return RunStatus.NOT_FINITE, str(failure)
-        if self._lost is None or self._lost_at - time > _BEYOND * (time + self.scale):
+        if self._lost is None or self._lost_at - time > _BEYOND * (time + self._span):
             return RunStatus.UNSOLVED, f"{failure} The contraction factor was {self._contraction:.6g} before."
         before = "" if isinstance(failure, WellPosednessError) else f" Before t = {self._lost_at:.9g}: {failure}"
         return RunStatus.WELL_POSEDNESS_LOST, f"{self._lost}{before}"

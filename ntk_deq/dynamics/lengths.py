@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,3 +31,16 @@ def write_norm(value: Float[Tensor, "*shape"], out: Float[Tensor, ""]) -> None:
         return
     flat = value.view(-1)
     torch.dot(flat, flat, out=out).sqrt_()
+
+
+def scaled_norm(value: Float[Tensor, "*shape"]) -> float:
+    """Return the Frobenius norm of a tensor whose squares may over- or underflow.
+
+    Example:
+        >>> f"{scaled_norm(torch.tensor([3e200, 4e200], dtype=torch.float64)):.6g}"
+        '5e+200'
+    """
+    largest = float(value.abs().max())
+    if not 0 < largest < math.inf:
+        return largest
+    return largest * float(torch.linalg.vector_norm(value / largest))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -16,14 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ntk_deq.certified.layers import IDENTITY, RELU
-from ntk_deq.dynamics.solved import Solved
+from ntk_deq.dynamics.settling import settle_rows
+from ntk_deq.dynamics.solved import Map, Solved
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.layer_form import LayerForm
 
 _NEWTON_ENTRIES = 2**22  # of the matrices of one Newton step, 32 MiB
-
-Map = Callable[[Tensor, Tensor], None]
-"""Writes the value at its first argument into its second."""
 
 
 class LossMaps(ABC):
@@ -46,27 +44,30 @@ class LossMaps(ABC):
     def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
         """Return the same for a state of these samples only; samples do not interact."""
 
-    def settle(self, Z: Float[Tensor, "N m"], error: float) -> bool:
-        """Ask the map once more about entries of a solved state that its error does not tell from zero.
+    def settle(self, Z: Float[Tensor, "N m"], error: float, contraction: float) -> float:
+        """Find out which entries of a solved state are zero, where the error of their pre-activation hides it.
 
-        A unit that has died while it feeds itself falls towards zero from step to step of the solver and never gets
-        there, and its slope would be read off that leftover of the warm start. So the map is asked with these entries
-        at zero: those that it leaves there are zero, and the others, which something else feeds, stay as they were.
+        A unit that has died while it feeds itself falls towards zero and never gets there: its slope would be read off
+        a leftover of the warm start. With small weights, a solve ends before all that is fed is. See `settle_rows`.
 
         Args:
-            Z: The state; written to.
-            error: Up to which size entries are doubtful.
+            Z: The state, the last that `step` or `step_of_rows` wrote; written to.
+            error: Up to which size pre-activations are doubtful.
+            contraction: The bound q < 1.
 
         Returns:
-            Whether the map was evaluated.
+            Evaluations of the map; one of n samples out of N counts n/N.
         """
-        doubtful = (Z != 0) & (Z.abs() <= error)
-        if not bool(doubtful.any()):
-            return False
-        image = torch.empty_like(Z)
-        self.step(Z.masked_fill(doubtful, 0.0), image)
-        Z.masked_fill_(doubtful & (image == 0), 0.0)
-        return True
+        doubtful = self._margin(Z).abs() <= error
+        rows = doubtful.any(dim=1).nonzero().squeeze(1)
+        if rows.shape[0] == 0:
+            return 0.0
+        step, margin = self.step_of_rows(rows), lambda image: self._margin(image, rows)
+        return settle_rows(Z, rows, doubtful[rows], step, margin, contraction) * rows.shape[0] / Z.shape[0]
+
+    def _margin(self, image: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return what tells how far the entries of an image are from a kink at zero; the image itself, if no more."""
+        return image
 
     @abstractmethod
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
@@ -121,7 +122,7 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
         >>> {name: value.item() for name, value in maps.gradients(4 * one).items()}  # 4 solves v = 2 + v/2
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
-    form = model.layer_form()
+    form, X, y = model.layer_form(), X.detach(), y.detach()
     if form is not None and form.activation in (RELU, IDENTITY) and form.inner in (RELU, IDENTITY):
         return LayerMaps(form, X, y, model.initial_state(X))
     return AutodiffMaps(model, X, y)
@@ -208,10 +209,13 @@ class LayerMaps(LossMaps):
     ) -> None:
         self._form, self._X, self._y = form, X, y
         self._cut, self._cut_inner = form.activation is RELU, form.inner is RELU
-        self._Phi, self._passed = torch.empty_like(like), torch.empty_like(like)
+        self._Phi, self._passed, self._inner = (torch.empty_like(like) for _ in range(3))
+        self._inner_of_rows: list[tuple[Tensor, Tensor]] = []  # since the last evaluation of all rows, the latest last
         self._residual = torch.empty_like(y)
-        gram = X @ X.T if X.shape[0] <= X.shape[1] else X.T @ X
-        self._size_X = math.sqrt(max(float(torch.linalg.eigvalsh(gram)[-1]), 0.0))
+        largest = float(X.abs().max()) or 1.0  # whose square may overflow
+        scaled = X / largest
+        gram = scaled @ scaled.T if X.shape[0] <= X.shape[1] else scaled.T @ scaled
+        self._size_X = largest * math.sqrt(max(float(torch.linalg.eigvalsh(gram)[-1]), 0.0))
         self._gradients: dict[str, Tensor] | None = None
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:
@@ -227,27 +231,40 @@ class LayerMaps(LossMaps):
 
     def step(self, Z: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
         """Write act(factor Z P + Phi) into `out`."""
-        torch.addmm(self._Phi, Z, self._P, alpha=self._form.factor, out=out)
+        inner = self._inner if self._cut else out
+        self._inner_of_rows.clear()
+        torch.addmm(self._Phi, Z, self._P, alpha=self._form.factor, out=inner)
         if self._cut:
-            torch.relu_(out)
+            torch.clamp_min(inner, 0, out=out)
 
     def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
         """Return the map with these rows of Phi."""
         Phi = self._Phi[rows]
+        inner = torch.empty_like(Phi) if self._cut else None
+        if inner is not None:
+            self._inner_of_rows.append((rows, inner))
 
         def step(Z: Tensor, out: Tensor) -> None:
-            torch.addmm(Phi, Z, self._P, alpha=self._form.factor, out=out)
-            if self._cut:
-                torch.relu_(out)
+            torch.addmm(Phi, Z, self._P, alpha=self._form.factor, out=out if inner is None else inner)
+            if inner is not None:
+                torch.clamp_min(inner, 0, out=out)
 
         return step
 
-    def settle(self, Z: Float[Tensor, "N m"], error: float) -> bool:
-        """Do so where there is a kink at zero, and an entry near it: mostly there is none, which one pass tells."""
+    def settle(self, Z: Float[Tensor, "N m"], error: float, contraction: float) -> float:
+        """Do so where a pre-activation is near a kink; mostly none is, as min |x| >= (sum 1/x^2)^(-1/2) tells."""
         if not self._cut:
-            return False
-        kept = torch.threshold(Z, error, 0.0, out=self._passed)  # a buffer of the adjoint, which comes later
-        return not torch.equal(kept, Z) and super().settle(Z, error)
+            return 0.0
+        inverse = torch.reciprocal(self._margin(Z), out=self._passed).view(-1)  # a buffer that the adjoint writes over
+        if float(torch.dot(inverse, inverse)) * error**2 < 1:
+            return 0.0
+        return super().settle(Z, error, contraction)
+
+    def _margin(self, image: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the pre-activations at the last evaluation of each row."""
+        for some, inner in self._inner_of_rows:
+            self._inner.index_copy_(0, some, inner)
+        return self._inner if rows is None else self._inner[rows]
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Work out r = Z b - y; the slopes D are read off Z where they are needed."""

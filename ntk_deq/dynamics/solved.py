@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from torch import Tensor
+
+Map: TypeAlias = Callable[[Tensor, Tensor], None]
+"""Writes the value at its first argument into its second."""
 
 
 @dataclass(frozen=True, eq=False)

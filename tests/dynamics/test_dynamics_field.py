@@ -76,9 +76,11 @@ class TestGradients:
         model, X, y = drawn("linear-implicit" if transposed else "implicit-relu", N=48)
         field, parameters = GradientField(model, X, y, rtol=1e-11), copied(model)
         looks = []
-        check = warm_solver._Progress.check
+        check = warm_solver._Progress.check_steps
         monkeypatch.setattr(
-            warm_solver._Progress, "check", lambda self, count, *rest: (looks.append(count), check(self, count, *rest))
+            warm_solver._Progress,
+            "check_steps",
+            lambda self, count, *rest: (looks.append(count), check(self, count, *rest)),
         )
         for k in range(6):
             X.select(0, 5).mul_(1 if k < 3 else 1.5)  # one sample jumps, the others stay where they are

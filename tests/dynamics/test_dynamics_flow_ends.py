@@ -152,6 +152,16 @@ def test_a_flow_at_a_minimum_above_the_floor_is_not_followed_for_ever() -> None:
     assert asked.end == 2 * run.end
 
 
+def test_a_flow_is_taken_up_at_a_minimum_above_the_floor() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    X, y = torch.ones(2, 1, dtype=torch.float64), torch.tensor([0.0, 3.0], dtype=torch.float64)  # the least is 9/4
+    there = gradient_flow(LinearImplicit(W=one / 5, U=one, b=one[0]), X, y, horizon=8.0, until=0.0)
+    again = gradient_flow(LinearImplicit(**there.parameters), X, y, horizon=2.0, until=0.0)
+    assert (again.status, again.end) == (RunStatus.HORIZON, 2.0)
+    assert again.error is not None
+    assert distance(again.parameters, there.parameters) < 1e-10
+
+
 def test_newton_steps_bring_a_flow_up_to_the_edge_of_contraction() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
     problem = LinearImplicit(W=-0.8 * one, U=one, b=one[0]), one, -5 * one[0]
