@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ntk_deq.cli.main import main
 
-COMMAND = [sys.executable, "-c", "from ntk_deq.cli.main import run; run()"]
+# A test run in the background of a shell ignores SIGINT, and so would its children.
+RESTORED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+COMMAND = [sys.executable, "-c", f"{RESTORED}; from ntk_deq.cli.main import run; run()"]
 
 HEAD = """suite: test
 settings:
