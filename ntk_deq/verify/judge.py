@@ -107,7 +107,7 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
         run = start_run(claim, env, instance) if claim.trains else None
         for name, formula in claim.assume.items():
             if name not in hypotheses:
-                hypotheses[name] = certain_end(run, _outcome(formula, env))
+                hypotheses[name] = certain_end(run, _outcome(formula, env), formula.expr)
                 if hypotheses[name].truth is Truth.FALSE:
                     return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:

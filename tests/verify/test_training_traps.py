@@ -63,6 +63,10 @@ class TestErrorsThatGrow:
         run = f'{DESCENT}step: "1638/1073741824", steps: 300, beyond: false'
         assert judged(tmp_path, init=SADDLE, run=run, conclude=conclude).verdict is Verdict.UNDECIDED
 
+    def test_what_breaks_before_counts(self, tmp_path):
+        run = f'{DESCENT}step: "1638/1073741824", steps: 300, beyond: false'
+        assert judged(tmp_path, init=SADDLE, run=run, conclude="L[k] >= L[0] for all k").verdict is Verdict.REFUTED
+
 
 class TestFlowInPlaceOfDescent:
     @pytest.mark.parametrize(

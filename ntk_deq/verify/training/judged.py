@@ -9,7 +9,7 @@ from flint import arb
 
 from ntk_deq.claims.changing import changing_names
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.tree import Kind
+from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment
@@ -85,15 +85,23 @@ def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
     """
     uses_steps = any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for node in run.claim.conclude[name].expr.walk())
     if uses_steps:
-        outcome = certain_end(run, outcome)
+        outcome = certain_end(run, outcome, run.claim.conclude[name].expr)
     if not run.broken or not uses_steps or outcome.truth is Truth.FALSE:
         return outcome
     return replace(outcome, truth=Truth.UNSURE, reason=run.broken)
 
 
-def certain_end(run: JudgedRun | None, outcome: Outcome) -> Outcome:
-    """Return the outcome of a statement on steps, unsure where it is not certain which steps there are."""
+def certain_end(run: JudgedRun | None, outcome: Outcome, expr: Expr) -> Outcome:
+    """Return the outcome of a statement on steps, unsure where it is not certain which steps there are.
+
+    One that breaks at a step which is certain to exist, and refers to no other step by it, is broken.
+    """
     if run is None or not run.course.end_unsure:
+        return outcome
+    used = [node.args[0] for node in expr.walk() if node.kind is Kind.INDEX]
+    plain = all(step.kind is Kind.NAME or (step.kind is Kind.NUMBER and step.value == 0) for step in used)
+    steps = () if outcome.comparison is None else outcome.comparison.steps
+    if outcome.truth is Truth.FALSE and plain and steps and all(at <= run.course.sure_to for _, at in steps):
         return outcome
     return replace(outcome, truth=Truth.UNSURE, reason=run.course.end_unsure)
 

@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -56,6 +56,7 @@ class Trajectory:
         certified: Whether the radii are proven.
         seconds: Time it took.
         end_unsure: Why it is not certain at which step the run ends, or an empty text.
+        sure_to: The last step that is certain to exist then.
     """
 
     run: TrainingRun
@@ -65,6 +66,7 @@ class Trajectory:
     certified: bool
     seconds: float
     end_unsure: str = ""
+    sure_to: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     ats = [int(snapshot.at) for snapshot in done.snapshots]
     proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
-    points, slack = proven.points, _LOSS_ROUNDING
+    points, slack, slack_beyond = proven.points, _LOSS_ROUNDING, _LOSS_ROUNDING
     if known < len(ats):
         # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
         rounding = 0.0 if step.ball.is_exact() else 2.0**-52
@@ -161,35 +163,40 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
             rtol=SOLVER_TOLERANCE,
             check=env.notes.check_time,
         )
-        slack *= growth[-1]
+        slack_beyond *= growth[-1]
         points = (*points, *(_point(done, i, rounding=rounding, growth=growth[i]) for i in range(known, len(ats))))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
         ranges = _ranges(losses, points)
     else:
         ranges = proven.losses
+        if ranges and losses[-1] > 0:  # the last range ends, below, where the proof puts the last loss
+            slack = max(slack, 2 * (losses[-1] - sc.lower(ranges[-1])) / losses[-1])
     seconds = time.perf_counter() - started
-    return Trajectory(
-        done,
-        points,
-        step,
-        ranges,
-        certified=known == len(ats),
-        seconds=seconds,
-        end_unsure=_unsure_end(losses, float(run.until), slack),
-    )
+    course = Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds)
+    unsure = _unsure_end(losses, float(run.until), slack, slack_beyond, ats[known - 1] if known else 0)
+    if unsure is None:
+        return course
+    why = "is `until` times L[0] to within what rounding may change"
+    reason = f"whether the run ends at k = {unsure:,} is not certain: L[{unsure}] {why}"
+    return replace(course, end_unsure=reason, sure_to=unsure)
 
 
-def _unsure_end(losses: Sequence[float], until: float, slack: float) -> str:
-    """Return why rounding decides at which step the loss is `until` times the first one, or an empty text."""
+def _unsure_end(losses: Sequence[float], until: float, slack: float, slack_beyond: float, proven_to: int) -> int | None:
+    """Return the first step at which rounding decides whether the loss is `until` times the first one, or None.
+
+    Args:
+        losses: The loss at every step.
+        until: The floor.
+        slack: Relative error of the loss up to the step `proven_to`.
+        slack_beyond: That of later ones.
+        proven_to: The last step that is proven.
+    """
     for k in range(1, len(losses)):
         ratio = losses[k] / losses[0] if losses[0] else 0.0
-        if abs(ratio - until) <= slack * until:
-            return (
-                f"whether the run ends at k = {k:,} is not certain: L[{k}] is `until` = {until:g} times L[0] to within "
-                f"what rounding may change"
-            )
-    return ""
+        if abs(ratio - until) <= (slack if k <= proven_to else slack_beyond) * until:
+            return k
+    return None
 
 
 def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float] = ()) -> Trajectory:
