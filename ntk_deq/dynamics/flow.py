@@ -89,7 +89,8 @@ def gradient_flow(
         steps: Accepted steps allowed, >= 0.
         record: What to record at the steps besides `loss` and `gradient_norm`; see `recorders`.
         snapshots: Copies of the parameters at times spaced in their logarithm, the start and the end among them, >= 2.
-            They are spaced up to the horizon, so that a run that ends before has fewer.
+            They are spaced up to the horizon, so that a run that ends before has fewer. Where the loss floor ends it,
+            the step before is kept too.
         times: Further times with a snapshot, > 0, in any order; those after the end are left out.
         method: `dopri5`, `dopri8` or `bosh3` of torchdiffeq, of the orders 5, 8 and 3.
         estimate_error: Whether to integrate a second time; it takes about a third of the whole.

@@ -74,6 +74,8 @@ class FlowPass:
         self._options, self._interruption, self._observe = options, interruption, observe
         self._stalls = options.horizon is None and not follow
         self.equation = FlowEquation(field, start)
+        self._here: tuple[float, Tensor, float] | None = None  # time, state and loss of the last accepted step
+        self._before: tuple[float, Tensor, float] | None = None  # and of the one before
         self.status: RunStatus | None = None
         self.detail, self.field_error = "", 0.0
         origin = self.equation.origin()
@@ -123,6 +125,8 @@ class FlowPass:
             self._end(RunStatus.INTERRUPTED, f"Interrupted at t = {self.integrator.time:.9g}.")
         if self.status is None:
             self._end(RunStatus.HORIZON, f"At t = {self.integrator.time:.9g}.")
+        if self.status is RunStatus.LOSS_FLOOR and self._before is not None and self._before[0] > snapshots[-1].at:
+            snapshots.append(self._snapshot(*self._before))  # so that the floor lies within one step
         if self.integrator.time > snapshots[-1].at:
             snapshots.append(self.snapshot())
         return tuple(snapshots)
@@ -140,11 +144,13 @@ class FlowPass:
 
     def snapshot(self) -> Snapshot:
         """Return the place reached."""
-        state = self.integrator.state
+        return self._snapshot(self.integrator.time, self.integrator.state, self.loss)
+
+    def _snapshot(self, time: float, state: Tensor, loss: float) -> Snapshot:
         return Snapshot(
-            at=self.integrator.time,
+            at=time,
             parameters=self.equation.parameters(state),
-            loss=self.loss,
+            loss=loss,
             path=self.equation.lengths(state),
             path_length=float(state[-1]),
         )
@@ -196,6 +202,7 @@ class FlowPass:
         self._choose_method()
         self.field_error += (time - self._last_time) * self._noise
         self._last_time, self._noise, self.loss = time, _known(point.gradient_error), point.loss_value
+        self._before, self._here = self._here, (time, state, self.loss)
         if self._observe is not None:
             self._observe(self, time, state)
         return self._is_over(time)

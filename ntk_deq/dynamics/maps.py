@@ -258,6 +258,8 @@ class LayerMaps(LossMaps):
         inverse = torch.reciprocal(self._margin(Z), out=self._passed).view(-1)  # a buffer that the adjoint writes over
         if float(torch.dot(inverse, inverse)) * error**2 < 1:
             return 0.0
+        if float(self._inner.abs().min()) > error:
+            return 0.0
         return super().settle(Z, error, contraction)
 
     def _margin(self, image: Tensor, rows: Tensor | None = None) -> Tensor:
