@@ -25,7 +25,7 @@ def write_norm(value: Float[Tensor, "*shape"], out: Float[Tensor, ""]) -> None:
         >>> out.item()
         128.0
     """
-    # Of single numbers the product's sums are rounded too often.
+    # In float32 `vector_norm` sums up in float64, and a product does not.
     if value.numel() < _LARGE or value.dtype != torch.float64 or not value.is_contiguous():
         torch.linalg.vector_norm(value, out=out)
         return

@@ -277,7 +277,7 @@ class LayerMaps(LossMaps):
 
     def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
         """Write r b' + factor (V .* D) P' into `out`."""
-        passed = _cut(V, self._Z, self._passed) if self._cut else V
+        passed = _where_positive(V, self._Z, self._passed) if self._cut else V
         torch.outer(self._residual, self._b, out=out)  # in place of a buffer that each product would have to copy
         out.addmm_(passed, self._P.T, alpha=self._form.factor)
 
@@ -287,7 +287,7 @@ class LayerMaps(LossMaps):
         passed = torch.empty_like(source)
 
         def step(V: Tensor, out: Tensor) -> None:
-            cut = _cut(V, Z, passed) if self._cut else V
+            cut = _where_positive(V, Z, passed) if self._cut else V
             torch.addmm(source, cut, self._P.T, alpha=self._form.factor, out=out)
 
         return step
@@ -319,11 +319,11 @@ class LayerMaps(LossMaps):
         """Write the three gradients into their buffers."""
         assert self._gradients is not None, "`prepare` comes first"
         weight, source, readout = (self._gradients[name] for name in self._form.names)
-        G, form = (_cut(V, self._Z, self._passed) if self._cut else V), self._form
+        G, form = (_where_positive(V, self._Z, self._passed) if self._cut else V), self._form
         left, right = (G, self._Z) if form.transposed else (self._Z, G)
         torch.addmm(weight, left.T, right, beta=0, alpha=form.factor, out=weight)
         if self._cut_inner:
-            G = _cut(G, self._Phi, self._passed)
+            G = _where_positive(G, self._Phi, self._passed)
         left, right = (G, self._X) if form.transposed else (self._X, G)
         torch.mm(left.T, right, out=source)
         torch.mv(self._Z.T, self._residual, out=readout)
@@ -346,7 +346,7 @@ class LayerMaps(LossMaps):
         return math.hypot(weight, self._size_X * dG, Z.norm * dr + r * Z.error)
 
 
-def _cut(value: Tensor, by: Tensor, out: Tensor) -> Tensor:
+def _where_positive(value: Tensor, by: Tensor, out: Tensor) -> Tensor:
     """Write the value where `by` is positive and 0 elsewhere: relu's pullback, one pass that needs no slopes."""
     return cast(Tensor, torch.ops.aten.threshold_backward.grad_input(value, by, 0, grad_input=out))
 

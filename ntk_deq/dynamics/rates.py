@@ -13,7 +13,6 @@ from torch import Tensor
 from ntk_deq.equilibrium.solve import predict
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.signature import Role
 from ntk_deq.quantities.kernel import ntk_gram
 
 # Two-sided 95 % point of the normal distribution.
@@ -253,5 +252,4 @@ def _with_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] |
         raise ArgumentError(
             f"`parameters` of instantaneous_rate must be among {', '.join(known)}. Got {', '.join(unknown)}."
         )
-    fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
-    return type(model).from_variables({**fixed, **known, **parameters})
+    return model.with_parameters(parameters)

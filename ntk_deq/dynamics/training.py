@@ -23,7 +23,6 @@ from ntk_deq.dynamics.storage import RecordError
 from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.registry import model_class
-from ntk_deq.models.signature import Role
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,8 +212,7 @@ def _resumed_flow(
 ) -> TrainingRun:
     if model is None:
         raise _no_model()
-    fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
-    last = type(model).from_variables({**fixed, **run.parameters})
+    last = model.with_parameters(run.parameters)
     go_on: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow").resume_flow
     whole = go_on(last, run, record=record, steps=steps, until=until, horizon=horizon, progress=progress)
     if write is not None and whole is not run:

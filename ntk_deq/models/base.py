@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ntk_deq.certified.layers import BallLayer
 from ntk_deq.models.layer_form import LayerForm
-from ntk_deq.models.signature import ModelSignature
+from ntk_deq.models.signature import ModelSignature, Role
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class EquilibriumModel(ABC):
     @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
         """Return the trainable tensors by name, in the signature's order."""
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> EquilibriumModel:
+        """Return the model with other values of these parameters, and its own ones of the rest."""
+        fixed = {name: getattr(self, name) for name in self.signature.names(Role.HYPERPARAMETER)}
+        return self.from_variables({**fixed, **self.parameters(), **parameters})
 
     @abstractmethod
     def step(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
 from flint import arb
 from torch import Tensor
 
@@ -27,7 +26,7 @@ from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Scalar, Truth
 from ntk_deq.verify.training.between import at_every_index, worse
 from ntk_deq.verify.training.coverage import covered_intervals
-from ntk_deq.verify.training.following import strays
+from ntk_deq.verify.training.following import size, strays
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow, hulls, unfinished
@@ -77,7 +76,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
-    why = unfinished(course, run) or strays(window.points[-1], course.points, _field(trainee), eta)
+    why = unfinished(course, run) or course.end_unsure or strays(window.points[-1], course.points, _field(trainee), eta)
     if why:
         outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}
     assert notes.sides is not None
@@ -116,7 +115,7 @@ def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> Trajectory:
     for place in range(1, len(course.points)):
         point = course.points[place]
         variation += _distance(gradients[place], gradients[place - 1])
-        stray = eta / 2 * variation + eta * max(_size(gradients[place]), _size(gradients[place - 1]))
+        stray = eta / 2 * variation + eta * max(size(gradients[place]), size(gradients[place - 1]))
         at = round(point.at / eta)
         if at > points[-1].at:
             radius = {name: bound + stray for name, bound in point.radius.items()}
@@ -139,12 +138,8 @@ def _field(trainee: Trainee) -> GradientField:
     return GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
 
 
-def _size(gradient: Mapping[str, Tensor]) -> float:
-    return float(torch.stack([value.square().sum() for value in gradient.values()]).sum().sqrt())
-
-
 def _distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
-    return _size({name: a[name] - b[name] for name in a})
+    return size({name: a[name] - b[name] for name in a})
 
 
 def step_tests(claim: Claim, moments: Moments, trainee: Trainee) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.signature import Role
 
 SAFETY = 10.0
 """Factor on estimated errors, since a verdict rests on them."""
@@ -70,7 +69,6 @@ def growth_of_errors(
     """
     assert done.step is not None
     start, last = done.snapshots[0].parameters, done.snapshots[-1]
-    fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
     generator = torch.Generator().manual_seed(0)
     growth = [1.0] * len(done.snapshots)
     for _ in range(_TWINS):
@@ -79,7 +77,7 @@ def growth_of_errors(
             size = max(float(torch.linalg.vector_norm(value)), last.path[name]) * APART
             direction = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
             shifts[name] = direction * (size / torch.linalg.vector_norm(direction))
-        other = type(model).from_variables({**fixed, **{name: start[name] + shifts[name] for name in start}})
+        other = model.with_parameters({name: start[name] + shifts[name] for name in start})
         try:
             second = gradient_descent(
                 other,
@@ -109,6 +107,7 @@ def _growth(done: TrainingRun, second: TrainingRun, shifts: Mapping[str, Tensor]
             apart = _apart(snapshot.parameters, there[snapshot.at], shifts)
             distances = [*apart, max(apart)]
             least = [max(min(pair), _FLOOR) for pair in zip(least, distances, strict=True)]
+            largest = math.inf if math.inf in distances else largest
             largest = max(largest, *(now / before for now, before in zip(distances, least, strict=True)))
             growth[place] = largest
     for place in reversed(range(len(growth) - 1)):  # a step that only one run kept: what the next one has
@@ -119,7 +118,8 @@ def _growth(done: TrainingRun, second: TrainingRun, shifts: Mapping[str, Tensor]
 def _apart(a: Mapping[str, Tensor], b: Mapping[str, Tensor], shifts: Mapping[str, Tensor]) -> list[float]:
     """Return the distance of each parameter over that at the start."""
     norm = torch.linalg.vector_norm
-    return [float(norm(a[name] - b[name]) / norm(shift)) if shift.any() else 0.0 for name, shift in shifts.items()]
+    found = [float(norm(a[name] - b[name]) / norm(shift)) if shift.any() else 0.0 for name, shift in shifts.items()]
+    return [math.inf if math.isnan(distance) else distance for distance in found]
 
 
 def estimated_errors(run: TrainingRun, index: int, *, rounding: float = 0.0) -> dict[str, float]:

@@ -12,10 +12,12 @@ from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import Snapshot, TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.signature import Role
 
 NEAR = 1e-9
 """How near to the floor, relatively, the end is sought: the tolerance of the integration."""
+
+END_ERROR = 1e-8
+"""Relative error of the time at which a flow meets its floor: ten times what `NEAR` makes of it."""
 
 _MOST = 12
 
@@ -39,14 +41,13 @@ def ended_at_floor(
         rtol: Relative tolerance of equilibria.
     """
     floor = until * run.snapshots[0].loss
-    if run.status is not RunStatus.LOSS_FLOOR or len(run.snapshots) < 2 or not 0 < floor:
+    if run.status is not RunStatus.LOSS_FLOOR or len(run.snapshots) < 2:
         return run
     above, below = run.snapshots[-2:]
-    fixed = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
     for _ in range(_MOST):
         if not 0 < below.loss < floor * (1 - NEAR):
             break
-        here = type(model).from_variables({**fixed, **above.parameters})
+        here = model.with_parameters(above.parameters)
         gradients = GradientField(here, X, y, rtol=rtol).at(above.parameters, 0.0).gradients.values()
         high, low = math.log(above.loss / floor), math.log(below.loss / floor)
         newton = high * above.loss / max(sum(float(g.square().sum()) for g in gradients), math.ulp(0.0))
@@ -69,6 +70,16 @@ def ended_at_floor(
         above, below = (reached, below) if reached.loss > floor else (above, reached)
     series = {name: values.slice(0.0, below.at) for name, values in run.series.items()}
     return replace(run, snapshots=(*run.snapshots[:-1], below), end=below.at, series=series)
+
+
+def unsure_floor(run: TrainingRun, until: float) -> str:
+    """Return why it is not certain where a flow that `ended_at_floor` returned ends, or an empty text."""
+    if run.status is not RunStatus.LOSS_FLOOR or len(run.snapshots) < 2:
+        return ""
+    ratio = run.loss / run.snapshots[0].loss
+    if abs(ratio - until) <= NEAR * until:
+        return ""
+    return f"where the flow ends, at `until` = {until:g} times L[0], was not found: it reached {ratio:g} times L[0]"
 
 
 def _after(before: Snapshot, part: Snapshot) -> Snapshot:

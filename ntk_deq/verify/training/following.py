@@ -39,7 +39,7 @@ def strays(window: Point, flow: Sequence[Point], field: GradientField, eta: floa
     there = next((point for point in flow if point.at == window.at), None)
     if there is None:
         return f"it ends at step {flow[-1].at:,}, before the {window.at:,} steps that descent took"
-    apart = max(_excess(window, there).values())
+    apart = max(_excess(window, there))
     if apart > AGREE:
         return f"at step {window.at:,} descent is {apart:.2g} times as far from it as estimated"
     places = sorted({round(i * (len(flow) - 1) / (_PLACES - 1)) for i in range(_PLACES)})
@@ -53,18 +53,19 @@ def strays(window: Point, flow: Sequence[Point], field: GradientField, eta: floa
     return ""
 
 
-def _excess(window: Point, flow: Point) -> dict[str, float]:
-    """Return the distance of each parameter over its estimate."""
-    found = {}
+def _excess(window: Point, flow: Point) -> list[float]:
+    """Return the distance of each parameter over its estimate; inf where it is no number."""
+    found = []
     for name, value in window.parameters.items():
         distance = float(torch.linalg.vector_norm(value - flow.parameters[name]))
         allowed = window.radius.get(name, 0.0) + flow.radius.get(name, 0.0)
-        found[name] = distance / allowed if allowed > 0 else (math.inf if distance > 0 else 0.0)
+        known = math.isfinite(distance) and (allowed > 0 or distance == 0)
+        found.append((distance / allowed if distance else 0.0) if known else math.inf)
     return found
 
 
 def largest_curvature(field: GradientField, parameters: Mapping[str, Tensor]) -> float:
-    """Estimate the largest absolute eigenvalue of the Hessian of the loss, from below; inf where it has no gradient.
+    """Estimate the largest absolute eigenvalue of the Hessian of the loss, from below; inf where that fails.
 
     Args:
         field: Gradients of the loss.
@@ -75,18 +76,21 @@ def largest_curvature(field: GradientField, parameters: Mapping[str, Tensor]) ->
         name: torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
         for name, value in parameters.items()
     }
-    nudge = _NUDGE * max(_size(parameters), 1e-300)
+    nudge = _NUDGE * max(size(parameters), 1e-300)
     found = 0.0
     try:
         here = _gradients(field, parameters)
         for _ in range(_ITERATIONS):
-            length = _size(direction)
+            length = size(direction)
             if length == 0:
                 return found
+            if not math.isfinite(length):
+                return math.inf
             moved = {name: value + nudge / length * direction[name] for name, value in parameters.items()}
             there = _gradients(field, moved)
             direction = {name: (there[name] - here[name]) / nudge for name in here}
-            found = max(found, _size(direction))
+            curvature = size(direction)
+            found = math.inf if math.isnan(curvature) else max(found, curvature)
     except NtkDeqError:
         return math.inf
     return found
@@ -96,5 +100,6 @@ def _gradients(field: GradientField, parameters: Mapping[str, Tensor]) -> dict[s
     return {name: value.clone() for name, value in field.at(parameters, 0.0).gradients.items()}
 
 
-def _size(values: Mapping[str, Tensor]) -> float:
+def size(values: Mapping[str, Tensor]) -> float:
+    """Return the Frobenius norm of all tensors together."""
     return math.hypot(*(float(torch.linalg.vector_norm(value)) for value in values.values()))

@@ -69,6 +69,7 @@ class Moments:
         beyond: Whether the step after the last judged one is judged too: a run that stopped there for want of an
             equilibrium still has its parameters.
         final: Whether the run ends at the last judged step, so that there is none after it.
+        end_error: Relative error of the time at which a flow ends.
         only: An interval between two judged steps, to which every quantifier is confined, or None.
     """
 
@@ -79,6 +80,7 @@ class Moments:
     losses: Sequence[arb] | None = None
     beyond: bool = False
     final: bool = False
+    end_error: float = 0.0
     only: Interval | None = None
     _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
 
@@ -98,7 +100,8 @@ class Moments:
         if isinstance(step, Interval):
             return self.index(float(step)).union(self.index(step.stop))
         if self.step is None and step != 0:  # a time is a float near the one that is meant, such as a horizon of 1/10
-            return sc.with_radius(float(step), 2.0**-52 * step)
+            error = self.end_error if step == self.points[-1].at else 0.0
+            return sc.with_radius(float(step), max(2.0**-52, error) * step)
         return arb(step)
 
     def has(self, step: float) -> bool:

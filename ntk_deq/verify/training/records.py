@@ -16,7 +16,6 @@ from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.models.signature import Role
 from ntk_deq.verify.environment import Environment, Sides
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.trajectory import Trainee, Trajectory
@@ -179,11 +178,8 @@ def _instantaneous(trainee: Trainee, course: Trajectory, step: float | None) -> 
 
 
 def _kernel_rate(trainee: Trainee, parameters: Mapping[str, Tensor], step: float | None) -> float:
-    model = trainee.model
-    own = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
     try:
-        moved = type(model).from_variables({**own, **parameters})
-        rate = instantaneous_rate(moved, trainee.X, trainee.y)
+        rate = instantaneous_rate(trainee.model.with_parameters(parameters), trainee.X, trainee.y)
     except NtkDeqError:
         return math.nan
     if step is None:

@@ -30,7 +30,7 @@ from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.between import named_steps
 from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
-from ntk_deq.verify.training.floor import ended_at_floor
+from ntk_deq.verify.training.floor import ended_at_floor, unsure_floor
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 
@@ -151,6 +151,9 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
     points, slack, slack_beyond = proven.points, _LOSS_ROUNDING, _LOSS_ROUNDING
+    steepness = SAFETY * done["gradient_norm"].values[-1].item() / losses[-1] if losses[-1] > 0 else 0.0
+    if known:
+        slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
     if known < len(ats):
         # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
         rounding = 0.0 if step.ball.is_exact() else 2.0**-52
@@ -163,8 +166,8 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
             rtol=SOLVER_TOLERANCE,
             check=env.notes.check_time,
         )
-        slack_beyond *= growth[-1]
         points = (*points, *(_point(done, i, rounding=rounding, growth=growth[i]) for i in range(known, len(ats))))
+        slack_beyond = max(slack, steepness * math.hypot(*points[-1].radius.values()))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
         ranges = _ranges(losses, points)
@@ -188,7 +191,7 @@ def _unsure_end(losses: Sequence[float], until: float, slack: float, slack_beyon
     Args:
         losses: The loss at every step.
         until: The floor.
-        slack: Relative error of the loss up to the step `proven_to`.
+        slack: Relative error of the loss up to the step `proven_to`, near the floor.
         slack_beyond: That of later ones.
         proven_to: The last step that is proven.
     """
@@ -235,7 +238,12 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     points = tuple(_point(done, i) for i in range(len(done.snapshots)))
     values = [snapshot.loss for snapshot in done.snapshots]
-    return Trajectory(done, points, None, hulls(values), certified=False, seconds=time.perf_counter() - started)
+    unsure = unsure_floor(done, float(run.until))
+    sure_to = done.snapshots[-2].at if unsure else math.inf
+    seconds = time.perf_counter() - started
+    return Trajectory(
+        done, points, None, hulls(values), certified=False, seconds=seconds, end_unsure=unsure, sure_to=sure_to
+    )
 
 
 def positive(formula: Formula, env: Environment) -> Scalar:
