@@ -63,7 +63,7 @@ class WarmSolver:
     ) -> None:
         self._what, self._initial = what, initial
         self._rtol, self._atol, self._max_steps = rtol, atol, max_steps
-        self._point, self._image, self._difference = (torch.empty_like(initial) for _ in range(3))
+        self._point, self._image = torch.empty_like(initial), torch.empty_like(initial)
         # Squares of a residual of 32 eps times a smaller norm underflow.
         self._least = torch.finfo(initial.dtype).tiny ** 0.5 / torch.finfo(initial.dtype).eps
         self._rows = initial.new_zeros(initial.shape[0])
@@ -139,18 +139,23 @@ class WarmSolver:
                         point, image = image, point
                         continue
             if count >= leap:
+                if looks:
+                    point.add_(image)
                 leap = count + patience if newton(point, image) else self._max_steps
                 if leap < self._max_steps:
                     continue
             point, image = image, point
         self._foresee(count, looks, contraction, done, target)
-        self._point, self._image = point, self.history.add(moment, image, self._difference)
+        self._point, self._image = point, self.history.add(moment, image, point)
         error = contraction * residual / (1 - contraction)
         return Solved(image, count + extra, norm, error, contraction, beside)
 
     def _look(self, point: Tensor, image: Tensor) -> list[float]:
-        """Return the residual norm(image - point), the norm of the image, and what lies beside them."""
-        difference = torch.sub(image, point, out=self._difference)
+        """Return the residual norm(image - point), the norm of the image, and what lies beside them.
+
+        The difference point - image is left in `point`: a buffer for it would be one more to go through memory.
+        """
+        difference = point.sub_(image)
         if self._by_rows:
             torch.linalg.vector_norm(difference, dim=1, out=self._rows)
             torch.linalg.vector_norm(self._rows, out=self._residual)
