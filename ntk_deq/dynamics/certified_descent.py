@@ -29,6 +29,7 @@ from ntk_deq.certified.scalar import exact, upper
 from ntk_deq.dynamics.certified_point import Problem
 from ntk_deq.dynamics.certified_record import BoundsTable, CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.certified_run import CertifiedRun
+from ntk_deq.dynamics.run_inputs import check_problem, is_number
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
 
@@ -89,8 +90,11 @@ def certified_descent(
         >>> run.steps, bool(run.error[-1] < 1e-13), bool(run.loss(20) < 0.1 * run.loss(0))
         (20, True, True)
     """
+    check_problem(model, X, y, "certified_descent")
+    if not isinstance(step, arb) and not is_number(step):
+        raise ArgumentError(f"`step` of certified_descent must be a number > 0. Got {step!r}.")
     eta, spread = near_and_spread(step if isinstance(step, arb) else exact(float(step)))
-    _check(model, X, y, eta, spread, steps, rtol, start_error, largest_error)
+    _check(eta, spread, steps, rtol, start_error, largest_error, keep)
     form = model.layer_form()
     parameters = {name: value.detach().double() for name, value in model.parameters().items()}
     table = BoundsTable(eta, parameters, keep)
@@ -115,15 +119,13 @@ def certified_descent(
 
 
 def _check(
-    model: EquilibriumModel,
-    X: Tensor,
-    y: Tensor,
     eta: float,
     spread: float,
     steps: int,
     rtol: float,
     start_error: float,
     largest_error: float,
+    keep: Collection[int],
 ) -> None:
     where = "of certified_descent must be"
     if not (eta > 0 and math.isfinite(eta) and spread < eta):
@@ -131,8 +133,7 @@ def _check(
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise ArgumentError(f"`steps` {where} an integer >= 0. Got {steps!r}.")
     for name, value in (("rtol", rtol), ("start_error", start_error), ("largest_error", largest_error)):
-        if not value >= 0:
+        if not is_number(value) or not value >= 0:
             raise ArgumentError(f"`{name}` {where} a number >= 0. Got {value!r}.")
-    if X.dim() != 2 or y.shape != X.shape[:1]:
-        shapes = f"{tuple(X.shape)} and {tuple(y.shape)}"
-        raise ArgumentError(f"`X` and `y` {where} an N x d matrix and a vector of length N. Got {shapes}.")
+    if not isinstance(keep, Collection):
+        raise ArgumentError(f"`keep` {where} a collection of integers >= 0. Got {keep!r}.")

@@ -160,5 +160,7 @@ class BoundsTable:
 
 
 def _ball(bounds: Tensor, index: int) -> arb:
+    if not 0 <= index < len(bounds):
+        raise ArgumentError(f"`index` of CertifiedDescent must be a step from 0 to {len(bounds) - 1}. Got {index}.")
     low, high = bounds[index].tolist()
     return from_bounds(low, high)

@@ -93,7 +93,7 @@ class CarriedContraction:
         if self._form is not None:
             weight = parameters[self._form.weight]
             self._reference = weight.clone() if self._reference is None else self._reference.copy_(weight)
-            self._path = weight.new_zeros(())
+            self._path = weight.new_zeros((), dtype=torch.float64)
             self._at_reference = value
         return value
 
@@ -110,4 +110,4 @@ class CarriedContraction:
         """Go on from what `state` returned."""
         self._at_reference, self.refreshed = state["value"], state["refreshed"]
         if state["reference"] is not None:
-            self._reference, self._path = state["reference"].clone(), state["path"].clone()
+            self._reference, self._path = state["reference"].clone(), state["path"].double().clone()

@@ -78,7 +78,9 @@ class Descent:
         self._norms = torch.zeros(len(self._start), dtype=X.dtype, device=X.device)
         self._norm_entries = list(self._norms.unbind())
         self._norm = self._norms.new_zeros(())
-        self._lengths = torch.zeros_like(self._norms)  # of the last step
+        self._lengths = torch.zeros_like(self._norms)  # of the last step, from above
+        self._sizes = torch.stack([torch.linalg.vector_norm(value) for value in self._start.values()])
+        self._ulp = torch.finfo(X.dtype).eps  # a step rounds each entry by half of it, and sizes are start plus path
         self._moved = dict(zip(self._start, self._lengths.unbind(), strict=True))
         # Those of `_here`, from when they are known until the step is taken.
         self._gradients: dict[str, Tensor] | None = None
@@ -196,6 +198,7 @@ class Descent:
             error=self._gradient_error,
         )
         torch.mul(self._norms, self._options.step * _ROUNDED_UP, out=self._lengths)
+        self._lengths.add_(self._sizes, alpha=self._ulp).add_(here.path, alpha=self._ulp)
         # Looked at now and then: a step that changes nothing is taken again and again.
         if here.k & (here.k - 1) == 0 and following.equals(here):
             if not any(bool(gradient.any()) for gradient in self._gradients.values()):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ntk_deq.dynamics.run_inputs import is_number
 from ntk_deq.errors import ArgumentError
 
 METHOD = "gradient-descent"
@@ -42,12 +43,12 @@ class DescentOptions:
         object.__setattr__(self, "keep", tuple(self.keep))  # a list, where the options come from a file
         if not all(isinstance(k, int) and not isinstance(k, bool) and k >= 0 for k in self.keep):
             raise ArgumentError(f"`keep` {where} must hold integers >= 0. Got {list(self.keep)!r}.")
-        if not _is_number(self.step) or not 0 < self.step <= sys.float_info.max:
+        if not is_number(self.step) or not 0 < self.step <= sys.float_info.max:
             raise ArgumentError(f"`step` {where} must be a number > 0. Got {self.step!r}.")
         object.__setattr__(self, "step", float(self.step))  # a tensor cannot be scaled by every integer
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
             raise ArgumentError(f"`steps` {where} must be an integer >= 0. Got {self.steps!r}.")
-        if not _is_number(self.until) or not 0 <= self.until < 1:
+        if not is_number(self.until) or not 0 <= self.until < 1:
             raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
 
     def check_dtype(self, dtype: torch.dtype) -> None:
@@ -63,7 +64,3 @@ class DescentOptions:
         if self.step > most:
             name = str(dtype).removeprefix("torch.")
             raise ArgumentError(f"`step` of {METHOD} must be at most {most:.3g} in {name}. Got {self.step!r}.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ntk_deq.dynamics.integrator import check_method
+from ntk_deq.dynamics.run_inputs import is_number
 from ntk_deq.errors import ArgumentError
 
 METHOD = "gradient-flow"
@@ -67,11 +68,11 @@ class FlowOptions:
         """Check what the gradient field does not check itself."""
         check_method(self.method, METHOD)
         where = f"of {METHOD}"
-        if self.horizon is not None and not (_is_number(self.horizon) and 0 < self.horizon <= sys.float_info.max):
+        if self.horizon is not None and not (is_number(self.horizon) and 0 < self.horizon <= sys.float_info.max):
             raise ArgumentError(f"`horizon` {where} must be a number > 0, or None. Got {self.horizon!r}.")
-        if not _is_number(self.until) or not 0 <= self.until < 1:
+        if not is_number(self.until) or not 0 <= self.until < 1:
             raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
-        if not _is_number(self.tolerance) or not 0 < self.tolerance <= _MOST:
+        if not is_number(self.tolerance) or not 0 < self.tolerance <= _MOST:
             raise ArgumentError(
                 f"`tolerance` {where} must be a number with 0 < tolerance <= {_MOST}. Got {self.tolerance!r}."
             )
@@ -120,7 +121,3 @@ class FlowOptions:
         first, spaces = min(_FIRST * scale, horizon / 1000), self.snapshots - 2
         spaced = {first * (horizon / first) ** (place / spaces) for place in range(spaces)}
         return sorted(time for time in {*spaced, *self.times, horizon} if time <= horizon)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -214,7 +214,7 @@ def check_method(method: str, where: str) -> None:
     Example:
         >>> check_method("dopri5", "gradient-flow")
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         near = nearest_name(str(method), METHODS)
         hint = f" Did you mean {near!r}?" if near else ""
         raise ArgumentError(f"`method` of {where} must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")

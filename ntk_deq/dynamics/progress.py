@@ -30,11 +30,12 @@ def progress_bar(shown: bool, title: str, total: float | None) -> Iterator[Show 
         yield None
         return
     # Here, so that a run without a bar does not wait for the terminal's library.
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    place = TextColumn("{task.fields[place]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), place, TimeRemainingColumn())
     with Progress(*columns, TextColumn("loss {task.fields[loss]:.3e}"), transient=True) as bar:
-        task = bar.add_task(title, total=total, loss=float("nan"))
+        task = bar.add_task(title, total=total, loss=float("nan"), place=_place(0, total))
         last = -_SECONDS
 
         def show(at: float, loss: float) -> None:
@@ -42,6 +43,13 @@ def progress_bar(shown: bool, title: str, total: float | None) -> Iterator[Show 
             now = perf_counter()
             if now - last >= _SECONDS:
                 last = now
-                bar.update(task, completed=at, loss=loss)
+                bar.update(task, completed=at, loss=loss, place=_place(at, total))
 
         yield show
+
+
+def _place(at: float, total: float | None) -> str:
+    """Return how far a run is: `3/100` steps, `0.25/0.5` of the time."""
+    return "/".join(
+        f"{number:,}" if isinstance(number, int) else f"{number:.3g}" for number in (at, total) if number is not None
+    )

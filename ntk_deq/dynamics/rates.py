@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.dynamics.run_inputs import check_problem, is_number
 from ntk_deq.equilibrium.solve import predict
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
@@ -94,6 +95,9 @@ def measured_rate(
         >>> round(fit.rate, 10), round(fit.high - fit.low, 10), fit.points
         (0.25, 0.0, 20)
     """
+    for name, value in (("at", at), ("loss", loss)):
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"`{name}` of measured_rate must be a tensor. Got {type(value).__name__}.")
     at, loss = at.detach().cpu().double(), loss.detach().cpu().double()
     _check_record(at, loss, tail, floor)
     place, height = _chosen_points(at, loss, start, stop, tail, floor)
@@ -162,7 +166,8 @@ def instantaneous_rate(
         >>> round(instantaneous_rate(model, one, 0 * one[0], step=1 / 48), 9)  # log 4
         1.386294361
     """
-    if step is not None and not 0 < step < math.inf:
+    check_problem(model, X, y, "instantaneous_rate")
+    if step is not None and not (is_number(step) and 0 < step < math.inf):
         raise ArgumentError(f"`step` of instantaneous_rate must be a number > 0. Got {step!r}.")
     present = _with_parameters(model, parameters)
     with torch.no_grad():
@@ -220,7 +225,8 @@ def _chosen_points(
     at, loss = at[above], loss[above]
     first = float(at[0]) if start is None and len(at) else (start or 0.0)
     last = float(at[-1]) if stop is None and len(at) else (stop or 0.0)
-    chosen = (at >= last - tail * (last - first)) & (at <= last)
+    begin = first if tail == 1 else last - tail * (last - first)
+    chosen = (at >= begin) & (at <= last)
     at, loss = at[chosen], loss[chosen]
     every = -(-len(at) // _MOST_POINTS) or 1
     # Counted from the end, whose point is always kept.

@@ -91,3 +91,13 @@ def check_on_step(on_step: object, where: str) -> None:
     """
     if on_step is not None and not callable(on_step):
         raise ArgumentError(f"`on_step` of {where} must be callable, or None. Got {on_step!r}.")
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a plain number: no truth value, no tensor.
+
+    Example:
+        >>> is_number(0.5), is_number(True)
+        (True, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
+from ntk_deq.dynamics.run_inputs import is_number
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import DataError
 from ntk_deq.version import __version__
@@ -144,25 +145,21 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
         ValueError: A field has a value of another kind.
     """
     for name in ("steps", "end", "evaluations", "seconds", "forward_iterations", "adjoint_iterations"):
-        if not _is_number(fields[name]) or math.isnan(fields[name]):
+        if not is_number(fields[name]) or math.isnan(fields[name]):
             raise ValueError(f"`{name}` must be a number")
     for name in ("step", "error"):
-        if fields[name] is not None and not _is_number(fields[name]):
+        if fields[name] is not None and not is_number(fields[name]):
             raise ValueError(f"`{name}` must be a number or nothing")
     if not fields["snapshots"]:
         raise ValueError("there is no snapshot")
     for snapshot in fields["snapshots"]:
         numbers = (snapshot.at, snapshot.loss, snapshot.path_length, *snapshot.path.values())
-        if not all(map(_is_number, numbers)) or not all(isinstance(v, Tensor) for v in snapshot.parameters.values()):
+        if not all(map(is_number, numbers)) or not all(isinstance(v, Tensor) for v in snapshot.parameters.values()):
             raise ValueError("a snapshot holds something else than numbers and tensors")
     for name, series in fields["series"].items():
         tensors = isinstance(series.at, Tensor) and isinstance(series.values, Tensor)
         if not tensors or series.at.ndim != 1 or len(series.at) != len(series.values):
             raise ValueError(f"the series {name!r} must be as many values as steps")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
@@ -174,7 +171,10 @@ def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, Mapping):
         if TENSOR_KEY in value:
             raise RecordError(f"Nothing in a record can be called {TENSOR_KEY!r}, which stands for tensors in files.")
-        return {str(key): _packed(item, arrays) for key, item in value.items()}
+        for key in value:
+            if not isinstance(key, str):
+                raise RecordError(f"Names in a record must be texts. Got {key!r}.")
+        return {key: _packed(item, arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_packed(item, arrays) for item in value]
     if value is None or isinstance(value, bool | int | float | str):

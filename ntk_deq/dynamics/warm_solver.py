@@ -141,9 +141,10 @@ class WarmSolver:
             if count >= leap:
                 if looks:
                     point.add_(image)
-                leap = count + patience if newton(point, image) else self._max_steps
-                if leap < self._max_steps:
+                if newton(point, image):
+                    leap = count + patience
                     continue
+                leap = self._max_steps
             point, image = image, point
         self._foresee(count, looks, contraction, done, target)
         self._point, self._image = point, self.history.add(moment, image, point)

@@ -140,12 +140,14 @@ def _set_values(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
 
 def _norm_lines(run: TrainingRun, bounds: Mapping[str, float] | None) -> list[_Line]:
     parameters = run.snapshots[0].parameters
+    if bounds is not None and not (isinstance(bounds, Mapping) and bounds):
+        raise ArgumentError(f"`bounds` of norms must be bounds by name of a parameter, at least one. Got {bounds!r}.")
     for name, bound in (bounds or {}).items():
         if name not in parameters:
             near = nearest_name(name, parameters)
             hint = f" Did you mean {near!r}?" if near else ""
             raise ArgumentError(f"`bounds` of norms must name parameters: {', '.join(parameters)}. Got {name!r}.{hint}")
-        if not 0 < bound < math.inf:
+        if not isinstance(bound, int | float) or not 0 < bound < math.inf:
             raise ArgumentError(f"`bounds` of norms must be numbers > 0. Got {bound!r} for {name!r}.")
     at = tuple(snapshot.at for snapshot in run.snapshots)
     lines = []

@@ -122,9 +122,9 @@ def _with_bound(record: TrainingRecord, bound: Bound) -> TrainingRecord:
     """Return the record with a bound on the loss in place of the one that it had."""
     predicted = None
     if callable(bound):
-        values = tuple(float(bound(at)) for at in record.at)
+        values = tuple(_number(bound(at)) for at in record.at)
     elif isinstance(bound, int | float) and 0 < bound <= sys.float_info.max:
-        values = tuple(record.loss[0] * math.exp(-bound * at) for at in record.at)
+        values = tuple(record.loss[0] * math.exp(-bound * (at - record.at[0])) for at in record.at)
         predicted = Rate(float(bound), float(bound), float(bound))
     else:
         raise ArgumentError(f"`bound` must be a rate > 0 or a function of the step or time. Got {bound!r}.")
@@ -133,3 +133,10 @@ def _with_bound(record: TrainingRecord, bound: Bound) -> TrainingRecord:
     curve = Curve("bound", "L[k] <= bound", low, high, values, "<=")
     rest = tuple(other for other in record.curves if other is not old)
     return dataclasses.replace(record, curves=(*rest, curve), predicted=predicted)
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]  # what is no number is told of below
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`bound` must return numbers. Got {value!r}.") from None

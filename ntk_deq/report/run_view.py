@@ -189,12 +189,8 @@ def _reach(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
         facts.append(("single steps certain to fall as stated", Cell(tested, tested)))
     if record.error is not None:
         kind = "proven" if record.certified else "estimated"
-        facts.append(
-            (
-                "distance from the exact trajectory",
-                Cell(typeset_number(f"≤ {short_rate(record.error)}, {kind}"), repr(record.error)),
-            )
-        )
+        known = f"≤ {short_rate(record.error)}, {kind}" if math.isfinite(record.error) else "not known"
+        facts.append(("distance from the exact trajectory", Cell(typeset_number(known), repr(record.error))))
     return facts
 
 

@@ -7,7 +7,7 @@ From states along the flow, single steps of descent are tested in balls against 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from flint import arb
@@ -24,12 +24,14 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Scalar, Truth
-from ntk_deq.verify.training.between import at_every_index, worse
+from ntk_deq.verify.training.between import at_every_index, named_steps, worse
 from ntk_deq.verify.training.coverage import covered_intervals
+from ntk_deq.verify.training.estimates import SAFETY
 from ntk_deq.verify.training.following import size, strays
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
-from ntk_deq.verify.training.trajectory import SOLVER_TOLERANCE, Trainee, Trajectory, flow, hulls, unfinished
+from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
+from ntk_deq.verify.training.trajectory import Trajectory, flow, hulls, unfinished
 from ntk_deq.verify.training_records import TrainingRecord
 
 FLOW_STEPS = 10_000
@@ -59,7 +61,8 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     run = replace(claim.run, method=Method.GRADIENT_FLOW, steps=FLOW_STEPS)
     names = [name for name, f in claim.conclude.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
     try:
-        course = _as_steps(flow(run, trainee, env, times=[eta * window.points[-1].at]), trainee, eta)
+        times = sorted({eta * at for at in (*named_steps(claim), window.points[-1].at)})
+        course = _as_steps(flow(run, trainee, env, times=times), trainee, window.step, env.notes.check_time)
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
         reason = _so_far(window, f"it cannot begin: {error}")
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
@@ -76,7 +79,8 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
-    why = unfinished(course, run) or course.end_unsure or strays(window.points[-1], course.points, _field(trainee), eta)
+    why = unfinished(course, run) or course.end_unsure
+    why = why or strays(window.points[-1], course.points, _field(trainee), eta, env.notes.check_time)
     if why:
         outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}
     assert notes.sides is not None
@@ -104,18 +108,21 @@ def _so_far(window: Moments, trouble: str) -> str:
     )
 
 
-def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> Trajectory:
+def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callable[[], None]) -> Trajectory:
     """Return a flow with its points at the steps of descent nearest to their times, with Euler's error added.
 
-    Of points that fall on the same step the first one is kept.
+    Of points that fall on the same step the first one is kept. A step size that is off by a share moves descent by that
+    share of its length.
     """
-    gradients = _gradients(course, trainee)
+    gradients = _gradients(course, trainee, check)
+    eta, off = float(step.ball.mid()), SAFETY * float(step.ball.rad()) / sc.lower(step.ball)
     points, snapshots = [course.points[0]], [course.run.snapshots[0]]
     variation = 0.0
     for place in range(1, len(course.points)):
         point = course.points[place]
         variation += _distance(gradients[place], gradients[place - 1])
         stray = eta / 2 * variation + eta * max(size(gradients[place]), size(gradients[place - 1]))
+        stray += off * sc.upper(point.path)
         at = round(point.at / eta)
         if at > points[-1].at:
             radius = {name: bound + stray for name, bound in point.radius.items()}
@@ -126,12 +133,13 @@ def _as_steps(course: Trajectory, trainee: Trainee, eta: float) -> Trajectory:
     return replace(course, run=run, points=tuple(points), losses=losses)
 
 
-def _gradients(course: Trajectory, trainee: Trainee) -> list[Mapping[str, Tensor]]:
+def _gradients(course: Trajectory, trainee: Trainee, check: Callable[[], None]) -> list[Mapping[str, Tensor]]:
     field = _field(trainee)
-    return [
-        {name: value.clone() for name, value in field.at(point.parameters, point.at).gradients.items()}
-        for point in course.points
-    ]
+    found: list[Mapping[str, Tensor]] = []
+    for point in course.points:
+        check()
+        found.append(field.at(point.parameters, point.at).gradients)
+    return found
 
 
 def _field(trainee: Trainee) -> GradientField:
@@ -156,8 +164,11 @@ def step_tests(claim: Claim, moments: Moments, trainee: Trainee) -> tuple[int, i
     if bound is None:
         return 0, 0
     chosen = sorted({round(i * (len(moments.points) - 1) / (STEP_TESTS - 1)) for i in range(STEP_TESTS)})
-    field = _field(trainee)
-    return len(chosen), sum(_falls(moments, moments.points[place], field, *bound) for place in chosen)
+    field, true = _field(trainee), 0
+    for place in chosen:
+        moments.start.notes.check_time()
+        true += _falls(moments, moments.points[place], field, *bound)
+    return len(chosen), true
 
 
 def _falls(moments: Moments, point: Point, field: GradientField, first: Scalar, second: Scalar) -> bool:
@@ -186,11 +197,18 @@ def _geometric(expr: Expr, moments: Moments) -> tuple[Scalar, Scalar] | None:
         left, right = node.args
         if left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
             index = left.args[0].name
-            if any(part.kind is Kind.INDEX and part.args[0].kind is not Kind.NUMBER for part in right.walk()):
+            if any(part.kind is Kind.INDEX and not _is_start(part.args[0]) for part in right.walk()):
                 continue
             if any(part.kind is Kind.FOR_ALL and len(part.names) > 1 for part in expr.walk()):
                 continue  # the other indices may stand in the bound
-            first, second, third = (evaluate_scalar(right, moments.start, {index: k}) for k in range(3))
+            try:
+                first, second, third = (evaluate_scalar(right, moments.start, {index: k}) for k in range(3))
+            except OutsideClaimError:  # it has no value at the first steps, which need not be meant
+                continue
             if (first.ball * third.ball - second.ball * second.ball).contains(0) and first.ball > arb(0):
                 return first, second
     return None
+
+
+def _is_start(index: Expr) -> bool:
+    return index.kind is Kind.NUMBER and index.value == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import Snapshot, TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.verify.training.estimates import again_if_interrupted
 
 NEAR = 1e-9
 """How near to the floor, relatively, the end is sought: the tolerance of the integration."""
@@ -23,7 +25,15 @@ _MOST = 12
 
 
 def ended_at_floor(
-    run: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, *, until: float, tolerance: float, rtol: float
+    run: TrainingRun,
+    model: EquilibriumModel,
+    X: Tensor,
+    y: Tensor,
+    *,
+    until: float,
+    tolerance: float,
+    rtol: float,
+    check: Callable[[], None],
 ) -> TrainingRun:
     """Return a flow that ends where its loss is `until` times the first one, not at the first step beyond.
 
@@ -39,6 +49,10 @@ def ended_at_floor(
         until: The floor over the first loss.
         tolerance: As in that run.
         rtol: Relative tolerance of equilibria.
+        check: Called at every step; what it raises ends the search.
+
+    Raises:
+        KeyboardInterrupt: A stretch was interrupted.
     """
     floor = until * run.snapshots[0].loss
     if run.status is not RunStatus.LOSS_FLOOR or len(run.snapshots) < 2:
@@ -60,7 +74,9 @@ def ended_at_floor(
             tolerance=tolerance,
             snapshots=2,
             estimate_error=False,
+            on_step=lambda _: check(),
         )
+        again_if_interrupted(part)
         if part.status is not RunStatus.HORIZON:
             break
         reached = _after(above, part.snapshots[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ _ITERATIONS = 20
 _NUDGE = 1e-6  # of a difference quotient, relative to the parameters
 
 
-def strays(window: Point, flow: Sequence[Point], field: GradientField, eta: float) -> str:
+def strays(window: Point, flow: Sequence[Point], field: GradientField, eta: float, check: Callable[[], None]) -> str:
     """Return why the flow does not stand for descent, or an empty text.
 
     Euler's method follows a flow where step size times curvature stays below two; the curvature is estimated at places
@@ -35,6 +35,7 @@ def strays(window: Point, flow: Sequence[Point], field: GradientField, eta: floa
         flow: The flow at the steps of descent; also at that one, unless it ended before.
         field: Gradients of the loss.
         eta: The step size.
+        check: Called now and then; what it raises ends the look.
     """
     there = next((point for point in flow if point.at == window.at), None)
     if there is None:
@@ -44,6 +45,7 @@ def strays(window: Point, flow: Sequence[Point], field: GradientField, eta: floa
         return f"at step {window.at:,} descent is {apart:.2g} times as far from it as estimated"
     places = sorted({round(i * (len(flow) - 1) / (_PLACES - 1)) for i in range(_PLACES)})
     for point in (window, *(flow[place] for place in places)):
+        check()
         curvature = largest_curvature(field, point.parameters)
         if not eta * curvature <= STABLE:
             return (

@@ -17,7 +17,6 @@ from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.training.between import at_every_index, worse
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals
-from ntk_deq.verify.training.floor import END_ERROR
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import Trajectory, trajectory, unfinished
@@ -74,7 +73,7 @@ def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
         course.losses or None,
         beyond=course.step is not None and status is RunStatus.WELL_POSEDNESS_LOST,
         final=status is RunStatus.LOSS_FLOOR or (status is RunStatus.STEPS and not claim.run.beyond),
-        end_error=END_ERROR if course.step is None and status is RunStatus.LOSS_FLOOR else 0.0,
+        end_error=course.end_error,
     )
     env.moments = moments
     return JudgedRun(claim, instance, course, moments)

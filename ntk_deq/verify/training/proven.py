@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import torch
 from flint import arb
-from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.bounds import fro_up
+from ntk_deq.certified.rounding import add_up
 from ntk_deq.dynamics.certified_descent import certified_descent
 from ntk_deq.dynamics.certified_record import CertifiedDescent, CertifiedStep
-from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.verify.training.moments import Point
+from ntk_deq.verify.training.trainee import Trainee
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
@@ -43,21 +43,20 @@ class Proven:
     reason: str = ""
 
 
-def proven_window(
-    model: EquilibriumModel, X: Tensor, y: Tensor, *, step: arb, ats: Sequence[int], deadline: float | None
-) -> Proven:
+def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: float | None) -> Proven:
     """Prove a window of descent.
 
     Args:
-        model: The model at the start, in float64 on the CPU.
-        X: Inputs.
-        y: Targets.
+        trainee: The model at the start with its data, in float64 on the CPU.
         step: The step size, as a ball.
         ats: Steps to judge, increasing from 0.
         deadline: When to stop, on the clock of `time.perf_counter`.
     """
+    model, X, y = trainee.model, trainee.X, trainee.y
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
+    if any(trainee.data_radius):
+        return Proven(reason="inputs or targets are known up to rounding only")
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
         return Proven(reason=f"a proof for {entries} parameters would take too long")
@@ -70,6 +69,7 @@ def proven_window(
         step=step,
         steps=ats[-1],
         keep=ats,
+        start_error=add_up(*trainee.start_radius.values()),
         largest_error=LARGEST_ERROR,
         on_step=path.add,
         deadline=deadline,

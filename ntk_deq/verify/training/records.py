@@ -18,7 +18,8 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, Sides
 from ntk_deq.verify.quantity import Scalar
-from ntk_deq.verify.training.trajectory import Trainee, Trajectory
+from ntk_deq.verify.training.trainee import Trainee
+from ntk_deq.verify.training.trajectory import Trajectory
 from ntk_deq.verify.training_records import Condition, Curve, Rate, TrainingRecord
 
 KERNEL_POINTS = 12
@@ -66,7 +67,7 @@ def training_record(
         step=run.step or unit,
         constants={name: float(instance.values[name]) for name in _scalars(claim, instance)},
         status=run.status.value,
-        reason=run.status.text,
+        reason=run.detail or run.status.text,
         steps=run.steps,
         evaluations=run.evaluations,
         end=float(run.end) / (unit or 1.0),
@@ -82,7 +83,7 @@ def training_record(
         predicted_steps=floor / predicted.value if predicted is not None and predicted.value > 0 else None,
         forward_iterations=run.forward_iterations,
         adjoint_iterations=run.adjoint_iterations,
-        error=max(math.hypot(*p.radius.values()) for p in course.points) if course.certified else run.error,
+        error=max(math.hypot(*p.radius.values()) for p in course.points),
         certified=course.certified,
         covered=covered,
         intervals=len(at) - 1,

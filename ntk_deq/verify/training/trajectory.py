@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import torch
 from flint import arb
-from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim, Formula, Method, Run
@@ -22,26 +21,19 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.registry import model_class
-from ntk_deq.models.signature import Role
 from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.between import named_steps
 from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
-from ntk_deq.verify.training.floor import ended_at_floor, unsure_floor
+from ntk_deq.verify.training.floor import END_ERROR, ended_at_floor, unsure_floor
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
+from ntk_deq.verify.training.start_errors import StartError, errors_from_start
+from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SNAPSHOTS, SOLVER_TOLERANCE, Trainee
 
-SNAPSHOTS = 48
-"""Judged steps of a run, between which the steps are covered as intervals."""
-
-FLOW_TOLERANCE = 1e-9
-"""Relative error of the integrator per step; a rate or a norm is not compared more finely than this."""
-
-SOLVER_TOLERANCE = 1e-12
-"""Relative residual of equilibria and adjoints: below the integrator's tolerance, above float64's rounding."""
+LARGEST_STEP_ERROR = 1e-3
+"""Relative radius of a step size beyond which its effect is no longer in proportion to it."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +49,7 @@ class Trajectory:
         seconds: Time it took.
         end_unsure: Why it is not certain at which step the run ends, or an empty text.
         sure_to: The last step that is certain to exist then.
+        end_error: Relative error of the time at which a flow ends.
     """
 
     run: TrainingRun
@@ -67,24 +60,7 @@ class Trajectory:
     seconds: float
     end_unsure: str = ""
     sure_to: float = math.inf
-
-
-@dataclass(frozen=True)
-class Trainee:
-    """A model with its data on one instance."""
-
-    model: EquilibriumModel
-    X: Tensor
-    y: Tensor
-
-    @classmethod
-    def of(cls, env: Environment, instance: Instance) -> Trainee:
-        """Build the model of an instance on the device and with the dtype of its environment."""
-        signature = env.model
-        assert signature is not None
-        values = {name: value.to(env.like) for name, value in instance.values.items()}
-        inputs, targets = (signature.names(role)[0] for role in (Role.INPUT, Role.TARGET))
-        return cls(model_class(signature.name).from_variables(values), values[inputs], values[targets])
+    end_error: float = 0.0
 
 
 class NoRunError(NtkDeqError):
@@ -128,6 +104,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     started = time.perf_counter()
     assert run.step is not None
     step = positive(run.step, env)
+    off = known_to(run.step, step, LARGEST_STEP_ERROR)
     losses = array("d")  # eight bytes a step, a million steps at most
 
     def watch(k: int, point: FieldPoint) -> None:
@@ -148,15 +125,13 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     )
     again_if_interrupted(done)
     ats = [int(snapshot.at) for snapshot in done.snapshots]
-    proven = proven_window(trainee.model, trainee.X, trainee.y, step=step.ball, ats=ats, deadline=env.notes.deadline)
+    proven = proven_window(trainee, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
     points, slack, slack_beyond = proven.points, _LOSS_ROUNDING, _LOSS_ROUNDING
     steepness = SAFETY * done["gradient_norm"].values[-1].item() / losses[-1] if losses[-1] > 0 else 0.0
     if known:
         slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
     if known < len(ats):
-        # Where the step size is a formula the run's is rounded: the trajectory moves by that share of its length.
-        rounding = 0.0 if step.ball.is_exact() else 2.0**-52
         growth = growth_of_errors(
             done,
             trainee.model,
@@ -166,7 +141,10 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
             rtol=SOLVER_TOLERANCE,
             check=env.notes.check_time,
         )
-        points = (*points, *(_point(done, i, rounding=rounding, growth=growth[i]) for i in range(known, len(ats))))
+        begun = errors_from_start(done, trainee, env.notes.check_time)
+        # A step size that is off by a share moves the trajectory by that share of its length.
+        further = (_point(done, i, begun[i], rounding=off, growth=growth[i]) for i in range(known, len(ats)))
+        points = (*points, *further)
         slack_beyond = max(slack, steepness * math.hypot(*points[-1].radius.values()))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
@@ -212,7 +190,10 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         times: Times to judge besides those that are judged anyway.
     """
     started = time.perf_counter()
-    horizon = None if run.horizon is None else float(positive(run.horizon, env).ball.mid())
+    horizon, off = None, 0.0
+    if run.horizon is not None:
+        length = positive(run.horizon, env)
+        horizon, off = float(length.ball.mid()), known_to(run.horizon, length, END_ERROR)
     done = gradient_flow(
         trainee.model,
         trainee.X,
@@ -234,16 +215,21 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         until=float(run.until),
         tolerance=FLOW_TOLERANCE,
         rtol=SOLVER_TOLERANCE,
+        check=env.notes.check_time,
     )
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
-    points = tuple(_point(done, i) for i in range(len(done.snapshots)))
+    begun = errors_from_start(done, trainee, env.notes.check_time)
+    points = tuple(_point(done, i, begun[i]) for i in range(len(done.snapshots)))
+    end_error = END_ERROR if done.status is RunStatus.LOSS_FLOOR else 0.0
+    if done.status is RunStatus.HORIZON and off:
+        end_error = off
+        points = (*points[:-1], _later(points[-1], SAFETY * off * done.end * done["gradient_norm"].values[-1].item()))
     values = [snapshot.loss for snapshot in done.snapshots]
     unsure = unsure_floor(done, float(run.until))
     sure_to = done.snapshots[-2].at if unsure else math.inf
     seconds = time.perf_counter() - started
-    return Trajectory(
-        done, points, None, hulls(values), certified=False, seconds=seconds, end_unsure=unsure, sure_to=sure_to
-    )
+    course = Trajectory(done, points, None, hulls(values), certified=False, seconds=seconds, end_error=end_error)
+    return replace(course, end_unsure=unsure, sure_to=sure_to)
 
 
 def positive(formula: Formula, env: Environment) -> Scalar:
@@ -260,16 +246,38 @@ def positive(formula: Formula, env: Environment) -> Scalar:
     return value
 
 
-def _point(run: TrainingRun, index: int, *, rounding: float = 0.0, growth: float = 1.0) -> Point:
+def known_to(formula: Formula, value: Scalar, most: float) -> float:
+    """Return the relative radius of a step size or a horizon.
+
+    Raises:
+        OutsideClaimError: It is larger than `most`: the run that is meant is not known well enough.
+    """
+    if value.ball.is_exact():
+        return 0.0
+    off = max(float(value.ball.rad()) / sc.lower(value.ball), 2.0**-52)  # the run's is a float
+    if off > most:
+        why = f"`{formula.text}` is known to {off:.1g} of its value, and a run needs it to {most:g}"
+        raise OutsideClaimError("defined", why, certain=False)
+    return off
+
+
+def _point(run: TrainingRun, index: int, begun: StartError, *, rounding: float = 0.0, growth: float = 1.0) -> Point:
     """Return a snapshot with an estimate of its distance from the exact trajectory."""
     snapshot = run.snapshots[index]
     if index == 0:
-        return Point(_whole(run, snapshot.at), snapshot.parameters, {}, arb(0))
-    factor = SAFETY * growth
-    radius = {name: factor * error for name, error in estimated_errors(run, index, rounding=rounding).items()}
+        return Point(_whole(run, snapshot.at), snapshot.parameters, begun.parameters, arb(0))
+    factor, estimated = SAFETY * growth, estimated_errors(run, index, rounding=rounding)
+    radius = {name: factor * error + begun.parameters[name] for name, error in estimated.items()}
     total = math.hypot(*radius.values())
-    path = sc.with_radius(snapshot.path_length, max(total, SAFETY * (run.settings.get("error_path") or 0.0)))
-    return Point(_whole(run, snapshot.at), snapshot.parameters, radius, path)
+    path = max(total, SAFETY * (run.settings.get("error_path") or 0.0) + begun.path)
+    length = sc.with_radius(snapshot.path_length, path)
+    return Point(_whole(run, snapshot.at), snapshot.parameters, radius, length)
+
+
+def _later(point: Point, stray: float) -> Point:
+    """Return a point whose time may be off, so that the trajectory is further along, or less far, by `stray`."""
+    radius = {name: point.radius.get(name, 0.0) + stray for name in point.parameters}
+    return replace(point, radius=radius, path=point.path + sc.with_radius(0.0, stray))
 
 
 def _whole(run: TrainingRun, at: float) -> float:

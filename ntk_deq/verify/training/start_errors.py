@@ -1,0 +1,135 @@
+"""How far a run may be off since its start or its data are known up to rounding only: estimated by further runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.flow import gradient_flow
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.verify.training.estimates import APART, LARGEST_GROWTH, SAFETY, again_if_interrupted
+from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SNAPSHOTS, SOLVER_TOLERANCE, Trainee
+
+_RUNS = 2
+
+
+@dataclass(frozen=True)
+class StartError:
+    """What an inexact start, or inexact data, may change at one judged step or time.
+
+    Attributes:
+        parameters: By name: Frobenius distance.
+        path: Length of the path.
+    """
+
+    parameters: Mapping[str, float]
+    path: float
+
+
+def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], None]) -> list[StartError]:
+    """Return these errors at each snapshot of a run; at the start they are what is known of it.
+
+    A member of a domain such as `orthogonal` is known up to rounding. Further runs start with everything that is so
+    known moved in a random direction, by its radius times one factor, so that the one moved most, relatively, is off by
+    `APART` of its size, far above rounding. Their distances over that factor are the errors, with `SAFETY`; infinite
+    where such a run does not get to, or has grown too far away for errors to be in proportion.
+
+    Args:
+        done: The run.
+        trainee: What was trained.
+        check: Called at every step; what it raises ends the runs.
+    """
+    known = StartError(dict.fromkeys(trainee.start_radius, 0.0), 0.0)
+    if trainee.exact:
+        return [known] * len(done.snapshots)
+    values = {**done.snapshots[0].parameters, "": trainee.X, " ": trainee.y}
+    radii = {**trainee.start_radius, "": trainee.data_radius[0], " ": trainee.data_radius[1]}
+    least = torch.finfo(trainee.X.dtype).tiny
+    shares = (radius / max(float(torch.linalg.vector_norm(values[name])), least) for name, radius in radii.items())
+    factor = APART / max(shares)
+    generator = torch.Generator().manual_seed(0)
+    errors = [known] * len(done.snapshots)
+    for _ in range(_RUNS):
+        moved = {name: value + factor * radii[name] * _direction(value, generator) for name, value in values.items()}
+        X, y = moved.pop(""), moved.pop(" ")
+        there = _again(done, trainee.model.with_parameters(moved), X, y, check)
+        errors = [_larger(error, found) for error, found in zip(errors, _apart(done, there, factor), strict=True)]
+    return [StartError(trainee.start_radius, 0.0), *errors[1:]]
+
+
+def _direction(value: Tensor, generator: torch.Generator) -> Tensor:
+    direction = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return (direction / torch.linalg.vector_norm(direction)).to(value)
+
+
+def _again(
+    done: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, check: Callable[[], None]
+) -> TrainingRun | None:
+    """Take a run once more, from another start and with other data, to the same steps or times."""
+    ats = [snapshot.at for snapshot in done.snapshots[1:]]
+    try:
+        if done.step is not None:
+            again = gradient_descent(
+                model,
+                X,
+                y,
+                step=done.step,
+                steps=max(done.steps, 1),
+                until=0.0,
+                snapshots=SNAPSHOTS,
+                rtol=SOLVER_TOLERANCE,
+                keep=[int(at) for at in ats],
+                on_step=lambda k, point: check(),
+            )
+        else:
+            again = gradient_flow(
+                model,
+                X,
+                y,
+                horizon=done.end if done.end > 0 else None,
+                until=0.0,
+                tolerance=FLOW_TOLERANCE,
+                snapshots=2,
+                times=torch.tensor(ats, dtype=torch.float64) if ats else None,
+                estimate_error=False,
+                on_step=lambda _: check(),
+            )
+    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError):
+        return None
+    again_if_interrupted(again)
+    return again
+
+
+def _apart(done: TrainingRun, other: TrainingRun | None, factor: float) -> list[StartError]:
+    """Return the distances between two runs over the factor, with `SAFETY`, at each snapshot of the first."""
+    there = {} if other is None else {snapshot.at: snapshot for snapshot in other.snapshots}
+    errors = []
+    for here in done.snapshots:
+        names = here.parameters
+        if here.at not in there:
+            errors.append(StartError(dict.fromkeys(names, math.inf), math.inf))
+            continue
+        second = there[here.at]
+        apart = {name: float(torch.linalg.vector_norm(names[name] - second.parameters[name])) for name in names}
+        sizes = math.hypot(*(float(torch.linalg.vector_norm(value)) for value in names.values()), here.path_length)
+        known = math.hypot(*apart.values()) <= LARGEST_GROWTH * APART * sizes
+        share = SAFETY / factor if known else math.inf
+        lengths = abs(here.path_length - second.path_length)
+        errors.append(StartError({name: _times(share, value) for name, value in apart.items()}, _times(share, lengths)))
+    return errors
+
+
+def _times(share: float, value: float) -> float:
+    return share if math.isinf(share) else share * value
+
+
+def _larger(a: StartError, b: StartError) -> StartError:
+    return StartError({n: max(a.parameters[n], b.parameters[n]) for n in a.parameters}, max(a.path, b.path))
