@@ -132,7 +132,8 @@ class StepJudge:
             return ratio ** (self.order / (self.order - 1))
         allowed = max(smooth, self._tolerance / self.understated * (path + self._unit) * self._relaxation[part])
         self._limiting[part] = error > _LIMITING * allowed
-        return min(error / allowed, _LARGEST) ** self.order
+        ratio = min(error / allowed, _LARGEST) if allowed else _LARGEST * (error > 0)
+        return ratio**self.order
 
     def accept(self) -> None:
         """Take note that the step judged last was made."""

@@ -28,8 +28,8 @@ def convergence(run: Drawable, ax: Axes | None = None, *, bound: Bound | None = 
     Args:
         run: A `TrainingRun`, or the `TrainingRecord` of a judged claim.
         ax: Where to draw; None: a new figure of one column.
-        bound: A bound in place of the stated one: a rate r, for L exp(-r t) from where the run, or the part of it, starts; or
-            a function of the step or time.
+        bound: A bound in place of the stated one: a rate r, for L exp(-r t) from where the run, or the part of it,
+            starts; or a function of the step or time.
 
     Returns:
         The axes.

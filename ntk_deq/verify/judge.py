@@ -17,7 +17,7 @@ from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, in
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.training.between import inlined, needs_the_run
-from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, start_run
+from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, refined, start_run
 from ntk_deq.verify.training.trajectory import NoRunError
 from ntk_deq.verify.training_records import TrainingRecord
 
@@ -152,20 +152,13 @@ def _without_run(
 def _concluded(
     claim: Claim, instance: Instance, env: Environment, hypotheses: dict[str, Outcome], run: JudgedRun | None
 ) -> Judgement:
-    """Evaluate the conclusions one by one."""
+    """Evaluate the conclusions, along a run at more of its steps where those judged first do not show all of it."""
     notes = env.notes
-    conclusions, gaps, limits = {}, list[OutsideClaimError](), list[LimitError]()
-    for name, formula in claim.conclude.items():
-        try:
-            outcome = _outcome(formula, env)
-            conclusions[name] = outcome if run is None else along(run, outcome, name)
-        except OutsideClaimError as outside:
-            # A step after the end of the run, say. What has no derivative at a kink is passed over, as in other claims.
-            if run is not None and not outside.certain and outside.hypothesis != "differentiable":
-                conclusions[name] = Outcome(Truth.UNSURE, None, str(outside))
-            gaps.append(outside)
-        except LimitError as limit:
-            limits.append(limit)
+    conclusions, gaps, limits = _conclusions(claim, env, run)
+    finer = None if run is None else refined(run, conclusions)
+    if finer is not None:
+        run = finer
+        conclusions, gaps, limits = _conclusions(claim, env, run)
     if limits and not conclusions:
         raise limits[0]
     if not conclusions:
@@ -180,6 +173,25 @@ def _concluded(
     standing = Standing.MET if certain else Standing.UNSURE
     reason = "; ".join(dict.fromkeys(reasons))
     return Judgement(instance, standing, hypotheses, conclusions, reason, estimated=notes.estimated, runs=records)
+
+
+def _conclusions(
+    claim: Claim, env: Environment, run: JudgedRun | None
+) -> tuple[dict[str, Outcome], list[OutsideClaimError], list[LimitError]]:
+    """Evaluate the conclusions one by one; those without a value, and those beyond a limit, come apart."""
+    conclusions, gaps, limits = {}, list[OutsideClaimError](), list[LimitError]()
+    for name, formula in claim.conclude.items():
+        try:
+            outcome = _outcome(formula, env)
+            conclusions[name] = outcome if run is None else along(run, outcome, name)
+        except OutsideClaimError as outside:
+            # A step after the end of the run, say. What has no derivative at a kink is passed over, as in other claims.
+            if run is not None and not outside.certain and outside.hypothesis != "differentiable":
+                conclusions[name] = Outcome(Truth.UNSURE, None, str(outside))
+            gaps.append(outside)
+        except LimitError as limit:
+            limits.append(limit)
+    return conclusions, gaps, limits
 
 
 def _outside(instance: Instance, hypotheses: dict[str, Outcome], gaps: list[OutsideClaimError]) -> Judgement:

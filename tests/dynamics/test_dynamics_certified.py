@@ -191,12 +191,32 @@ def test_a_contraction_factor_that_may_reach_one_ends_a_run():
     assert not bool(torch.isfinite(run.error[0]))
 
 
-def test_a_number_that_is_not_finite_ends_a_run():
+def test_a_number_that_is_not_finite_is_refused():
     model, X, y = drawn("linear", 2, 2, 3, 0)
     y[0] = torch.nan
-    run = certified_descent(model, X, y, step=0.05, steps=3)
-    assert run.steps == 0
-    assert "not finite" in run.reason
+    with pytest.raises(ArgumentError, match="`y` of linear-implicit must be finite"):
+        certified_descent(model, X, y, step=0.05, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"step": "a"}, "`step` of certified_descent must be a number > 0. Got 'a'"),
+        ({"keep": 3}, "`keep` of certified_descent must be a collection"),
+        ({"rtol": "a"}, "`rtol` of certified_descent must be a number >= 0. Got 'a'"),
+    ],
+)
+def test_options_that_are_none_are_refused(change, match):
+    model, X, y = drawn("linear", 2, 2, 3, 0)
+    with pytest.raises(ArgumentError, match=match):
+        certified_descent(model, X, y, **{"step": 0.05, "steps": 3, **change})
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_a_step_beyond_the_run_is_refused(index):
+    model, X, y = drawn("linear", 2, 2, 3, 0)
+    with pytest.raises(ArgumentError, match="must be a step from 0 to 3"):
+        certified_descent(model, X, y, step=0.05, steps=3).loss(index)
 
 
 class Unknown(LinearImplicit):

@@ -79,7 +79,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
-    why = unfinished(course, run) or course.end_unsure
+    why = unfinished(course, run) or course.end.unsure
     why = why or strays(window.points[-1], course.points, _field(trainee), eta, env.notes.check_time)
     if why:
         outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}

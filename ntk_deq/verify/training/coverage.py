@@ -17,10 +17,15 @@ from ntk_deq.verify.training.moments import Interval, Moments
 
 
 def covered_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcome]) -> int:
-    """Count the intervals between judged steps throughout which every conclusion is certain.
+    """Count the intervals between judged steps throughout which every conclusion is certain; see `open_intervals`."""
+    return len(moments.points) - 1 - len(open_intervals(claim, moments, outcomes))
+
+
+def open_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcome]) -> list[Interval]:
+    """Return the intervals between judged steps throughout which not every conclusion is certain.
 
     Between two steps of descent that follow each other there is nothing to cover. Where a conclusion refers to steps by
-    more than the bare index, or by several, or quantifies under `or` or `not`, no interval counts.
+    more than the bare index, or by several, or quantifies under `or` or `not`, every other interval is open.
 
     Args:
         claim: The claim.
@@ -28,16 +33,16 @@ def covered_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Out
         outcomes: What the conclusions came to at the judged steps; those without a value are left out.
     """
     names = [name for name, formula in claim.conclude.items() if name in outcomes and _quantified(formula.expr)]
-    if not names or not all(_bare(claim.conclude[name].expr) for name in names):
-        return 0
-    if any(outcomes[name].truth < Truth.TIGHT for name in names):
-        return 0
-    count = 0
+    hopeless = not names or not all(_bare(claim.conclude[name].expr) for name in names)
+    hopeless = hopeless or any(outcomes[name].truth < Truth.TIGHT for name in names)
+    several, found = has_several_indices(claim) or not names, []
     for here, there in pairwise(moments.points):
-        next_to = moments.step is not None and there.at == here.at + 1
+        if moments.step is not None and there.at == here.at + 1 and not several:
+            continue
         interval = Interval(here.at, there.at)
-        count += next_to or all(_certain(claim, moments, name, interval) for name in names)
-    return count
+        if hopeless or not all(_certain(claim, moments, name, interval) for name in names):
+            found.append(interval)
+    return found
 
 
 def _certain(claim: Claim, moments: Moments, name: str, interval: Interval) -> bool:
@@ -48,6 +53,16 @@ def _certain(claim: Claim, moments: Moments, name: str, interval: Interval) -> b
         return evaluate_truth(claim.conclude[name].expr, inside.start).truth is Truth.TRUE
     except (OutsideClaimError, LimitError):
         return False
+
+
+def has_several_indices(claim: Claim) -> bool:
+    """Whether a quantifier of a conclusion has several indices: it ranges over a few of the judged steps only.
+
+    Args:
+        claim: The claim.
+    """
+    nodes = (node for formula in claim.conclude.values() for node in formula.expr.walk())
+    return any(len(node.names) > 1 for node in nodes if node.kind is Kind.FOR_ALL)
 
 
 def _quantified(expr: Expr) -> bool:

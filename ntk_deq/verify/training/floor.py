@@ -18,9 +18,6 @@ from ntk_deq.verify.training.estimates import again_if_interrupted
 NEAR = 1e-9
 """How near to the floor, relatively, the end is sought: the tolerance of the integration."""
 
-END_ERROR = 1e-8
-"""Relative error of the time at which a flow meets its floor: ten times what `NEAR` makes of it."""
-
 _MOST = 12
 
 
@@ -65,11 +62,14 @@ def ended_at_floor(
         gradients = GradientField(here, X, y, rtol=rtol).at(above.parameters, 0.0).gradients.values()
         high, low = math.log(above.loss / floor), math.log(below.loss / floor)
         newton = high * above.loss / max(sum(float(g.square().sum()) for g in gradients), math.ulp(0.0))
+        ahead = min(newton, high / (high - low) * (below.at - above.at))
+        if not above.at < above.at + ahead < below.at:  # nearer than times can be told apart
+            break
         part = gradient_flow(
             here,
             X,
             y,
-            horizon=min(newton, high / (high - low) * (below.at - above.at)),
+            horizon=ahead,
             until=0.0,
             tolerance=tolerance,
             snapshots=2,
@@ -86,16 +86,6 @@ def ended_at_floor(
         above, below = (reached, below) if reached.loss > floor else (above, reached)
     series = {name: values.slice(0.0, below.at) for name, values in run.series.items()}
     return replace(run, snapshots=(*run.snapshots[:-1], below), end=below.at, series=series)
-
-
-def unsure_floor(run: TrainingRun, until: float) -> str:
-    """Return why it is not certain where a flow that `ended_at_floor` returned ends, or an empty text."""
-    if run.status is not RunStatus.LOSS_FLOOR or len(run.snapshots) < 2:
-        return ""
-    ratio = run.loss / run.snapshots[0].loss
-    if abs(ratio - until) <= NEAR * until:
-        return ""
-    return f"where the flow ends, at `until` = {until:g} times L[0], was not found: it reached {ratio:g} times L[0]"
 
 
 def _after(before: Snapshot, part: Snapshot) -> Snapshot:

@@ -13,14 +13,22 @@ from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.evaluate import step_of
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.training.between import at_every_index, worse
 from ntk_deq.verify.training.continuation import continued
-from ntk_deq.verify.training.coverage import covered_intervals
+from ntk_deq.verify.training.coverage import covered_intervals, has_several_indices, open_intervals
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
-from ntk_deq.verify.training.trajectory import Trajectory, trajectory, unfinished
+from ntk_deq.verify.training.trainee import Trainee
+from ntk_deq.verify.training.trajectory import Trajectory, descent, trajectory, unfinished
 from ntk_deq.verify.training_records import TrainingRecord
+
+MOST_FURTHER = 400
+"""Steps that are judged besides the first 48, at most: all between them that are not certain, or none."""
+
+MOST_KEPT = 2 * 10**7
+"""Entries of the parameters at all of these together, at most."""
 
 
 @dataclass
@@ -63,7 +71,13 @@ def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
     """
     assert claim.run is not None
     assert env.moments is not None
-    course = trajectory(claim, env, instance)
+    return _on(claim, env, instance, trajectory(claim, env, instance))
+
+
+def _on(claim: Claim, env: Environment, instance: Instance, course: Trajectory) -> JudgedRun:
+    """Attach the moments of a run to the environment."""
+    assert claim.run is not None
+    assert env.moments is not None
     status = course.run.status
     moments = Moments(
         env,
@@ -72,11 +86,38 @@ def start_run(claim: Claim, env: Environment, instance: Instance) -> JudgedRun:
         course.step,
         course.losses or None,
         beyond=course.step is not None and status is RunStatus.WELL_POSEDNESS_LOST,
-        final=status is RunStatus.LOSS_FLOOR or (status is RunStatus.STEPS and not claim.run.beyond),
+        final=status is RunStatus.LOSS_FLOOR
+        or ((status is RunStatus.STEPS or course.resting) and not claim.run.beyond),
         end_error=course.end_error,
     )
     env.moments = moments
     return JudgedRun(claim, instance, course, moments)
+
+
+def refined(run: JudgedRun, outcomes: Mapping[str, Outcome]) -> JudgedRun | None:
+    """Return a run of descent with more judged steps: all those between two judged ones that are not certain.
+
+    Args:
+        run: The run.
+        outcomes: What the conclusions came to at the steps judged so far.
+
+    Returns:
+        The run, taken once more; None where some conclusion breaks already, or there are no such steps, or too many.
+    """
+    claim, course, env = run.claim, run.course, run.moments.start
+    assert claim.run is not None
+    settled = course.end.unsure or any(outcome.truth is Truth.FALSE for outcome in outcomes.values())
+    if course.step is None or course.resting or settled or has_several_indices(claim):
+        return None
+    spans = open_intervals(claim, run.moments, outcomes)
+    further = [k for span in spans for k in range(int(span) + 1, int(span.stop))]
+    entries = sum(value.numel() for value in course.points[0].parameters.values())
+    if not 0 < len(further) <= MOST_FURTHER or entries * len(further) > MOST_KEPT:
+        return None
+    keep = sorted({*further, *(int(point.at) for point in course.points)})
+    finer = descent(claim.run, Trainee.of(env, run.instance), env, keep=keep)
+    env.notes.sides = [side for side in env.notes.sides or () if not side.indices]
+    return _on(claim, env, run.instance, finer)
 
 
 def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
@@ -84,10 +125,10 @@ def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
 
     Where rounding decides at which step the run ends, nothing is concluded from its steps.
     """
-    uses_steps = any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for node in run.claim.conclude[name].expr.walk())
-    if uses_steps:
-        outcome = certain_end(run, outcome, run.claim.conclude[name].expr)
-    if not run.broken or not uses_steps or outcome.truth is Truth.FALSE:
+    expr = run.claim.conclude[name].expr
+    outcome = certain_end(run, outcome, expr)
+    every = any(node.kind is Kind.FOR_ALL for node in expr.walk())
+    if not run.broken or not every or outcome.truth is Truth.FALSE:
         return outcome
     return replace(outcome, truth=Truth.UNSURE, reason=run.broken)
 
@@ -95,16 +136,24 @@ def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
 def certain_end(run: JudgedRun | None, outcome: Outcome, expr: Expr) -> Outcome:
     """Return the outcome of a statement on steps, unsure where it is not certain which steps there are.
 
-    One that breaks at a step which is certain to exist, and refers to no other step by it, is broken.
+    One that breaks at a step which is certain to exist, and refers to no other step by it, is broken; and one that
+    names steps, all of which are certain to exist, is what it is.
     """
-    if run is None or not run.course.end_unsure:
+    if run is None or not run.course.end.unsure:
         return outcome
     used = [node.args[0] for node in expr.walk() if node.kind is Kind.INDEX]
+    if not any(node.kind is Kind.FOR_ALL for node in expr.walk()):
+        last = max((step_of(step, {}) for step in used), default=0)
+        return outcome if last <= run.course.end.sure_to else _open(outcome, run)
     plain = all(step.kind is Kind.NAME or (step.kind is Kind.NUMBER and step.value == 0) for step in used)
     steps = () if outcome.comparison is None else outcome.comparison.steps
-    if outcome.truth is Truth.FALSE and plain and steps and all(at <= run.course.sure_to for _, at in steps):
+    if outcome.truth is Truth.FALSE and plain and steps and all(at <= run.course.end.sure_to for _, at in steps):
         return outcome
-    return replace(outcome, truth=Truth.UNSURE, reason=run.course.end_unsure)
+    return _open(outcome, run)
+
+
+def _open(outcome: Outcome, run: JudgedRun) -> Outcome:
+    return replace(outcome, truth=Truth.UNSURE, reason=run.course.end.unsure)
 
 
 def finished(
@@ -141,7 +190,7 @@ def finished(
 def _at_every_index(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:
     """Return the outcomes, worse where a statement about the index alone fails between two judged steps."""
     found = dict(conclusions)
-    for name, outcome in conclusions.items() if not run.course.end_unsure else ():
+    for name, outcome in conclusions.items() if not run.course.end.unsure else ():
         further = None if outcome.truth is Truth.FALSE else at_every_index(run.claim.conclude[name], run.moments)
         found[name] = outcome if further is None else worse(outcome, further)
     return found

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import torch
 from flint import arb
+from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.bounds import fro_up
@@ -36,11 +37,13 @@ class Proven:
         points: The judged steps as far as they are proven, with proven radii.
         losses: From each point to the next: a ball of the loss at every step on the way.
         reason: Why that is not all of them, or an empty text.
+        bounds: Lower and upper bounds of the loss at every step, from the start on.
     """
 
     points: tuple[Point, ...] = ()
     losses: tuple[arb, ...] = ()
     reason: str = ""
+    bounds: Tensor = field(default_factory=lambda: torch.empty(0, 2, dtype=torch.float64))
 
 
 def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: float | None) -> Proven:
@@ -76,7 +79,7 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     )
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
-    return Proven(_points(done, path, known), _losses(done, known), reason)
+    return Proven(_points(done, path, known), _losses(done, known), reason, done.losses[: len(path.lengths)])
 
 
 @dataclass

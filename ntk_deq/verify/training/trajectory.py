@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -25,12 +25,26 @@ from ntk_deq.verify.environment import Environment, OutsideClaimError
 from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.between import named_steps
+from ntk_deq.verify.training.ends import (
+    KNOWN,
+    End,
+    LossBounds,
+    end_at_the_start,
+    end_of_descent,
+    end_of_flow,
+    moved_along,
+    output_noise,
+)
 from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
-from ntk_deq.verify.training.floor import END_ERROR, ended_at_floor, unsure_floor
+from ntk_deq.verify.training.floor import ended_at_floor
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
+from ntk_deq.verify.training.resting import at_rest, is_still, rests
 from ntk_deq.verify.training.start_errors import StartError, errors_from_start
 from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SNAPSHOTS, SOLVER_TOLERANCE, Trainee
+
+LARGEST_HORIZON_ERROR = 1e-8
+"""Relative radius of a horizon beyond which it is not known which times there are."""
 
 LARGEST_STEP_ERROR = 1e-3
 """Relative radius of a step size beyond which its effect is no longer in proportion to it."""
@@ -47,9 +61,9 @@ class Trajectory:
         losses: From each point to the next: a ball of all losses on the way; empty where that is not known.
         certified: Whether the radii are proven.
         seconds: Time it took.
-        end_unsure: Why it is not certain at which step the run ends, or an empty text.
-        sure_to: The last step that is certain to exist then.
+        end: How certain it is where the run ends.
         end_error: Relative error of the time at which a flow ends.
+        resting: Whether the gradient is zero at the start for certain, so that there is nothing but the start.
     """
 
     run: TrainingRun
@@ -58,9 +72,9 @@ class Trajectory:
     losses: tuple[arb, ...]
     certified: bool
     seconds: float
-    end_unsure: str = ""
-    sure_to: float = math.inf
+    end: End = KNOWN
     end_error: float = 0.0
+    resting: bool = False
 
 
 class NoRunError(NtkDeqError):
@@ -91,6 +105,8 @@ def unfinished(course: Trajectory, run: Run) -> str:
     Descent that spent its steps is a window, and is continued. Flow has to get to the loss floor or to the horizon that
     the claim gives: where its own budget of steps or of time ended it, what comes later is not known.
     """
+    if course.resting:
+        return ""
     done = course.run
     flows = course.step is None
     given_up = flows and (done.status is RunStatus.STEPS or (done.status is RunStatus.HORIZON and run.horizon is None))
@@ -124,13 +140,14 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         on_step=watch,
     )
     again_if_interrupted(done)
+    if done.status is RunStatus.STATIONARY and done.steps == 0 and rests(trainee, env):
+        done, points = at_rest(done, run, trainee, None)
+        loss = end_at_the_start(done, env)
+        return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=loss, resting=True)
     ats = [int(snapshot.at) for snapshot in done.snapshots]
     proven = proven_window(trainee, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
-    points, slack, slack_beyond = proven.points, _LOSS_ROUNDING, _LOSS_ROUNDING
-    steepness = SAFETY * done["gradient_norm"].values[-1].item() / losses[-1] if losses[-1] > 0 else 0.0
-    if known:
-        slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
+    points, slack = proven.points, _LOSS_ROUNDING
     if known < len(ats):
         growth = growth_of_errors(
             done,
@@ -145,39 +162,18 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         # A step size that is off by a share moves the trajectory by that share of its length.
         further = (_point(done, i, begun[i], rounding=off, growth=growth[i]) for i in range(known, len(ats)))
         points = (*points, *further)
-        slack_beyond = max(slack, steepness * math.hypot(*points[-1].radius.values()))
+        steepness = SAFETY * done["gradient_norm"].values[-1].item() / losses[-1] if losses[-1] > 0 else 0.0
+        slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
         ranges = _ranges(losses, points)
     else:
         ranges = proven.losses
-        if ranges and losses[-1] > 0:  # the last range ends, below, where the proof puts the last loss
-            slack = max(slack, 2 * (losses[-1] - sc.lower(ranges[-1])) / losses[-1])
+    end = end_at_the_start(done, env)
+    if not end.unsure:
+        end = end_of_descent(done, LossBounds(losses, proven.bounds, slack, output_noise(trainee)), float(run.until))
     seconds = time.perf_counter() - started
-    course = Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds)
-    unsure = _unsure_end(losses, float(run.until), slack, slack_beyond, ats[known - 1] if known else 0)
-    if unsure is None:
-        return course
-    why = "is `until` times L[0] to within what rounding may change"
-    reason = f"whether the run ends at k = {unsure:,} is not certain: L[{unsure}] {why}"
-    return replace(course, end_unsure=reason, sure_to=unsure)
-
-
-def _unsure_end(losses: Sequence[float], until: float, slack: float, slack_beyond: float, proven_to: int) -> int | None:
-    """Return the first step at which rounding decides whether the loss is `until` times the first one, or None.
-
-    Args:
-        losses: The loss at every step.
-        until: The floor.
-        slack: Relative error of the loss up to the step `proven_to`, near the floor.
-        slack_beyond: That of later ones.
-        proven_to: The last step that is proven.
-    """
-    for k in range(1, len(losses)):
-        ratio = losses[k] / losses[0] if losses[0] else 0.0
-        if abs(ratio - until) <= (slack if k <= proven_to else slack_beyond) * until:
-            return k
-    return None
+    return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
 
 
 def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float] = ()) -> Trajectory:
@@ -193,12 +189,15 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     horizon, off = None, 0.0
     if run.horizon is not None:
         length = positive(run.horizon, env)
-        horizon, off = float(length.ball.mid()), known_to(run.horizon, length, END_ERROR)
+        horizon, off = float(length.ball.mid()), known_to(run.horizon, length, LARGEST_HORIZON_ERROR)
+    still = is_still(trainee)
+    if still and not rests(trainee, env):
+        raise NoRunError("the gradient at the start is zero in floating point, and it is not certain that it is zero")
     done = gradient_flow(
         trainee.model,
         trainee.X,
         trainee.y,
-        horizon=horizon,
+        horizon=1.0 if still and horizon is None else horizon,
         until=float(run.until),
         tolerance=FLOW_TOLERANCE,
         steps=run.steps,
@@ -207,6 +206,10 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         on_step=lambda _: env.notes.check_time(),
     )
     again_if_interrupted(done)
+    if still and done.end > 0:
+        done, points = at_rest(done, run, trainee, horizon)
+        end = end_at_the_start(done, env)
+        return Trajectory(done, points, None, (), certified=True, seconds=0.0, end=end, end_error=off, resting=True)
     done = ended_at_floor(
         done,
         trainee.model,
@@ -220,16 +223,16 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     begun = errors_from_start(done, trainee, env.notes.check_time)
     points = tuple(_point(done, i, begun[i]) for i in range(len(done.snapshots)))
-    end_error = END_ERROR if done.status is RunStatus.LOSS_FLOOR else 0.0
-    if done.status is RunStatus.HORIZON and off:
-        end_error = off
-        points = (*points[:-1], _later(points[-1], SAFETY * off * done.end * done["gradient_norm"].values[-1].item()))
+    end_error, end = 0.0, end_at_the_start(done, env)
+    if done.status is RunStatus.LOSS_FLOOR and done.end > 0 and not end.unsure:
+        last, end_error, end = end_of_flow(done, trainee, points[-1], float(run.until))
+        points = (*points[:-1], last)
+    elif done.status is RunStatus.HORIZON and off:
+        end_error, speed = off, done["gradient_norm"].values[-1].item()
+        points = (*points[:-1], moved_along(points[-1], SAFETY * off * done.end * speed))
     values = [snapshot.loss for snapshot in done.snapshots]
-    unsure = unsure_floor(done, float(run.until))
-    sure_to = done.snapshots[-2].at if unsure else math.inf
     seconds = time.perf_counter() - started
-    course = Trajectory(done, points, None, hulls(values), certified=False, seconds=seconds, end_error=end_error)
-    return replace(course, end_unsure=unsure, sure_to=sure_to)
+    return Trajectory(done, points, None, hulls(values), certified=False, seconds=seconds, end=end, end_error=end_error)
 
 
 def positive(formula: Formula, env: Environment) -> Scalar:
@@ -272,12 +275,6 @@ def _point(run: TrainingRun, index: int, begun: StartError, *, rounding: float =
     path = max(total, SAFETY * (run.settings.get("error_path") or 0.0) + begun.path)
     length = sc.with_radius(snapshot.path_length, path)
     return Point(_whole(run, snapshot.at), snapshot.parameters, radius, length)
-
-
-def _later(point: Point, stray: float) -> Point:
-    """Return a point whose time may be off, so that the trajectory is further along, or less far, by `stray`."""
-    radius = {name: point.radius.get(name, 0.0) + stray for name in point.parameters}
-    return replace(point, radius=radius, path=point.path + sc.with_radius(0.0, stray))
 
 
 def _whole(run: TrainingRun, at: float) -> float:

@@ -1,0 +1,98 @@
+"""Training from where the gradient is zero for certain: nothing ever moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from flint import arb
+
+from ntk_deq.certified import frobenius
+from ntk_deq.certified.layers import RELU
+from ntk_deq.claims.claim import Run
+from ntk_deq.claims.parser import parse
+from ntk_deq.dynamics.certified_descent import certified_descent
+from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.verify.arithmetic import to_matrix
+from ntk_deq.verify.environment import Environment, OutsideClaimError, model_formulas
+from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.verify.training.moments import Point
+from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
+
+FAR = 10**12
+"""The last step, or time, that is judged where nothing ends a run that rests."""
+
+_REASON = "The gradient is zero at the start, for certain: every parameter stays as it is."
+
+
+def is_still(trainee: Trainee) -> bool:
+    """Whether the computed gradient is zero in every entry, and the loss is not.
+
+    Args:
+        trainee: What is trained.
+    """
+    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+    point = field.at(trainee.model.parameters(), 0.0)
+    return point.loss_value > 0 and not any(bool(gradient.any()) for gradient in point.gradients.values())
+
+
+def rests(trainee: Trainee, env: Environment) -> bool:
+    """Whether the gradient is zero in every entry, for certain; relu's derivative at zero is zero, as in any run.
+
+    It is where every unit is off, and where a step of descent is proven to move nothing.
+
+    Args:
+        trainee: What is trained.
+        env: The environment of the instance.
+    """
+    form = trainee.model.layer_form()
+    if form is None or env.model is None:
+        return False
+    try:
+        state = to_matrix(evaluate(parse(model_formulas(env.model.name).state), env)).ball
+    except OutsideClaimError:
+        return False
+    if form.activation is RELU and frobenius(state) == 0:
+        return True
+    if not trainee.exact or trainee.X.is_cuda:
+        return False
+    done = certified_descent(trainee.model, trainee.X, trainee.y, step=1.0, steps=1, keep=[0, 1])
+    if not done.complete or float(done.error[1]) != 0:
+        return False
+    return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
+
+
+def at_rest(done: TrainingRun, run: Run, trainee: Trainee, last: float | None) -> tuple[TrainingRun, tuple[Point, ...]]:
+    """Return a run that goes on for ever where it started, and its judged steps or times.
+
+    Args:
+        done: The run as far as it went.
+        run: What the claim says of it.
+        trainee: What is trained.
+        last: The horizon of a flow, where there is one.
+    """
+    if done.step is not None:
+        end: float = FAR if run.beyond else run.steps
+        ats: Sequence[float] = sorted({0, *_spread(round(end)), end})
+    else:
+        end = float(FAR) if last is None else last
+        ats = [0.0, *(end / 10**place for place in range(12, -1, -1))]
+    start = done.snapshots[0]
+    points = tuple(Point(at, start.parameters, trainee.start_radius, arb(0)) for at in ats)
+    rested = replace(
+        done,
+        status=RunStatus.STATIONARY,
+        steps=round(end) if done.step is not None else done.steps,
+        end=float(end),
+        snapshots=tuple(replace(start, at=float(at)) for at in ats),
+        detail=_REASON,
+    )
+    return rested, points
+
+
+def _spread(end: int) -> list[int]:
+    """Return 1, 2, 5, 10, ... up to a last step."""
+    return [digit * 10**place for place in range(len(str(end))) for digit in (1, 2, 5) if digit * 10**place <= end]
