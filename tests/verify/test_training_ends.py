@@ -3,44 +3,134 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
+from flint import arb
 
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.flow import gradient_flow
+from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.models import LinearImplicit
+from ntk_deq.verify.environment import DeadlineError
+from ntk_deq.verify.training.ends import End, LossBounds, end_of_descent, end_of_flow
 from ntk_deq.verify.training.estimates import growth_of_errors
-from ntk_deq.verify.training.floor import ended_at_floor, unsure_floor
+from ntk_deq.verify.training.floor import ended_at_floor
 from ntk_deq.verify.training.following import largest_curvature, strays
 from ntk_deq.verify.training.moments import Moments, Point
-from ntk_deq.verify.training.trajectory import _unsure_end
+from ntk_deq.verify.training.trainee import Trainee
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 MODEL = LinearImplicit(W=0 * ONE, U=ONE, b=0 * ONE[0])  # at first L = 1/2, and the Hessian has the eigenvalues 1, 1, 0
+
+
+def gradients(parameters):
+    return GradientField(MODEL, ONE, ONE[0], rtol=1e-12).at(parameters, 0.0).gradients
 
 
 def flow_to(until):
     return gradient_flow(MODEL, ONE, ONE[0], until=until, snapshots=8)
 
 
+def at_floor(run, until, check=lambda: None):
+    return ended_at_floor(run, MODEL, ONE, ONE[0], until=until, tolerance=1e-9, rtol=1e-12, check=check)
+
+
+def end(run, until, radius=1e-12):
+    """How certain the end of a flow is whose last parameters are known to so much."""
+    snapshot = run.snapshots[-1]
+    last = Point(snapshot.at, snapshot.parameters, {"b": radius}, arb(snapshot.path_length))
+    trainee = Trainee(MODEL, ONE, ONE[0], dict.fromkeys(MODEL.parameters(), 0.0), (0.0, 0.0))
+    return end_of_flow(run, trainee, last, until)
+
+
 @pytest.mark.parametrize("until", [0.999, 0.1, 1e-6, 1e-12])
 def test_a_flow_ends_where_its_loss_is_the_floor(until):
     run = flow_to(until)
-    assert unsure_floor(run, until)  # a step of the integrator does not end there
-    ended = ended_at_floor(run, MODEL, ONE, ONE[0], until=until, tolerance=1e-9, rtol=1e-12)
+    ended = at_floor(run, until)
     assert ended.loss == pytest.approx(until / 2, rel=1e-9)
     assert run.snapshots[-2].at < ended.end < run.end
     assert ended.snapshots[-1].path_length < run.snapshots[-1].path_length
-    assert unsure_floor(ended, until) == ""
+    _, error, known = end(ended, until, radius=1e-12 * until**0.5)
+    assert known.unsure == ""
+    assert 0 < error < 1e-3
+
+
+def test_the_last_time_is_as_certain_as_the_trajectory():
+    ended = at_floor(flow_to(0.1), 0.1)
+    errors = [end(ended, 0.1, radius)[1] for radius in (1e-9, 1e-7, 1e-5)]
+    slopes = {name: float(g.norm()) for name, g in gradients(ended.parameters).items()}
+    assert errors[2] == pytest.approx(1e-5 * slopes["b"] / sum(s**2 for s in slopes.values()) / ended.end, rel=1e-2)
+    assert errors[0] < errors[1] / 10 < errors[2] / 100
+    point, error, known = end(ended, 0.1, 0.1)
+    assert "is not certain: it was found to" in known.unsure
+    assert known.sure_to == ended.snapshots[-2].at
+    assert (error, point.radius) == (0.0, {"b": 0.1})
+
+
+def test_a_loss_off_its_floor_widens_the_end():
+    run = flow_to(0.1)  # a step of the integrator does not end there
+    point, error, _ = end(run, 0.1)
+    assert abs(run.loss / 0.05 - 1) > 1e-6
+    assert error > 1e-7
+    assert point.radius["b"] > 1e-7
 
 
 def test_an_end_that_is_not_found_is_said_to_be_unsure():
     run = flow_to(0.1)
     vanished = replace(run, snapshots=(*run.snapshots[:-1], replace(run.snapshots[-1], loss=0.0)))
-    ended = ended_at_floor(vanished, MODEL, ONE, ONE[0], until=0.1, tolerance=1e-9, rtol=1e-12)
-    assert "was not found" in unsure_floor(ended, 0.1)
+    assert "it was not found" in end(at_floor(vanished, 0.1), 0.1)[2].unsure
+
+
+def test_ctrl_c_and_the_time_limit_end_the_search_for_the_floor():
+    run = flow_to(0.1)
+
+    def ask():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        at_floor(run, 0.1, ask)
+
+    def give_up():
+        raise DeadlineError
+
+    with pytest.raises(DeadlineError):
+        at_floor(run, 0.1, give_up)
+
+
+class TestDescent:
+    LOSSES: ClassVar = [1.0, 0.5, 0.1 * (1 + 1e-7), 0.01]
+
+    def end(self, losses, until, *, proven=(), slack=1e-9, noise=0.0, floor=True):
+        run = SimpleNamespace(steps=len(losses) - 1, status=RunStatus.LOSS_FLOOR if floor else RunStatus.STEPS)
+        known = torch.tensor(proven, dtype=torch.float64).reshape(-1, 2)
+        return end_of_descent(run, LossBounds(losses, known, slack, noise), until)
+
+    def test_as_sure_as_the_loss_is_known(self):
+        assert self.end(self.LOSSES, 0.1) == End()
+        assert self.end(self.LOSSES, 0.1, slack=1e-6).sure_to == 2
+        proven = [[loss * (1 - 1e-9), loss * (1 + 1e-9)] for loss in self.LOSSES[:3]]
+        assert self.end(self.LOSSES, 0.1, slack=1e-6, proven=proven) == End()
+        proven[2] = [0.0999, 0.1001]
+        assert self.end(self.LOSSES, 0.1, proven=proven).sure_to == 2
+
+    def test_a_step_that_proof_puts_below_the_floor_ends_the_run_before(self):
+        proven = [[1.0, 1.0], [0.09, 0.091]]
+        assert self.end(self.LOSSES, 0.1, proven=proven).sure_to == 1
+
+    def test_noise_of_the_outputs_counts_near_zero(self):
+        losses = [1e-20, 0.4e-20]
+        assert self.end(losses, 0.5) == End()
+        assert self.end(losses, 0.5, noise=1e-11).sure_to == 1
+
+    def test_without_a_floor(self):
+        assert self.end([1.0, 0.5, 1e-300], 0.0, floor=False) == End()
+        assert self.end([1.0, 0.5, 0.0], 0.0, noise=1e-150).sure_to == 2
 
 
 def test_the_time_at_the_floor_is_a_ball():
@@ -58,9 +148,10 @@ def test_growth_without_a_number_is_without_bound(monkeypatch):
 
     def lost(*arguments, **options):
         twin = gradient_descent(*arguments, **options)
-        damaged = {name: math.nan * value for name, value in twin.snapshots[3].parameters.items()}
-        broken = replace(twin.snapshots[3], parameters=damaged)
-        return replace(twin, snapshots=(*twin.snapshots[:3], broken, *twin.snapshots[4:]))
+        place = [snapshot.at for snapshot in twin.snapshots].index(run.snapshots[3].at)
+        damaged = {name: math.nan * value for name, value in twin.snapshots[place].parameters.items()}
+        broken = replace(twin.snapshots[place], parameters=damaged)
+        return replace(twin, snapshots=(*twin.snapshots[:place], broken, *twin.snapshots[place + 1 :]))
 
     monkeypatch.setattr(estimates, "gradient_descent", lost)
     growth = growth_of_errors(run, MODEL, ONE, ONE[0], snapshots=8, rtol=1e-12, check=lambda: None)
@@ -92,15 +183,8 @@ class TestFollowing:
         ],
     )
     def test_reasons(self, eta, window, flow, why):
-        found = strays(self.point(5, window), [self.point(0, 1.0), self.point(5, flow)], self.FIELD, eta)
+        found = strays(self.point(5, window), [self.point(0, 1.0), self.point(5, flow)], self.FIELD, eta, lambda: None)
         assert (why in found) if why else found == ""
 
     def test_a_flow_that_ends_before_the_window(self):
-        assert "before the 5 steps" in strays(self.point(5, 1.0), [self.point(0, 1.0)], self.FIELD, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("proven_to", "found"), [(2, None), (1, 2)], ids=["proven: known to 1e-9", "not proven: known to 1e-6"]
-)
-def test_the_last_step_is_as_sure_as_the_loss_is_known(proven_to, found):
-    assert _unsure_end([1.0, 0.5, 0.1 * (1 + 1e-7), 0.01], 0.1, 1e-9, 1e-6, proven_to) == found
+        assert "before the 5 steps" in strays(self.point(5, 1.0), [self.point(0, 1.0)], self.FIELD, 0.1, lambda: None)

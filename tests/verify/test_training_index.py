@@ -54,6 +54,13 @@ def test_a_claim_about_the_steps_taken_alone(tmp_path):
     assert [record.role for record in result.runs] == ["window", "continuation"]
 
 
+@pytest.fixture
+def first_steps_only(monkeypatch):
+    """No more steps are judged than the first 48."""
+    monkeypatch.setattr("ntk_deq.verify.training.judged.MOST_FURTHER", 0)
+
+
+@pytest.mark.usefixtures("first_steps_only")
 def test_a_statement_about_the_index_is_looked_at_at_every_step(tmp_path):
     run = "{method: gradient-descent, step: 1/200, steps: 2000, until: 1e-2}"
     for conclude, verdict in (
@@ -76,6 +83,7 @@ def test_a_statement_about_the_index_is_looked_at_at_every_step(tmp_path):
         assert result.verdict is verdict, (conclude, result.reason)
 
 
+@pytest.mark.usefixtures("first_steps_only")
 def test_what_holds_at_the_judged_steps_alone_is_not_certified(tmp_path):
     run = "{method: gradient-descent, step: 1/2000, steps: 3000, until: 9e-1}"
     result = judged(tmp_path, run=run, conclude="'L[k+1] <= L[k] for all k'")
@@ -106,6 +114,7 @@ def test_two_indices_beyond_the_window(tmp_path):
     assert result.verdict in (Verdict.HOLDS, Verdict.UNDECIDED)
 
 
+@pytest.mark.usefixtures("first_steps_only")
 def test_steps_38_and_39_are_not_judged(tmp_path):
     result = judged(tmp_path, run=SHORT, conclude="'L[k] <= L[0] for all k'")
     assert not {38, 39} & set(result.runs[0].at)
@@ -119,12 +128,15 @@ def test_steps_38_and_39_are_not_judged(tmp_path):
         ("'(k - 38)^2 > 0 for all k with k >= 1'", {Verdict.REFUTED}),
         ("'(k - 38)^2 > 0 for all k with k >= 39'", {Verdict.HOLDS}),
         ("'(k <= j + 1000 for all k) for all j'", {Verdict.HOLDS}),
-        ("'1/((k - 38)*(k - 39))^2 >= 0 for all k'", {Verdict.UNDECIDED}),
+        ("'1/((k - 38)*(k - 39))^2 >= 0 for all k'", {Verdict.UNDECIDED, Verdict.VACUOUS}),
         ("{wrong: 'L[k] > L[0] + 1 for all k', gap: '1/((k - 38)*(k - 39))^2 >= 0 for all k'}", {Verdict.REFUTED}),
         ("{late: 'k*L[190] <= 100 for all k', wrong: 'L[0] > 1000'}", {Verdict.REFUTED}),
     ],
 )
-def test_what_a_breaker_said_of_the_index(tmp_path, conclude, verdicts):
+@pytest.mark.parametrize("further", [True, False], ids=["all steps", "the first steps only"])
+def test_what_a_breaker_said_of_the_index(tmp_path, request, conclude, verdicts, further):
+    if not further:
+        request.getfixturevalue("first_steps_only")
     result = judged(tmp_path, run=SHORT, conclude=conclude)
     assert result.verdict in verdicts, result.reason
 
@@ -139,7 +151,10 @@ def test_what_a_breaker_said_of_the_index(tmp_path, conclude, verdicts):
         "((k - 38)^2 > 0 or L[k] < 0) for all k",
     ],
 )
-def test_nothing_false_between_judged_steps_is_certified(tmp_path, false):
+@pytest.mark.parametrize("further", [True, False], ids=["all steps", "the first steps only"])
+def test_nothing_false_between_judged_steps_is_certified(tmp_path, request, false, further):
+    if not further:
+        request.getfixturevalue("first_steps_only")
     result = judged(tmp_path, run=SHORT, conclude=f"{{a: 'L[k] >= 0 for all k', b: '{false}'}}")
     assert (result.verdict, result.evidence) != (Verdict.HOLDS, Evidence.CERTIFIED)
 

@@ -200,17 +200,19 @@ def test_a_horizon_that_the_claim_gives_is_an_end(tmp_path):
 
 
 @pytest.mark.parametrize("run", [FLOW, "{method: gradient-descent, step: 1/20, steps: 3}"])
-def test_a_run_that_cannot_begin_leaves_its_claim_undecided(tmp_path, run):
-    """No unit is on: the gradient is zero, the loss is not, and nothing says when the flow would end."""
+@pytest.mark.parametrize(("bound", "verdict"), [("2*L[0]", Verdict.HOLDS), ("L[0]/2", Verdict.REFUTED)])
+def test_a_run_that_rests(tmp_path, run, bound, verdict):
+    """No unit is on: the gradient is zero, the loss is not, and nothing says when the run would end."""
     dead = FILE.replace('W: "normal(0, 1)"', 'W: "0*ones"').replace('b: "normal(0, 1/6)"', 'b: "0*ones"')
     index = "t" if run is FLOW else "k"
     parts = {"setting": "relu", "given": "{}", "let": "{}", "assume": "{}", "run": run}
     path = tmp_path / "claims.yaml"
-    path.write_text(dead.format(**parts, conclude=f"'L[{index}] <= L[0] for all {index}'"))
+    path.write_text(dead.format(**parts, conclude=f"'L[{index}] <= {bound} for all {index} with {index} >= 1'"))
     (claim,) = load_suite(str(path)).claims
     result = judge(claim, Options())
-    assert result.verdict is Verdict.UNDECIDED
-    assert ("the run cannot begin" if run is FLOW else "zero in every entry") in result.reason
+    assert result.verdict is verdict
+    assert [record.status for record in result.runs] == ["stationary"]
+    assert "for certain" in result.runs[0].reason
 
 
 def test_a_rate_is_predicted_by_a_bound_on_the_loss_alone(tmp_path):

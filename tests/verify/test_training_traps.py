@@ -52,6 +52,13 @@ class TestErrorsThatGrow:
         result = judged(tmp_path, init=SYMMETRIC, run=run, conclude=conclude)
         assert result.verdict in (Verdict.UNDECIDED, Verdict.HOLDS)
 
+    def test_where_a_step_is_named(self, tmp_path):
+        """Runs that start apart are looked at where this one is, whatever steps it keeps."""
+        run = f"{DESCENT}step: 0.01, steps: 700, beyond: false"
+        conclude = "L[1] + L[5] >= 0 and norm(U[k] - b[k]) <= 1e-5 for all k"
+        result = judged(tmp_path, init=SYMMETRIC, run=run, conclude=conclude)
+        assert result.verdict in (Verdict.UNDECIDED, Verdict.HOLDS)
+
     def test_a_hypothesis_is_not_broken_by_it(self, tmp_path):
         run = f"{DESCENT}step: 0.01, steps: 1900, beyond: false"
         assume = '{h: "L[k] >= 0.6 for all k"}'

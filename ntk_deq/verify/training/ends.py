@@ -120,9 +120,9 @@ def end_of_descent(run: TrainingRun, bounds: LossBounds, until: float) -> End:
 def end_of_flow(run: TrainingRun, trainee: Trainee, last: Point, until: float) -> tuple[Point, float, End]:
     """Return the last point of a flow, the relative error of its time, and how certain the end is.
 
-    The loss meets its floor where the trajectory says so, not the computed one: that is their distance over the speed
-    earlier or later; and what the loss is off the floor by, over its rate. Of the distance itself there are two then,
-    for which the factor on estimated errors has room.
+    The loss meets its floor where the trajectory says so, not the computed one. By its error there, the sum of each
+    parameter's error times the gradient in it, and by what it is off the floor, the end comes earlier or later. Of the
+    trajectory's distance there are two then, for which the factor on estimated errors has room.
 
     Args:
         run: A flow that ended at its loss floor.
@@ -132,12 +132,13 @@ def end_of_flow(run: TrainingRun, trainee: Trainee, last: Point, until: float) -
     """
     here = trainee.model.with_parameters(last.parameters)
     point = GradientField(here, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE).at(last.parameters, 0.0)
-    speed = math.hypot(*(float(torch.linalg.vector_norm(gradient)) for gradient in point.gradients.values()))
+    slopes = {name: float(torch.linalg.vector_norm(gradient)) for name, gradient in point.gradients.items()}
+    speed = math.hypot(*slopes.values())
     ratio, residual = run.loss / run.snapshots[0].loss, math.sqrt(2 * run.loss)
     if speed > 0 and residual > 0:
         share = abs(math.log(ratio / until)) + 4 * output_noise(trainee) / residual
         off = share * run.loss / speed
-        late = (math.hypot(*last.radius.values()) + off) / speed
+        late = (sum(slope * last.radius.get(name, 0.0) for name, slope in slopes.items()) / speed + off) / speed
     else:
         off = late = math.inf
     error = late / last.at if last.at > 0 else math.inf

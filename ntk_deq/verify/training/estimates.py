@@ -88,6 +88,7 @@ def growth_of_errors(
                 until=0.0,
                 snapshots=snapshots,
                 rtol=rtol,
+                keep=[int(snapshot.at) for snapshot in done.snapshots],
                 on_step=lambda k, point: check(),
             )
         except (EquilibriumError, NotFiniteError, WellPosednessError):

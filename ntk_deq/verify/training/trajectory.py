@@ -136,7 +136,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         until=float(run.until),
         snapshots=SNAPSHOTS,
         rtol=SOLVER_TOLERANCE,
-        keep=keep,
+        keep=[1, *keep],  # where most sides are equal at the start, the first stretch is open for long
         on_step=watch,
     )
     again_if_interrupted(done)

@@ -1,0 +1,288 @@
+"""What is not exact: starts, data, step sizes, horizons; and the steps that are not judged at first."""
+
+from __future__ import annotations
+
+import pytest
+
+from ntk_deq.claims.load import load_suite
+from ntk_deq.verify.results import Evidence, Verdict
+from ntk_deq.verify.runner import Options, judge
+
+SCALAR = """
+suite: t
+settings:
+  s:
+    model: {model}
+    sizes: {{N: 1, d: 1, m: 1}}
+    domain: {domain}
+    data: {{X: {X}, y: "{y}"}}
+    init: {init}
+claims:
+  - {{id: T, title: t, setting: s, instances: 1, assume: {assume}, run: {{{run}}}, conclude: {{c: "{conclude}"}}}}
+"""
+DESCENT, FLOW = "method: gradient-descent, ", "method: gradient-flow, "
+HALF = "{W: ones/2, U: ones, b: ones}"
+THREE = {"y": "3*ones", "init": HALF}
+SLOW = {"y": "(2 + 1/1024)*ones", "init": HALF}
+DEAD = {"model": "implicit-relu", "domain": '{gamma: "[1/2, 1/2]"}', "init": "{W: -1*ones, A: ones, b: ones}"}
+HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
+
+
+def judged(tmp_path, run, conclude, *, X="ones", y="ones", model="linear-implicit", domain="{}", init, assume="{}"):
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        SCALAR.format(model=model, domain=domain, X=X, y=y, init=init, assume=assume, run=run, conclude=conclude)
+    )
+    (claim,) = load_suite(str(path)).claims
+    assert hasattr(claim, "run"), claim
+    return judge(claim, Options(search=0))
+
+
+ROUNDED = """
+suite: t
+settings:
+  s:
+    model: linear-implicit
+    sizes: {{N: 3, d: 3, m: 3}}
+    domain: {{{rounded}: {domain}}}
+    init: {{{init}}}
+claims:
+  - {{id: T, title: t, setting: s, instances: 6, run: {{{run}}}, conclude: {{c: "{conclude}"}}}}
+"""
+ROWS = {"b": "W: zeros, U: zeros", "U": "W: zeros, b: zeros"}
+
+
+class TestRoundedStarts:
+    """Members of some domains are known up to rounding: what moves no more than that is not certain to have moved."""
+
+    @pytest.mark.parametrize(
+        ("rounded", "conclude"),
+        [
+            ("b", "norm(b[1]) <= 1"),
+            ("b", "norm(b[1]) >= 1"),
+            ("b", "norm(b[1]) == 1"),
+            ("U", "fro(U[1]) <= sqrt(m)"),
+            ("U", "fro(U[1]) >= sqrt(m)"),
+        ],
+    )
+    @pytest.mark.parametrize("run", [f"{DESCENT}step: 1/64, steps: 3, beyond: false"])
+    def test_what_does_not_move_keeps_its_norm(self, tmp_path, rounded, conclude, run):
+        # With U = 0, or with W = b = 0, the gradient in b, or in U, is zero at first.
+        result = self.judged(tmp_path, rounded, "unit_rows", ROWS[rounded], run, conclude)
+        assert result.verdict is not REFUTED
+
+    @pytest.mark.parametrize("run", [f"{DESCENT}step: 1/1024, steps: 20, beyond: false", f"{FLOW}horizon: 1/64"])
+    @pytest.mark.parametrize(
+        ("rounded", "init"), [("U", 'W: zeros, b: "normal(0,1)"'), ("X", "W: zeros, U: ones, b: ones")]
+    )
+    def test_true_and_false_along_the_run(self, tmp_path, run, rounded, init):
+        at = "k" if "descent" in run else "t"
+        true, false = f"L[{at}] <= (1 + 1/10^9)*L[0] for all {at}", f"L[{at}] >= (1 - 1/10^6)*L[0] for all {at}"
+        result = self.judged(tmp_path, rounded, "unit_rows", init, run, true)
+        assert result.verdict is HOLDS
+        assert result.runs[0].error < 1e-6
+        assert self.judged(tmp_path, rounded, "unit_rows", init, run, false).verdict is REFUTED
+
+    def test_data_known_up_to_rounding_prove_nothing(self, tmp_path):
+        run = f"{DESCENT}step: 1/64, steps: 20, beyond: false"
+        init = "W: zeros, U: ones, b: ones"
+        result = self.judged(tmp_path, "X", "unit_rows", init, run, "L[k] <= 2*L[0] for all k")
+        assert "known up to rounding only" in str(result.estimated)
+        assert result.evidence is Evidence.NUMERIC
+
+    def judged(self, tmp_path, rounded, domain, init, run, conclude):
+        others = {"X": '"normal(0,1)"', "y": "rademacher"}
+        init += "".join(f", {name}: {value}" for name, value in others.items() if name != rounded)
+        path = tmp_path / "claims.yaml"
+        path.write_text(ROUNDED.format(rounded=rounded, domain=domain, init=init, run=run, conclude=conclude))
+        (claim,) = load_suite(str(path)).claims
+        assert hasattr(claim, "run"), claim
+        return judge(claim, Options(search=0))
+
+
+WIDE = "10^11*(norm(b)^2 - b'*b)"  # zero, in a ball of some 1e-5
+NARROW = "10^5*(norm(b)^2 - b'*b)"
+
+
+class TestBalls:
+    """A step size or a horizon that is a formula is a ball."""
+
+    THIRD: dict[str, str] = {"y": "3*ones", "init": "{W: ones/2, U: ones/3, b: ones/3}"}  # noqa: RUF012
+
+    @pytest.mark.parametrize("conclude", ["<= (1/20)*norm(G0)*(1 + 1/10^8)", ">= (1/20)*norm(G0)*(1 - 1/10^8)"])
+    def test_a_wide_step_refutes_nothing(self, tmp_path, conclude):
+        conclude = f"norm(b[1] - b[0]) {conclude}".replace("G0", "grad(L[0], b[0])")
+        conclude = conclude.replace("norm(grad(L[0], b[0]))", "abs(sum(U[0])*2*(sum(yhat[0]) - 3))")
+        run = f'{DESCENT}step: "1/20 + {WIDE}", steps: 5, beyond: false'
+        assert judged(tmp_path, run, conclude, **self.THIRD).verdict is not REFUTED
+
+    @pytest.mark.parametrize(
+        ("slack", "conclude", "verdict"),
+        [
+            (WIDE, "t <= 1/10 for all t", UNDECIDED),
+            (NARROW, "t <= 1/10 for all t", UNDECIDED),
+            (NARROW, "t <= 1/10 + 1/10^7 for all t", HOLDS),
+            (NARROW, "t <= 1/10 - 1/10^7 for all t", REFUTED),
+        ],
+    )
+    def test_horizons(self, tmp_path, slack, conclude, verdict):
+        run = f'{FLOW}horizon: "1/10 + {slack}", until: 1e-9'
+        result = judged(tmp_path, run, conclude, **self.THIRD)
+        assert result.verdict is verdict
+
+
+class TestEnds:
+    """Where the loss is zero in floats, or the end is known to rounding only, nothing rests on it."""
+
+    NEAR: dict[str, str] = {"X": "ones/10", "y": "0.1*0.1*ones", "init": "{W: zeros, U: ones/10, b: ones}"}  # noqa: RUF012
+    TINY: dict[str, str] = {"X": "1e-170*ones", "y": "3e-170*ones", "init": HALF}  # noqa: RUF012
+
+    @pytest.mark.parametrize("case", ["NEAR", "TINY"])
+    @pytest.mark.parametrize(
+        ("run", "conclude"),
+        [
+            (f"{DESCENT}step: 1/1000", "k <= 0 for all k"),
+            (f"{DESCENT}step: 1", "L[k] <= 0.5^k*L[0] for all k"),
+            (f"{FLOW}horizon: 1", "t <= 0 for all t"),
+            (FLOW, "t <= 0 for all t"),
+        ],
+    )
+    def test_a_loss_that_is_zero_in_floats_only(self, tmp_path, case, run, conclude):
+        result = judged(tmp_path, run, conclude, **getattr(self, case))
+        assert result.verdict is UNDECIDED
+        assert "whether the loss is zero at the start" in result.reason
+
+    @pytest.mark.parametrize("run", [f"{DESCENT}step: 1/1000", FLOW])
+    def test_a_loss_that_is_zero(self, tmp_path, run):
+        at = "k" if "descent" in run else "t"
+        result = judged(tmp_path, run, f"{at} <= 0 for all {at}", y="2*ones", init=HALF)
+        assert result.verdict is HOLDS
+
+    @pytest.mark.parametrize(
+        ("conclude", "verdict"),
+        # The flow keeps u = b and (1 - w)^2 + u^2 = 5/4; quadrature to 40 digits gives T = 0.28748945768367...
+        [
+            ("t <= 0.2874894634 for all t", UNDECIDED),
+            ("t <= 0.288 for all t", HOLDS),
+            ("t <= 0.287 for all t", REFUTED),
+        ],
+    )
+    def test_the_end_of_a_flow_is_a_ball(self, tmp_path, conclude, verdict):
+        result = judged(tmp_path, f"{FLOW}until: 1e-6", conclude, y="2049/1024*ones", init=HALF)
+        assert result.verdict is verdict
+
+    @pytest.mark.parametrize("until", ["1e-6", "1e-9", "1e-10"])
+    @pytest.mark.parametrize("y", ["3*ones", "(2 + 1/8192)*ones"])
+    def test_ends_are_found(self, tmp_path, until, y):
+        result = judged(tmp_path, f"{FLOW}until: {until}", "L[t] <= L[0] for all t", y=y, init=HALF)
+        assert result.verdict is (HOLDS if y == "3*ones" or until == "1e-6" else result.verdict)
+        assert result.verdict is not REFUTED
+        assert "cannot begin" not in result.reason
+
+    def test_named_steps_are_judged_whatever_comes_after(self, tmp_path):
+        # Stationary after one step, and a claim about every step would be left open.
+        case = {**DEAD, "init": "{W: ones, A: zeros, b: 2*ones}"}
+        result = judged(tmp_path, f"{DESCENT}step: 1/2", "sum(b[1]) >= 1.4 and L[0] > 0", **case)
+        assert result.verdict is HOLDS
+
+    def test_the_proof_says_where_descent_ends(self, tmp_path):
+        run = f"{DESCENT}step: 3/100"
+        assert judged(tmp_path, run, "k <= 187 for all k", **THREE).verdict is HOLDS
+        assert judged(tmp_path, run, "k <= 186 for all k", **THREE).verdict is REFUTED
+
+
+class TestRest:
+    """Where the gradient is zero for certain, the run goes on for ever where it started."""
+
+    @pytest.mark.parametrize(
+        ("run", "conclude", "verdict"),
+        [
+            (f"{DESCENT}step: 1/100", "L[k] == L[0] for all k", HOLDS),
+            (f"{DESCENT}step: 1/100", "L[k] <= (1 - 1e-7)^k*L[0] for all k", REFUTED),
+            (f"{DESCENT}step: 1/100, steps: 20, beyond: false", "k <= 20 for all k", HOLDS),
+            (f"{DESCENT}step: 1/100, steps: 20, beyond: false", "k <= 19 for all k", REFUTED),
+            (f"{DESCENT}step: 1/100, steps: 20", "k <= 20 for all k", REFUTED),
+            (f"{FLOW}horizon: 10", "L[t] == L[0] and t <= 11 for all t", HOLDS),
+            (f"{FLOW}horizon: 10", "t <= 9 for all t", REFUTED),
+            (FLOW, "L[t] <= exp(-t/1000)*L[0] for all t", REFUTED),
+            (FLOW, "path_length[t] <= 0 for all t", HOLDS),
+        ],
+    )
+    def test_units_that_are_all_off(self, tmp_path, run, conclude, verdict):
+        assert judged(tmp_path, run, conclude, **DEAD).verdict is verdict
+
+    def test_nothing_that_is_fed(self, tmp_path):
+        run = f"{DESCENT}step: 1/100"
+        result = judged(tmp_path, run, "L[k] == L[0] for all k", init="{W: ones/2, U: zeros, b: zeros}")
+        assert (result.verdict, result.evidence) == (HOLDS, Evidence.CERTIFIED)
+
+    def test_a_gradient_that_is_lost_to_underflow_is_not_zero(self, tmp_path):
+        # U grows like exp(1e-100 t), so that the loss falls long before the horizon.
+        init = "{W: zeros, U: 1e-250*ones, b: 1e-250*ones}"
+        result = judged(tmp_path, f"{FLOW}horizon: 1e104", "L[t] >= 0.4 for all t", X="1e-100*ones", init=init)
+        assert result.verdict is UNDECIDED
+        assert "not certain that it is zero" in result.reason
+
+    def test_a_flow_whose_squares_underflow_is_left_open(self, tmp_path):
+        case = {"X": "1e-90*ones", "y": "3e-90*ones", "init": HALF}
+        result = judged(tmp_path, f"{FLOW}horizon: 1", "L[t] >= L[0]*(1 - 1e-5) for all t", **case)
+        assert result.verdict in (UNDECIDED, HOLDS)
+
+
+class TestStepsInBetween:
+    """Steps that the first 48 leave open are judged, where they are few."""
+
+    SHORT = f"{DESCENT}step: 1/20"
+    LONG = f"{DESCENT}step: 2.02/24, steps: 400, beyond: false"
+
+    @pytest.mark.parametrize(
+        ("case", "run", "conclude", "verdict"),
+        [
+            # L[141]/L[0] = 2.56e-6, and the run ends at 153.
+            (THREE, SHORT, "L[k] <= 1e-6*L[0] for all k with k >= 141", REFUTED),
+            (THREE, SHORT, "L[k] <= 3e-6*L[0] for all k with k >= 141", HOLDS),
+            # Outputs alternate around 3.
+            (THREE, SHORT, "sum(yhat[k]) <= 3 for all k with k >= 152", REFUTED),
+            (THREE, SHORT, "sum(yhat[k]) <= 3 or k <= 140 for all k", REFUTED),
+            # The loss rises to 1446.47 L[0] at k = 194.
+            (SLOW, LONG, "L[k] <= 1420*L[0] for all k", REFUTED),
+            (SLOW, LONG, "L[k] <= 1450*L[0] for all k", HOLDS),
+        ],
+    )
+    def test_breaks_between_the_first_steps(self, tmp_path, case, run, conclude, verdict):
+        result = judged(tmp_path, run, conclude, **case)
+        assert (result.verdict, result.evidence) == (verdict, Evidence.CERTIFIED)
+
+    def test_a_statement_under_or_is_certain_where_every_step_is_judged(self, tmp_path):
+        result = judged(tmp_path, self.SHORT, "sum(yhat[k]) <= 4 or k <= 140 for all k", **THREE)
+        assert (result.verdict, result.evidence) == (HOLDS, Evidence.CERTIFIED)
+
+
+class TestWindows:
+    """A bound that has no value at the first steps, and a step that is named, on the flow that stands for descent."""
+
+    WINDOW = f"{DESCENT}step: 1/2000, steps: 20, until: 1e-4"
+
+    @pytest.mark.parametrize(
+        "conclude",
+        [
+            "L[k] <= 1000*L[0]/(k - 2) for all k with k >= 3",
+            "L[k] <= 1000*L[0]/log(k) for all k with k >= 2",
+            "L[k] <= 40*L[15] for all k",
+        ],
+    )
+    def test_bounds(self, tmp_path, conclude):
+        result = judged(tmp_path, self.WINDOW, conclude, **THREE)
+        assert result.verdict is HOLDS
+        assert [run.role for run in result.runs] == ["window", "continuation"]
+        assert result.runs[1].step_tests == 0
+
+    def test_a_geometric_bound_is_tested_step_by_step(self, tmp_path):
+        result = judged(tmp_path, self.WINDOW, "L[k] <= (1 - 1/2000)^k*L[0] for all k", **THREE)
+        assert result.runs[1].step_tests == result.runs[1].step_tests_true > 0
+
+    def test_the_error_shown_is_the_one_used(self, tmp_path):
+        result = judged(tmp_path, self.WINDOW, "L[k] <= L[0] for all k", **THREE)
+        window, flow = result.runs
+        assert window.error < 1e-9
+        assert flow.error > 1e-4  # Euler's error
