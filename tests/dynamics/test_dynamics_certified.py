@@ -300,7 +300,7 @@ def test_an_uncertain_step_size_widens_the_bounds():
         ({"start_error": -1.0}, "`start_error` of certified_descent must be a number >= 0. Got -1.0."),
         ({"rtol": float("nan")}, "`rtol` of certified_descent must be a number >= 0."),
         ({"share": 1.0}, "`share` of CarriedNorm must lie between 0 and 1. Got 1.0."),
-        ({"y": torch.zeros(4, dtype=torch.float64)}, "`X` and `y` of certified_descent must be an N x d matrix"),
+        ({"y": torch.zeros(4, dtype=torch.float64)}, "`y` of linear-implicit must be a vector of length N with N = 2"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -19,6 +19,7 @@ from scipy.integrate import solve_ivp
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.recorders import Recorder
 from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.dynamics.training import resume
 from ntk_deq.models import ImplicitReLU, LinearImplicit
 
 
@@ -249,3 +250,40 @@ def test_the_same_flow_on_a_gpu() -> None:
     assert run.parameters["U"].is_cuda
     assert plain.error is not None
     assert distance({k: v.cpu() for k, v in run.parameters.items()}, plain.parameters) <= 2 * plain.error
+
+
+class TestResumed:
+    """A flow that is taken up again is one run."""
+
+    MODEL = ImplicitReLU.random(d=3, m=8, generator=torch.Generator().manual_seed(0))
+    X, Y = torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+
+    def test_settings_are_those_of_the_whole(self):
+        first = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.5, until=1e-12)
+        alone = gradient_flow(
+            self.MODEL.with_parameters(first.parameters), self.X, self.Y, horizon=0.5, until=1e-12 * 1e3
+        )
+        whole = resume(first, horizon=1.0)
+        for name in ("first_evaluations", "sum_of_errors", "error_field"):
+            assert whole.settings[name] > first.settings[name]
+        assert (
+            whole.settings["first_evaluations"]
+            == first.settings["first_evaluations"] + alone.settings["first_evaluations"]
+        )
+        assert whole.settings["largest_error_per_time"] >= first.settings["largest_error_per_time"]
+        assert whole.settings["time_scale"] == first.settings["time_scale"]
+
+    def test_snapshots_stay_few(self):
+        run = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=8)
+        for horizon in (0.2, 0.3, 0.5, 0.9):
+            run = resume(run, horizon=horizon)
+            at = [snapshot.at for snapshot in run.snapshots]
+            assert len(at) <= 9
+            assert at == sorted(set(at))
+            assert (at[0], at[-1], run.end) == (0.0, horizon, horizon)
+
+    def test_times_asked_for_are_kept_to_the_bit(self):
+        times = torch.tensor([0.1, 0.3, 0.7], dtype=torch.float64)
+        run = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=4, times=times)
+        whole = resume(run, horizon=0.9)
+        assert {0.1, 0.3, 0.7, 0.9} <= {snapshot.at for snapshot in whole.snapshots}

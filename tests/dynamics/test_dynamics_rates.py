@@ -187,3 +187,39 @@ def test_predicted_steps() -> None:
     for rate, floor, name in [(0.0, 0.1, "rate"), (math.inf, 0.1, "rate"), (1.0, 0.0, "floor"), (1.0, 1.1, "floor")]:
         with pytest.raises(ArgumentError, match=f"`{name}`"):
             predicted_steps(rate, floor)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_whole_window_has_every_point(seed: int) -> None:
+    """last - 1.0 (last - first) may be rounded above the first place."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(20):
+        at = 10 * torch.rand(5, generator=generator, dtype=torch.float64).sort().values
+        fit = measured_rate(at, torch.exp(-at))
+        assert (fit.points, fit.window[0]) == (5, float(at[0]))
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (torch.tensor(1.0, dtype=torch.float64), "`y` of linear-implicit must be a vector of length N. Got shape"),
+        (torch.ones(1, dtype=torch.float64), "N = 3"),
+        (torch.ones(3, 1, dtype=torch.float64), "must be a vector of length N"),
+        (torch.ones(3), "must have the dtype of `W`"),
+    ],
+)
+def test_targets_that_do_not_fit_have_no_rate(y: torch.Tensor, said: str) -> None:
+    model = LinearImplicit.random(3, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ArgumentError, match=said):
+        instantaneous_rate(model, torch.eye(3, dtype=torch.float64), y)
+
+
+def test_numbers_that_are_none() -> None:
+    model, X = (
+        LinearImplicit.random(3, 4, generator=torch.Generator().manual_seed(0)),
+        torch.eye(3, dtype=torch.float64),
+    )
+    with pytest.raises(ArgumentError, match=r"`step` of instantaneous_rate must be a number > 0. Got 'a'"):
+        instantaneous_rate(model, X, X[0], step="a")
+    with pytest.raises(ArgumentError, match=r"`loss` of measured_rate must be a tensor. Got list"):
+        measured_rate(torch.arange(6.0), [1.0] * 6)

@@ -13,7 +13,7 @@ from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.models import LinearImplicit
+from ntk_deq.models import ImplicitReLU, LinearImplicit
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 
@@ -153,3 +153,35 @@ def test_data_that_require_gradients_are_taken_as_they_are() -> None:
     for name, value in point.gradients.items():
         assert torch.equal(value, expected.gradients[name])
         assert not value.requires_grad
+
+
+@pytest.mark.parametrize("max_steps", [33, 40, 63, 64, 1000])
+def test_a_newton_step_counts_whatever_is_left_of_the_budget(max_steps: int) -> None:
+    model, X, y = one_scale(0.9999, 4)
+    point = GradientField(model, X, y, max_steps=max_steps).at(model.parameters(), 0.0)
+    exact = X @ torch.linalg.solve(torch.eye(16, dtype=torch.float64) - model.W, model.U).T
+    assert point.forward_steps == 33  # 32 of the iteration, Newton's, and one that checks it
+    assert torch.allclose(point.state, exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_contraction_bound_keeps_up_with_rounding(dtype: torch.dtype) -> None:
+    """Steps of 0.55 units in the last place of A are rounded to a whole one, in one direction."""
+    one = torch.ones(1, 1, dtype=dtype)
+    model, y = ImplicitReLU(W=one, A=one / 2, b=one[0], gamma=0.9), 100 * one[0]
+    slope = float(GradientField(model, one, y, rtol=1e-6).at(model.parameters(), 0.0).gradients["A"])
+    bounds: dict[int, float] = {}
+    step = 0.55 * torch.finfo(dtype).eps / 2 / abs(slope)
+    run = gradient_descent(
+        model,
+        one,
+        y,
+        step=step,
+        steps=2000,
+        until=0.0,
+        rtol=1e-6,
+        on_step=lambda k, p: bounds.update({k: p.contraction}),
+    )
+    q = 0.9 * float(run.parameters["A"])
+    assert q > 0.45  # it has moved
+    assert q <= bounds[run.steps] < q + 3000 * torch.finfo(dtype).eps

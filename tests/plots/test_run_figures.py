@@ -283,6 +283,10 @@ def test_a_slice_is_drawn_from_where_it_starts():
     assert upper.get_xlim() == lower.get_xlim() == (30.0, 1000.0)
     assert [line.get_ydata()[0] for line in lower.lines] == [0.0] * 4
     assert any("stopped at $k$ = $1000$" in text for text in texts(run.plot()[0]))
+    bounded = plots.convergence(run[30:], bound=0.01)
+    bound, loss = (line for line in bounded.lines if len(line.get_ydata()) > 2)
+    assert bound.get_ydata()[0] == loss.get_ydata()[0] == run[30:].snapshots[0].loss
+    assert bound.get_ydata()[-1] == pytest.approx(loss.get_ydata()[0] * math.exp(-0.01 * 970))
     assert not any("stopped" in text for text in texts(upper))
     spread = training_record(at=(3.0, 10.0, 30.0, 100.0, 3000.0))
     plots.convergence(spread, upper)
@@ -345,6 +349,10 @@ def test_a_loss_at_no_step_cannot_be_drawn(draw):
         (lambda: plots.norms({}), "Got dict"),
         (lambda: plots.norms(trained(), bounds={"w": 1.0}), "must name parameters: W, b. Got 'w'"),
         (lambda: plots.norms(trained(), bounds={"W": 0.0}), "must be numbers > 0. Got 0.0 for 'W'"),
+        (lambda: plots.norms(trained(), bounds={"W": "3"}), "must be numbers > 0. Got '3' for 'W'"),
+        (lambda: plots.norms(trained(), bounds={}), "at least one. Got {}"),
+        (lambda: plots.norms(trained(), bounds=[3]), "by name of a parameter, at least one. Got \\[3\\]"),
+        (lambda: plots.convergence(trained(), bound=lambda k: "x"), "`bound` must return numbers. Got 'x'"),
         (lambda: plots.norms(training_record(), bounds={"W": 1.0}), "is for a TrainingRun"),
         (lambda: plots.convergence(trained(series={})), "recorded no 'loss'"),
         (lambda: plots.rates([]), "must hold a run with a rate > 0"),
