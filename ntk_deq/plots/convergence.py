@@ -6,16 +6,17 @@ import math
 from typing import TYPE_CHECKING
 
 from ntk_deq.plots.labels import escaped, math_interval, math_number
-from ntk_deq.plots.panels import EndLabel, corner_text, label_ends, set_log_values, set_steps
+from ntk_deq.plots.panels import EndLabel, corner_text, free_corner, label_ends, set_log_values, set_steps
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, MEASURED, axes_or_new, paper_style
 from ntk_deq.report.run_curves import LossPicture, index_letter, loss_picture
-from ntk_deq.report.run_words import rate_ratio, short_index, short_rate, status_word
+from ntk_deq.report.run_words import at_rest, rate_ratio, short_index, short_rate, status_word
 from ntk_deq.verify.training_records import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_CORNERS = ("lower left", "upper left", "lower right", "upper right")
 _HEIGHT = 2.1
 
 
@@ -64,8 +65,11 @@ def draw_loss(ax: Axes, record: TrainingRecord, *, label_steps: bool = True) -> 
     if picture.has_bound:
         labels.append(EndLabel.of("bound", picture.bound, BOUND))
     label_ends(ax, labels)
-    corner = "lower right" if picture.decrease else "lower left" if record.loss[-1] <= record.loss[0] else "upper left"
-    corner_text(ax, _remarks(record), corner)
+    curves = 4 * [(picture.at, picture.loss)]  # rather the bound is written over than the loss
+    if picture.has_bound:
+        curves.append((picture.at, picture.bound))
+    first = "lower right" if picture.decrease else "lower left" if record.loss[-1] <= record.loss[0] else "upper left"
+    corner_text(ax, _remarks(record), free_corner(ax, curves, [first, *(name for name in _CORNERS if name != first)]))
 
 
 def _band(ax: Axes, picture: LossPicture) -> None:
@@ -97,5 +101,6 @@ def _remarks(record: TrainingRecord) -> list[str]:
         lines.append(f"measured / predicted {math_number(short_rate(ratio, digits=1))}")
     if record.status:
         end = math_number(short_index(record.end, record))
-        lines.append(f"stopped at ${index_letter(record)}$ = {end}: {escaped(status_word(record))}")
+        how = "at rest, judged to" if at_rest(record) else "stopped at"
+        lines.append(f"{how} ${index_letter(record)}$ = {end}: {escaped(status_word(record))}")
     return lines

@@ -22,6 +22,8 @@ _LIMIT = 305  # and up to which it goes: beyond lie denormal numbers and infinit
 _TALL = 100  # the power of ten from which matplotlib's choice of ticks may overflow
 _DECADES = 7  # powers of ten marked on an axis of steps, at most
 _FAR = 1.2  # labels away from a curve's end, up to which a line leads there
+# Width and height of the remarks in a corner, as parts of the panel.
+_CORNER = 0.65, 0.25
 _TICK_ROOM = 0.08  # between the labels of two of them, of the axis
 
 
@@ -130,8 +132,36 @@ def _leader(color: str) -> dict[str, Any]:
     return {"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 1.5}
 
 
+def free_corner(ax: Axes, curves: Sequence[tuple[Sequence[float], Sequence[float]]], corners: Sequence[str]) -> str:
+    """Return the corner of `ax` that curves pass through least; of several the first.
+
+    Args:
+        ax: The axes, with their final limits.
+        curves: Places and values of each curve.
+        corners: The corners to choose from, such as `upper left`.
+    """
+    import numpy as np  # here, so that nothing waits for it before there is something to draw
+
+    along = [np.empty((0, 2))]
+    for at, values in curves:
+        known = [(x, y) for x, y in zip(at, values, strict=True) if math.isfinite(y)]
+        if known:
+            place = ax.transAxes.inverted().transform(ax.transData.transform(known))
+            dense = np.linspace(0.0, 1.0, 200)
+            along.append(np.column_stack([dense, np.interp(dense, place[:, 0], place[:, 1])]))
+    across, height = np.concatenate(along).T
+
+    def crossings(corner: str) -> int:
+        vertical, horizontal = corner.split()
+        beside = across < _CORNER[0] if horizontal == "left" else across > 1 - _CORNER[0]
+        inside = height > 1 - _CORNER[1] if vertical == "upper" else height < _CORNER[1]
+        return int((beside & inside).sum())
+
+    return min(corners, key=crossings)
+
+
 def corner_text(ax: Axes, lines: Sequence[str], corner: str) -> None:
-    """Write lines into a corner of `ax` that the curves leave free: `upper left`, `lower left` or `lower right`."""
+    """Write lines into a corner of `ax`, on white: `upper left`, `lower left`, `upper right` or `lower right`."""
     vertical, horizontal = corner.split()
     ax.text(
         0.03 if horizontal == "left" else 0.98,
@@ -143,6 +173,8 @@ def corner_text(ax: Axes, lines: Sequence[str], corner: str) -> None:
         linespacing=1.3,
         ha=horizontal,
         va="top" if vertical == "upper" else "bottom",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
+        zorder=5,
     )
 
 

@@ -97,7 +97,13 @@ def short_count(value: float) -> str:
 
 def ending(record: TrainingRecord) -> str:
     """Return where and why a run stopped."""
-    return f"stopped at {index_letter(record)} = {short_index(record.end, record)}: {status_word(record)}"
+    how = "at rest, judged to" if at_rest(record) else "stopped at"
+    return f"{how} {index_letter(record)} = {short_index(record.end, record)}: {status_word(record)}"
+
+
+def at_rest(record: TrainingRecord) -> bool:
+    """Return whether a run stays where it started for ever, rather than having stopped."""
+    return record.status == "stationary" and record.certified and record.path_length[-1] == 0
 
 
 def status_word(record: TrainingRecord) -> str:

@@ -23,7 +23,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.models import ImplicitReLU, LinearImplicit
 from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
 from ntk_deq.plots.labels import escaped, inequality_label, math_text
-from ntk_deq.plots.panels import _apart
+from ntk_deq.plots.panels import _apart, free_corner
 from ntk_deq.plots.style import MissingPlotsError
 from ntk_deq.report.run_curves import share_curves
 from ntk_deq.verify.training_records import Curve, Rate
@@ -528,3 +528,19 @@ def test_names_of_files_are_safe():
     assert file_stem("../../etc", "a b/c", "3", "run") == "etc-a-b-c-3-run"
     assert file_stem("...", "日本") == "run-run"
     assert len(file_stem("x" * 500, "run")) == 120
+
+
+@pytest.mark.parametrize(
+    ("values", "corner"),
+    [
+        ([[0.0, 1.0]], "upper left"),
+        ([[1.0, 0.0]], "lower left"),
+        ([[0.0, 0.0], [0.0, 1.0]], "upper left"),
+        ([], "lower left"),
+    ],
+)
+def test_remarks_go_where_the_curves_do_not(values, corner):
+    ax = Figure().subplots()
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    curves = [([0.0, 1.0, 2.0][: len(row)], row) for row in values]
+    assert free_corner(ax, curves, ["lower left", "upper left", "lower right", "upper right"]) == corner

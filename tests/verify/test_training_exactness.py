@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ntk_deq.claims.load import load_suite
+from ntk_deq.report.run_words import ending
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge
 
@@ -211,6 +212,10 @@ class TestRest:
     def test_units_that_are_all_off(self, tmp_path, run, conclude, verdict):
         assert judged(tmp_path, run, conclude, **DEAD).verdict is verdict
 
+    def test_a_run_at_rest_is_told_as_one(self, tmp_path):
+        result = judged(tmp_path, f"{DESCENT}step: 1/100", "L[k] <= 2*L[0] for all k", **DEAD)
+        assert ending(result.runs[0]) == "at rest, judged to k = 1.0e12: the gradient is zero there"
+
     def test_nothing_that_is_fed(self, tmp_path):
         run = f"{DESCENT}step: 1/100"
         result = judged(tmp_path, run, "L[k] == L[0] for all k", init="{W: ones/2, U: zeros, b: zeros}")
@@ -252,6 +257,10 @@ class TestStepsInBetween:
     def test_breaks_between_the_first_steps(self, tmp_path, case, run, conclude, verdict):
         result = judged(tmp_path, run, conclude, **case)
         assert (result.verdict, result.evidence) == (verdict, Evidence.CERTIFIED)
+
+    def test_a_condition_is_no_bound(self, tmp_path):
+        result = judged(tmp_path, self.SHORT, "sum(yhat[k]) <= 4 for all k with k >= 141", **THREE)
+        assert [curve.text for curve in result.runs[0].curves] == ["sum(yhat[k]) <= 4"]
 
     def test_a_statement_under_or_is_certain_where_every_step_is_judged(self, tmp_path):
         result = judged(tmp_path, self.SHORT, "sum(yhat[k]) <= 4 or k <= 140 for all k", **THREE)

@@ -31,7 +31,7 @@ from ntk_deq.verify.training.following import size, strays
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
-from ntk_deq.verify.training.trajectory import Trajectory, flow, hulls, unfinished
+from ntk_deq.verify.training.trajectory import NoRunError, Trajectory, flow, hulls, unfinished
 from ntk_deq.verify.training_records import TrainingRecord
 
 FLOW_STEPS = 10_000
@@ -63,7 +63,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
     try:
         times = sorted({eta * at for at in (*named_steps(claim), window.points[-1].at)})
         course = _as_steps(flow(run, trainee, env, times=times), trainee, window.step, env.notes.check_time)
-    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
+    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError, NoRunError) as error:
         reason = _so_far(window, f"it cannot begin: {error}")
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])

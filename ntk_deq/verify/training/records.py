@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import torch
 from torch import Tensor
@@ -118,12 +118,21 @@ def _compared(claim: Claim, sides: Sequence[Sides], at: Sequence[float]) -> list
     """Both sides of each comparison of the conclusions that ranges over one index, at the judged steps."""
     found = []
     for name, formula in claim.conclude.items():
-        for node in formula.expr.walk():
+        conditions = {id(part) for node in formula.expr.walk() if node.kind is Kind.FOR_ALL for part in node.args[1:]}
+        for node in _outside(formula.expr, conditions):
             if node.kind is Kind.COMPARE and len(node.operators) == 1 and node.operators[0] != "==":
                 known = {next(iter(s.indices.values())): s for s in sides if s.expr is node and len(s.indices) == 1}
                 if known:
                     found.append((_curve(name, node, known, at), node))
     return found
+
+
+def _outside(expr: Expr, conditions: Set[int]) -> Iterator[Expr]:
+    """Yield the parts of a statement, those of the conditions `with ...` left out."""
+    if id(expr) not in conditions:
+        yield expr
+        for part in expr.args:
+            yield from _outside(part, conditions)
 
 
 def _curve(name: str, node: Expr, known: Mapping[float, Sides], at: Sequence[float]) -> Curve:

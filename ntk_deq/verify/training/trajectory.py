@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -142,26 +142,14 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     again_if_interrupted(done)
     if done.status is RunStatus.STATIONARY and done.steps == 0 and rests(trainee, env):
         done, points = at_rest(done, run, trainee, None)
-        loss = end_at_the_start(done, env)
-        return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=loss, resting=True)
+        end = end_at_the_start(done, env)
+        return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
     ats = [int(snapshot.at) for snapshot in done.snapshots]
     proven = proven_window(trainee, step=step.ball, ats=ats, deadline=env.notes.deadline)
     known = len(proven.points)
     points, slack = proven.points, _LOSS_ROUNDING
     if known < len(ats):
-        growth = growth_of_errors(
-            done,
-            trainee.model,
-            trainee.X,
-            trainee.y,
-            snapshots=SNAPSHOTS,
-            rtol=SOLVER_TOLERANCE,
-            check=env.notes.check_time,
-        )
-        begun = errors_from_start(done, trainee, env.notes.check_time)
-        # A step size that is off by a share moves the trajectory by that share of its length.
-        further = (_point(done, i, begun[i], rounding=off, growth=growth[i]) for i in range(known, len(ats)))
-        points = (*points, *further)
+        points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
         steepness = SAFETY * done["gradient_norm"].values[-1].item() / losses[-1] if losses[-1] > 0 else 0.0
         slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
@@ -174,6 +162,18 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         end = end_of_descent(done, LossBounds(losses, proven.bounds, slack, output_noise(trainee)), float(run.until))
     seconds = time.perf_counter() - started
     return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
+
+
+def _estimated_points(
+    done: TrainingRun, trainee: Trainee, known: int, off: float, check: Callable[[], None]
+) -> list[Point]:
+    """Return the judged steps beyond the `known` proven ones; `off` is the relative error of the step size."""
+    growth = growth_of_errors(
+        done, trainee.model, trainee.X, trainee.y, snapshots=SNAPSHOTS, rtol=SOLVER_TOLERANCE, check=check
+    )
+    begun = errors_from_start(done, trainee, check)
+    # A step size that is off by a share moves the trajectory by that share of its length.
+    return [_point(done, i, begun[i], rounding=off, growth=growth[i]) for i in range(known, len(done.snapshots))]
 
 
 def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float] = ()) -> Trajectory:
