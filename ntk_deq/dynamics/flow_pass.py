@@ -88,8 +88,11 @@ class FlowPass:
         self._first_loss = self.loss = self.equation.point.loss_value
         self.scale = self._time_scale()
         self.horizon = _LONGEST * self.scale if options.horizon is None else options.horizon
-        # Near a minimum above zero the loss hardly falls in any time, while steps must be short all the same.
-        self._span = min(self.scale, self.horizon)
+        # Near a minimum above zero, or a saddle, the loss hardly falls in any time, while steps must be short all the
+        # same: no longer than what would double the parameters.
+        size = math.hypot(*(float(torch.linalg.vector_norm(value)) for value in start.values()))
+        doubling = size / self._speed if size > 0 and self._speed > 0 else math.inf
+        self._span = min(self.scale, self.horizon, doubling)
         self.judge = StepJudge(
             len(self.equation.parts),
             order=METHODS[options.method].order,

@@ -195,6 +195,8 @@ class TestEnds:
 class TestRest:
     """Where the gradient is zero for certain, the run goes on for ever where it started."""
 
+    TWENTY, ENDLESS = f"{DESCENT}step: 1/100, steps: 20, beyond: false", f"{DESCENT}step: 1/100"
+
     @pytest.mark.parametrize(
         ("run", "conclude", "verdict"),
         [
@@ -210,6 +212,25 @@ class TestRest:
         ],
     )
     def test_units_that_are_all_off(self, tmp_path, run, conclude, verdict):
+        assert judged(tmp_path, run, conclude, **DEAD).verdict is verdict
+
+    @pytest.mark.parametrize(
+        ("run", "conclude", "verdict"),
+        [
+            (TWENTY, "L[k+1] < L[k] for all k with k >= 3", REFUTED),
+            (TWENTY, "L[k] < L[k-1] for all k with k >= 4", REFUTED),
+            (TWENTY, "L[k+1] == L[k] and k <= 19 for all k", HOLDS),
+            (TWENTY, "L[k+1] == L[k] and k <= 18 for all k", REFUTED),
+            (TWENTY, "L[k]*(k-7)^2 > 0 for all k", REFUTED),
+            (TWENTY, "L[7] == L[0] and L[13] == L[0]", HOLDS),
+            (ENDLESS, "L[k] <= L[0]*(k-7)^2 for all k with k >= 1", REFUTED),
+            (ENDLESS, "L[123456] == L[0]", HOLDS),
+            (ENDLESS, "L[k+1] <= L[k] for all k", HOLDS),
+            (ENDLESS, "k <= 2*10^12 for all k", UNDECIDED),
+            (FLOW, "t <= 10^13 for all t", UNDECIDED),
+        ],
+    )
+    def test_every_step_is_the_start(self, tmp_path, run, conclude, verdict):
         assert judged(tmp_path, run, conclude, **DEAD).verdict is verdict
 
     def test_a_run_at_rest_is_told_as_one(self, tmp_path):
@@ -295,3 +316,31 @@ class TestWindows:
         window, flow = result.runs
         assert window.error < 1e-9
         assert flow.error > 1e-4  # Euler's error
+
+
+class TestNearASaddle:
+    """The rate at the start says nothing of when the loss will fall: after 2 or 3 units of time."""
+
+    SADDLE: dict[str, str] = {"init": "{W: zeros, U: ones/100, b: ones/100}"}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        "conclude",
+        ["L[t] <= (1.01 - (t/5.232)^4)*L[0] for all t", "L[t] >= 0.6*L[0] or L[t] <= 0.3*L[0] for all t"],
+    )
+    def test_a_flow_is_looked_at_where_its_loss_falls(self, tmp_path, conclude):
+        assert judged(tmp_path, f"{FLOW}until: 1e-4", conclude, **self.SADDLE).verdict is REFUTED
+
+    def test_so_is_the_one_that_stands_for_descent(self, tmp_path):
+        run, conclude = f"{DESCENT}step: 1/200, steps: 20, until: 1e-4", "L[k] <= (1.01 - (k/1046)^4)*L[0] for all k"
+        assert judged(tmp_path, run, conclude, **self.SADDLE).verdict is UNDECIDED
+
+    @pytest.mark.parametrize(("conclude", "verdict"), [("k <= 800", UNDECIDED), ("k <= 900", HOLDS)])
+    def test_the_last_step_is_known_as_well_as_descent_follows(self, tmp_path, conclude, verdict):
+        """It is 803, where the flow ends after 800.3 of its steps."""
+        run = f"{DESCENT}step: 1/200, steps: 20, until: 0.5"
+        assert judged(tmp_path, run, f"{conclude} for all k", **self.SADDLE).verdict is verdict
+
+    def test_a_flow_leaves_it(self, tmp_path):
+        near = {"init": "{W: zeros, U: ones/10^4, b: ones/10^4}"}
+        result = judged(tmp_path, f"{FLOW}until: 1e-4", "L[t] <= 1.001*L[0] for all t", **near)
+        assert (result.verdict, result.runs[0].status) == (HOLDS, "loss-floor")

@@ -7,6 +7,7 @@ From states along the flow, single steps of descent are tested in balls against 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from ntk_deq.claims.claim import Claim, Method
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, OutsideClaimError
@@ -67,7 +69,9 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         reason = _so_far(window, f"it cannot begin: {error}")
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])
-    moments = Moments(env, course.points, window.changing, window.step, course.losses, final=True)
+    moments = Moments(
+        env, course.points, window.changing, window.step, course.losses, final=True, end_error=course.end_error
+    )
     start = replace(env, moments=moments, notes=notes, cache=dict(env.cache))
     moments.start = start
     outcomes: dict[str, Outcome] = {}
@@ -117,7 +121,7 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
     gradients = _gradients(course, trainee, check)
     eta, off = float(step.ball.mid()), SAFETY * float(step.ball.rad()) / sc.lower(step.ball)
     points, snapshots = [course.points[0]], [course.run.snapshots[0]]
-    variation = 0.0
+    variation = stray = 0.0
     for place in range(1, len(course.points)):
         point = course.points[place]
         variation += _distance(gradients[place], gradients[place - 1])
@@ -130,7 +134,11 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
             snapshots.append(course.run.snapshots[place])
     run = replace(course.run, snapshots=tuple(snapshots))
     losses = hulls([snapshot.loss for snapshot in snapshots])
-    return replace(course, run=run, points=tuple(points), losses=losses)
+    # Descent is at its floor where the flow is, give or take its distance over the length of a step.
+    length, last = eta * size(gradients[-1]), max(points[-1].at, 1)
+    late = 1 + math.ceil(stray / length) if length > 0 else math.inf
+    end_error = course.end_error + (late / last if course.run.status is RunStatus.LOSS_FLOOR else 0.0)
+    return replace(course, run=run, points=tuple(points), losses=losses, end_error=end_error)
 
 
 def _gradients(course: Trajectory, trainee: Trainee, check: Callable[[], None]) -> list[Mapping[str, Tensor]]:

@@ -156,6 +156,7 @@ def moved_along(point: Point, stray: float) -> Point:
     """Return a point whose time may be off, so that the trajectory is further along, or less far, by `stray`.
 
     Example:
+        >>> from flint import arb
         >>> moved_along(Point(1.0, {"b": torch.ones(1)}, {"b": 0.25}, arb(1)), 0.25).radius
         {'b': 0.5}
     """

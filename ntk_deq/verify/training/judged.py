@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flint import arb
 
 from ntk_deq.claims.changing import changing_names
-from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.claim import Claim, Run
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.falsify.instance import Instance
@@ -89,6 +89,8 @@ def _on(claim: Claim, env: Environment, instance: Instance, course: Trajectory) 
         final=status is RunStatus.LOSS_FLOOR
         or ((status is RunStatus.STEPS or course.resting) and not claim.run.beyond),
         end_error=course.end_error,
+        resting=course.resting,
+        endless=is_endless(course, claim.run),
     )
     env.moments = moments
     return JudgedRun(claim, instance, course, moments)
@@ -128,9 +130,28 @@ def along(run: JudgedRun, outcome: Outcome, name: str) -> Outcome:
     expr = run.claim.conclude[name].expr
     outcome = certain_end(run, outcome, expr)
     every = any(node.kind is Kind.FOR_ALL for node in expr.walk())
-    if not run.broken or not every or outcome.truth is Truth.FALSE:
+    if not every or outcome.truth is Truth.FALSE:
         return outcome
-    return replace(outcome, truth=Truth.UNSURE, reason=run.broken)
+    reason = run.broken
+    if run.moments.endless and any(map(_speaks_of_its_index, expr.walk())):
+        reason = f"the run goes on for ever, and was looked at up to {run.course.run.end:g}"
+    return replace(outcome, truth=Truth.UNSURE, reason=reason) if reason else outcome
+
+
+def is_endless(course: Trajectory, run: Run) -> bool:
+    """Whether a run at rest goes on beyond its last judged step or time."""
+    return course.resting and (run.beyond if course.step is not None else run.horizon is None)
+
+
+def _speaks_of_its_index(expr: Expr) -> bool:
+    """Whether the body of a quantifier has its index elsewhere than in the number of a step."""
+
+    def bare(part: Expr) -> bool:
+        if part.kind is Kind.INDEX:
+            return False
+        return (part.kind is Kind.NAME and part.name in expr.names) or any(map(bare, part.args))
+
+    return expr.kind is Kind.FOR_ALL and bare(expr.args[0])
 
 
 def certain_end(run: JudgedRun | None, outcome: Outcome, expr: Expr) -> Outcome:

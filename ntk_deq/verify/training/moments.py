@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,9 @@ class Moments:
         beyond: Whether the step after the last judged one is judged too: a run that stopped there for want of an
             equilibrium still has its parameters.
         final: Whether the run ends at the last judged step, so that there is none after it.
-        end_error: Relative error of the time at which a flow ends.
+        end_error: Relative error of the time at which a flow ends, or of the last step where a flow stands for descent.
+        resting: Whether nothing ever moves: every step or time is the start.
+        endless: Whether there is a step or time after every other.
         only: An interval between two judged steps, to which every quantifier is confined, or None.
     """
 
@@ -81,6 +84,8 @@ class Moments:
     beyond: bool = False
     final: bool = False
     end_error: float = 0.0
+    resting: bool = False
+    endless: bool = False
     only: Interval | None = None
     _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
 
@@ -102,17 +107,21 @@ class Moments:
         if self.step is None and step != 0:  # a time is a float near the one that is meant, such as a horizon of 1/10
             error = self.end_error if step == self.points[-1].at else 0.0
             return sc.with_radius(float(step), max(2.0**-52, error) * step)
+        if self.end_error and step == self.points[-1].at:
+            return sc.with_radius(float(step), self.end_error * step)
         return arb(step)
 
     def has(self, step: float) -> bool:
         """Whether the run is known at a step: a judged one, or the one after, which a step of descent gives."""
         if isinstance(step, Interval) or self._find(step) is not None:
             return True
+        if self.resting:
+            return self.exists(step)
         return self.step is not None and self._find(step - 1) is not None and self.exists(step)
 
     def exists(self, step: float) -> bool:
         """Whether a step or time is one of the run, as far as that is known."""
-        last = self.points[-1].at
+        last = math.inf if self.endless else self.points[-1].at
         return 0 <= step <= (last if self.final or self.step is None else last + 1)
 
     def environment(self, step: float) -> Environment:
@@ -121,7 +130,7 @@ class Moments:
         Raises:
             OutsideClaimError: The run is not known there.
         """
-        if step == 0 and not isinstance(step, Interval):
+        if self.resting or (step == 0 and not isinstance(step, Interval)):
             self.start.cache.setdefault(PATH_LENGTH, Scalar(arb(0), 0.0))
             return self.start
         key = (float(step), step.stop if isinstance(step, Interval) else float(step))

@@ -25,6 +25,8 @@ from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 FAR = 10**12
 """The last step, or time, that is judged where nothing ends a run that rests."""
 
+_EACH = 400  # steps that are all judged
+
 _REASON = "The gradient is zero at the start, for certain: every parameter stays as it is."
 
 
@@ -76,7 +78,7 @@ def at_rest(done: TrainingRun, run: Run, trainee: Trainee, last: float | None) -
     """
     if done.step is not None:
         end: float = FAR if run.beyond else run.steps
-        ats: Sequence[float] = sorted({0, *_spread(round(end)), end})
+        ats: Sequence[float] = sorted({*range(min(round(end), _EACH) + 1), *_spread(round(end)), end})
     else:
         end = float(FAR) if last is None else last
         ats = [0.0, *(end / 10**place for place in range(12, -1, -1))]

@@ -37,6 +37,7 @@ from ntk_deq.verify.training.ends import (
 )
 from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
 from ntk_deq.verify.training.floor import ended_at_floor
+from ntk_deq.verify.training.flow_times import telling_times
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 from ntk_deq.verify.training.resting import at_rest, is_still, rests
@@ -193,6 +194,9 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     still = is_still(trainee)
     if still and not rests(trainee, env):
         raise NoRunError("the gradient at the start is zero in floating point, and it is not certain that it is zero")
+    if not still:
+        until, check = float(run.until), env.notes.check_time
+        times = [*times, *telling_times(trainee, horizon=horizon, until=until, steps=run.steps, check=check)]
     done = gradient_flow(
         trainee.model,
         trainee.X,

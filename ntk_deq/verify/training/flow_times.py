@@ -1,0 +1,69 @@
+"""Times at which a flow shows what it does, wherever it does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from ntk_deq.dynamics.flow import gradient_flow
+from ntk_deq.verify.training.estimates import again_if_interrupted
+from ntk_deq.verify.training.trainee import Trainee
+
+TIMES = 16
+"""Times of each kind."""
+
+_TOLERANCE = 1e-5
+_LEAST_EPS = 200.0
+
+
+def telling_times(
+    trainee: Trainee, *, horizon: float | None, until: float, steps: int, check: Callable[[], None]
+) -> list[float]:
+    """Return times spread evenly over a flow, and those at which its loss has fallen by even factors.
+
+    Snapshots are spaced in the logarithm of the time, from the rate at the start on. Near a saddle, that says nothing
+    of when the loss will fall. A coarse integration tells.
+
+    Args:
+        trainee: What is trained.
+        horizon: The last time, or None.
+        until: The floor over the first loss.
+        steps: Steps of the integrator allowed.
+        check: Called at every step; what it raises ends the integration.
+    """
+    scout = gradient_flow(
+        trainee.model,
+        trainee.X,
+        trainee.y,
+        horizon=horizon,
+        until=until,
+        tolerance=max(_TOLERANCE, _LEAST_EPS * torch.finfo(trainee.X.dtype).eps),
+        steps=steps,
+        snapshots=2,
+        estimate_error=False,
+        on_step=lambda _: check(),
+    )
+    again_if_interrupted(scout)
+    series = scout["loss"]
+    at, loss = series.at.tolist(), series.values.tolist()
+    if not scout.end > 0 or not loss[0] > 0:
+        return []
+    times = [scout.end * i / (TIMES + 1) for i in range(1, TIMES + 1)]
+    lowest = min((value for value in loss if value > 0), default=loss[0])
+    place = 0
+    for i in range(1, TIMES + 1):
+        level = loss[0] * (lowest / loss[0]) ** (i / (TIMES + 1))
+        while place + 1 < len(loss) and loss[place + 1] > level:
+            place += 1
+        if place + 1 < len(loss):
+            times.append(_crossing(at[place : place + 2], loss[place : place + 2], level))
+    return sorted({time for time in times if 0 < time < scout.end})
+
+
+def _crossing(at: list[float], loss: list[float], level: float) -> float:
+    """Return where the loss passes a level between two steps, if its logarithm is straight there."""
+    if not loss[0] > loss[1] > 0:
+        return at[1]
+    return at[0] + (at[1] - at[0]) * min(max(math.log(loss[0] / level) / math.log(loss[0] / loss[1]), 0.0), 1.0)
