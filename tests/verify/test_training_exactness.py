@@ -48,7 +48,7 @@ settings:
     domain: {{{rounded}: {domain}}}
     init: {{{init}}}
 claims:
-  - {{id: T, title: t, setting: s, instances: 6, run: {{{run}}}, conclude: {{c: "{conclude}"}}}}
+  - {{id: T, title: t, setting: s, instances: 3, run: {{{run}}}, conclude: {{c: "{conclude}"}}}}
 """
 ROWS = {"b": "W: zeros, U: zeros", "U": "W: zeros, b: zeros"}
 
@@ -172,13 +172,13 @@ class TestEnds:
         result = judged(tmp_path, f"{FLOW}until: 1e-6", conclude, y="2049/1024*ones", init=HALF)
         assert result.verdict is verdict
 
-    @pytest.mark.parametrize("until", ["1e-6", "1e-9", "1e-10"])
-    @pytest.mark.parametrize("y", ["3*ones", "(2 + 1/8192)*ones"])
+    @pytest.mark.parametrize(
+        ("until", "y"),
+        [("1e-6", "3*ones"), ("1e-9", "3*ones"), ("1e-10", "3*ones"), ("1e-6", "(2 + 1/8192)*ones")],
+    )
     def test_ends_are_found(self, tmp_path, until, y):
         result = judged(tmp_path, f"{FLOW}until: {until}", "L[t] <= L[0] for all t", y=y, init=HALF)
-        assert result.verdict is (HOLDS if y == "3*ones" or until == "1e-6" else result.verdict)
-        assert result.verdict is not REFUTED
-        assert "cannot begin" not in result.reason
+        assert result.verdict is HOLDS
 
     def test_named_steps_are_judged_whatever_comes_after(self, tmp_path):
         # Stationary after one step, and a claim about every step would be left open.
