@@ -27,6 +27,7 @@ from ntk_deq.verify.training.trainee import Trainee
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 MODEL = LinearImplicit(W=0 * ONE, U=ONE, b=0 * ONE[0])  # at first L = 1/2, and the Hessian has the eigenvalues 1, 1, 0
+TRAINEE = Trainee(MODEL, ONE, ONE[0], dict.fromkeys(MODEL.parameters(), 0.0), (0.0, 0.0))
 
 
 def gradients(parameters):
@@ -45,8 +46,7 @@ def end(run, until, radius=1e-12):
     """How certain the end of a flow is whose last parameters are known to so much."""
     snapshot = run.snapshots[-1]
     last = Point(snapshot.at, snapshot.parameters, {"b": radius}, arb(snapshot.path_length))
-    trainee = Trainee(MODEL, ONE, ONE[0], dict.fromkeys(MODEL.parameters(), 0.0), (0.0, 0.0))
-    return end_of_flow(run, trainee, last, until)
+    return end_of_flow(run, TRAINEE, last, until)
 
 
 @pytest.mark.parametrize("until", [0.999, 0.1, 1e-6, 1e-12])
@@ -154,7 +154,7 @@ def test_growth_without_a_number_is_without_bound(monkeypatch):
         return replace(twin, snapshots=(*twin.snapshots[:place], broken, *twin.snapshots[place + 1 :]))
 
     monkeypatch.setattr(estimates, "gradient_descent", lost)
-    growth = growth_of_errors(run, MODEL, ONE, ONE[0], snapshots=8, rtol=1e-12, check=lambda: None)
+    growth = growth_of_errors(run, TRAINEE, lambda: None)
     assert all(map(math.isfinite, growth[:3]))
     assert all(map(math.isinf, growth[3:]))
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from ntk_deq.claims.load import load_suite
+from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.models import LinearImplicit
 from ntk_deq.report.run_words import ending
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge
@@ -19,7 +22,14 @@ settings:
     data: {{X: {X}, y: "{y}"}}
     init: {init}
 claims:
-  - {{id: T, title: t, setting: s, instances: 1, assume: {assume}, run: {{{run}}}, conclude: {{c: "{conclude}"}}}}
+  - id: T
+    title: t
+    setting: s
+    instances: 1
+    let: {let}
+    assume: {assume}
+    run: {{{run}}}
+    conclude: {{c: "{conclude}"}}
 """
 DESCENT, FLOW = "method: gradient-descent, ", "method: gradient-flow, "
 HALF = "{W: ones/2, U: ones, b: ones}"
@@ -29,10 +39,14 @@ DEAD = {"model": "implicit-relu", "domain": '{gamma: "[1/2, 1/2]"}', "init": "{W
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
-def judged(tmp_path, run, conclude, *, X="ones", y="ones", model="linear-implicit", domain="{}", init, assume="{}"):
+def judged(
+    tmp_path, run, conclude, *, X="ones", y="ones", model="linear-implicit", domain="{}", init, assume="{}", let="{}"
+):
     path = tmp_path / "claims.yaml"
     path.write_text(
-        SCALAR.format(model=model, domain=domain, X=X, y=y, init=init, assume=assume, run=run, conclude=conclude)
+        SCALAR.format(
+            model=model, domain=domain, X=X, y=y, init=init, assume=assume, let=let, run=run, conclude=conclude
+        )
     )
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
@@ -185,6 +199,24 @@ class TestEnds:
         case = {**DEAD, "init": "{W: ones, A: zeros, b: 2*ones}"}
         result = judged(tmp_path, f"{DESCENT}step: 1/2", "sum(b[1]) >= 1.4 and L[0] > 0", **case)
         assert result.verdict is HOLDS
+
+    @pytest.mark.parametrize(
+        ("let", "conclude", "verdict"),
+        [
+            ("{}", "L[0] >= L[5]/100", HOLDS),
+            ("{}", "L[0] >= L[6]/100", UNDECIDED),
+            ("{D: 'L - L[6]/100'}", "D[0] >= 0", UNDECIDED),  # the definition names the step
+        ],
+    )
+    def test_a_step_that_may_not_exist(self, tmp_path, let, conclude, verdict):
+        """The loss at step 5 is `until` times the first one to within its rounding: is there a step 6?"""
+        one = torch.ones(1, 1, dtype=torch.float64)
+        start = LinearImplicit(W=one / 2, U=one, b=one[0])
+        run = gradient_descent(start, one, 3 * one[0], step=1 / 50, steps=5, until=0.0, rtol=1e-15)
+        until = run.loss / run.snapshots[0].loss * (1 - 4e-15)
+        result = judged(tmp_path, f"{DESCENT}step: 1/50, until: {until!r}", conclude, let=let, **THREE)
+        assert result.runs[0].end > 5
+        assert result.verdict is verdict
 
     def test_the_proof_says_where_descent_ends(self, tmp_path):
         run = f"{DESCENT}step: 3/100"

@@ -18,6 +18,7 @@ from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training import trajectory as training_run
 from ntk_deq.verify.training.estimates import growth_of_errors
+from ntk_deq.verify.training.trainee import Trainee
 
 torch.set_num_threads(1)
 
@@ -254,11 +255,11 @@ def test_times_that_fall_on_one_step_are_one_point(tmp_path):
 def test_the_growth_of_errors_is_measured():
     one = torch.ones(1, 1, dtype=torch.float64)
     model = LinearImplicit(W=0 * one, U=one, b=one[0])
-    options = {"snapshots": 48, "rtol": 1e-12}
     for target, step, grows in ((-2.0, 0.05, False), (1.2, 0.7, True)):
         y = target * one[0]
-        run = gradient_descent(model, one, y, step=step, steps=30, until=0.0, **options)
-        growth = growth_of_errors(run, model, one, y, check=lambda: None, **options)
+        run = gradient_descent(model, one, y, step=step, steps=30, until=0.0, snapshots=48, rtol=1e-12)
+        trainee = Trainee(model, one, y, dict.fromkeys(model.parameters(), 0.0), (0.0, 0.0))
+        growth = growth_of_errors(run, trainee, lambda: None)
         assert len(growth) == len(run.snapshots)
         assert growth == sorted(growth)
         assert (growth[-1] > 10) is grows

@@ -136,7 +136,7 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
     losses = hulls([snapshot.loss for snapshot in snapshots])
     # Descent is at its floor where the flow is, give or take its distance over the length of a step.
     length, last = eta * size(gradients[-1]), max(points[-1].at, 1)
-    late = 1 + math.ceil(stray / length) if length > 0 else math.inf
+    late = 2 + stray / length if length > 0 else math.inf  # one for each of the two roundings to whole steps
     end_error = course.end_error + (late / last if course.run.status is RunStatus.LOSS_FLOOR else 0.0)
     return replace(course, run=run, points=tuple(points), losses=losses, end_error=end_error)
 

@@ -12,8 +12,9 @@ from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.errors import EquilibriumError
+from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.verify.training.trainee import SNAPSHOTS, SOLVER_TOLERANCE, Trainee
 
 SAFETY = 10.0
 """Factor on estimated errors, since a verdict rests on them."""
@@ -40,16 +41,42 @@ def again_if_interrupted(run: TrainingRun) -> None:
         raise KeyboardInterrupt
 
 
-def growth_of_errors(
-    done: TrainingRun,
-    model: EquilibriumModel,
-    X: Tensor,
-    y: Tensor,
-    *,
-    snapshots: int,
-    rtol: float,
-    check: Callable[[], None],
-) -> list[float]:
+def descended_again(
+    done: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, check: Callable[[], None]
+) -> TrainingRun | None:
+    """Take a run of descent once more, from another start or with other data, and keep the same steps.
+
+    Args:
+        done: The run.
+        model: The other model at its start.
+        X: Its inputs.
+        y: Its targets.
+        check: Called at every step; what it raises ends the run.
+
+    Returns:
+        The run, or None where it cannot begin.
+    """
+    assert done.step is not None
+    try:
+        again = gradient_descent(
+            model,
+            X,
+            y,
+            step=done.step,
+            steps=max(done.steps, 1),
+            until=0.0,
+            snapshots=SNAPSHOTS,
+            rtol=SOLVER_TOLERANCE,
+            keep=[int(snapshot.at) for snapshot in done.snapshots],
+            on_step=lambda k, point: check(),
+        )
+    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError):
+        return None
+    again_if_interrupted(again)
+    return again
+
+
+def growth_of_errors(done: TrainingRun, trainee: Trainee, check: Callable[[], None]) -> list[float]:
     """Return by how much errors grow up to each snapshot of descent, wherever before it they come in: measured.
 
     Further runs start apart, each parameter off by `APART` of its size or of its path, whichever is larger, in a random
@@ -60,14 +87,9 @@ def growth_of_errors(
 
     Args:
         done: A run of gradient descent.
-        model: The model at its start.
-        X: Inputs.
-        y: Targets.
-        snapshots: As in that run.
-        rtol: As in that run.
+        trainee: What was trained.
         check: Called at every step; what it raises ends the run.
     """
-    assert done.step is not None
     start, last = done.snapshots[0].parameters, done.snapshots[-1]
     generator = torch.Generator().manual_seed(0)
     growth = [1.0] * len(done.snapshots)
@@ -77,23 +99,10 @@ def growth_of_errors(
             size = max(float(torch.linalg.vector_norm(value)), last.path[name]) * APART
             direction = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
             shifts[name] = direction * (size / torch.linalg.vector_norm(direction))
-        other = model.with_parameters({name: start[name] + shifts[name] for name in start})
-        try:
-            second = gradient_descent(
-                other,
-                X,
-                y,
-                step=done.step,
-                steps=max(done.steps, 1),
-                until=0.0,
-                snapshots=snapshots,
-                rtol=rtol,
-                keep=[int(snapshot.at) for snapshot in done.snapshots],
-                on_step=lambda k, point: check(),
-            )
-        except (EquilibriumError, NotFiniteError, WellPosednessError):
+        other = trainee.model.with_parameters({name: start[name] + shifts[name] for name in start})
+        second = descended_again(done, other, trainee.X, trainee.y, check)
+        if second is None:
             return [math.inf] * len(growth)
-        again_if_interrupted(second)
         growth = [max(pair) for pair in zip(growth, _growth(done, second, shifts), strict=True)]
     return [value if value <= LARGEST_GROWTH else math.inf for value in growth]
 

@@ -15,7 +15,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.evaluate import step_of
 from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.training.between import at_every_index, worse
+from ntk_deq.verify.training.between import at_every_index, named_steps, worse
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals, has_several_indices, open_intervals
 from ntk_deq.verify.training.moments import Moments, Point
@@ -164,7 +164,7 @@ def certain_end(run: JudgedRun | None, outcome: Outcome, expr: Expr) -> Outcome:
         return outcome
     used = [node.args[0] for node in expr.walk() if node.kind is Kind.INDEX]
     if not any(node.kind is Kind.FOR_ALL for node in expr.walk()):
-        last = max((step_of(step, {}) for step in used), default=0)
+        last = max((*(step_of(step, {}) for step in used), *named_steps(run.claim)), default=0)  # also in definitions
         return outcome if last <= run.course.end.sure_to else _open(outcome, run)
     plain = all(step.kind is Kind.NAME or (step.kind is Kind.NUMBER and step.value == 0) for step in used)
     steps = () if outcome.comparison is None else outcome.comparison.steps

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.verify.training.estimates import APART, LARGEST_GROWTH, SAFETY, again_if_interrupted
-from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SNAPSHOTS, SOLVER_TOLERANCE, Trainee
+from ntk_deq.verify.training.estimates import APART, LARGEST_GROWTH, SAFETY, again_if_interrupted, descended_again
+from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, Trainee
 
 _RUNS = 2
 
@@ -47,22 +46,22 @@ def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], N
         trainee: What was trained.
         check: Called at every step; what it raises ends the runs.
     """
-    known = StartError(dict.fromkeys(trainee.start_radius, 0.0), 0.0)
-    if trainee.exact:
-        return [known] * len(done.snapshots)
-    values = {**done.snapshots[0].parameters, "": trainee.X, " ": trainee.y}
-    radii = {**trainee.start_radius, "": trainee.data_radius[0], " ": trainee.data_radius[1]}
+    start, none = StartError(trainee.start_radius, 0.0), StartError(dict.fromkeys(trainee.start_radius, 0.0), 0.0)
+    if trainee.exact or len(done.snapshots) == 1:
+        return [start, *([none] * (len(done.snapshots) - 1))]
+    values = [*done.snapshots[0].parameters.values(), trainee.X, trainee.y]
+    radii = [*(trainee.start_radius[name] for name in done.snapshots[0].parameters), *trainee.data_radius]
     least = torch.finfo(trainee.X.dtype).tiny
-    shares = (radius / max(float(torch.linalg.vector_norm(values[name])), least) for name, radius in radii.items())
-    factor = APART / max(shares)
+    sizes = [max(float(torch.linalg.vector_norm(value)), least) for value in values]
+    factor = APART / max(radius / size for radius, size in zip(radii, sizes, strict=True))
     generator = torch.Generator().manual_seed(0)
-    errors = [known] * len(done.snapshots)
+    errors = [none] * len(done.snapshots)
     for _ in range(_RUNS):
-        moved = {name: value + factor * radii[name] * _direction(value, generator) for name, value in values.items()}
-        X, y = moved.pop(""), moved.pop(" ")
-        there = _again(done, trainee.model.with_parameters(moved), X, y, check)
+        *moved, X, y = (v + factor * r * _direction(v, generator) for v, r in zip(values, radii, strict=True))
+        model = trainee.model.with_parameters(dict(zip(done.snapshots[0].parameters, moved, strict=True)))
+        there = _again(done, model, X, y, check)
         errors = [_larger(error, found) for error, found in zip(errors, _apart(done, there, factor), strict=True)]
-    return [StartError(trainee.start_radius, 0.0), *errors[1:]]
+    return [start, *errors[1:]]
 
 
 def _direction(value: Tensor, generator: torch.Generator) -> Tensor:
@@ -74,34 +73,21 @@ def _again(
     done: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, check: Callable[[], None]
 ) -> TrainingRun | None:
     """Take a run once more, from another start and with other data, to the same steps or times."""
-    ats = [snapshot.at for snapshot in done.snapshots[1:]]
+    if done.step is not None:
+        return descended_again(done, model, X, y, check)
     try:
-        if done.step is not None:
-            again = gradient_descent(
-                model,
-                X,
-                y,
-                step=done.step,
-                steps=max(done.steps, 1),
-                until=0.0,
-                snapshots=SNAPSHOTS,
-                rtol=SOLVER_TOLERANCE,
-                keep=[int(at) for at in ats],
-                on_step=lambda k, point: check(),
-            )
-        else:
-            again = gradient_flow(
-                model,
-                X,
-                y,
-                horizon=done.end if done.end > 0 else None,
-                until=0.0,
-                tolerance=FLOW_TOLERANCE,
-                snapshots=2,
-                times=torch.tensor(ats, dtype=torch.float64) if ats else None,
-                estimate_error=False,
-                on_step=lambda _: check(),
-            )
+        again = gradient_flow(
+            model,
+            X,
+            y,
+            horizon=done.end,
+            until=0.0,
+            tolerance=FLOW_TOLERANCE,
+            snapshots=2,
+            times=torch.tensor([snapshot.at for snapshot in done.snapshots[1:]], dtype=torch.float64),
+            estimate_error=False,
+            on_step=lambda _: check(),
+        )
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError):
         return None
     again_if_interrupted(again)

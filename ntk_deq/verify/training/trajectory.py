@@ -169,9 +169,7 @@ def _estimated_points(
     done: TrainingRun, trainee: Trainee, known: int, off: float, check: Callable[[], None]
 ) -> list[Point]:
     """Return the judged steps beyond the `known` proven ones; `off` is the relative error of the step size."""
-    growth = growth_of_errors(
-        done, trainee.model, trainee.X, trainee.y, snapshots=SNAPSHOTS, rtol=SOLVER_TOLERANCE, check=check
-    )
+    growth = growth_of_errors(done, trainee, check)
     begun = errors_from_start(done, trainee, check)
     # A step size that is off by a share moves the trajectory by that share of its length.
     return [_point(done, i, begun[i], rounding=off, growth=growth[i]) for i in range(known, len(done.snapshots))]
@@ -204,7 +202,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         horizon=1.0 if still and horizon is None else horizon,
         until=float(run.until),
         tolerance=FLOW_TOLERANCE,
-        steps=run.steps,
+        steps=run.steps + len(times),  # which are stepped onto, and which the claim has not asked for
         snapshots=SNAPSHOTS,
         times=torch.tensor(times, dtype=torch.float64) if times else None,
         on_step=lambda _: env.notes.check_time(),
