@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Formula, Setting
+from ntk_deq.claims.claim import Claim, Setting
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import ONE, Sort
 from ntk_deq.errors import NtkDeqError
@@ -19,6 +19,11 @@ from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
+
+_SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
+_TOGETHER = 128  # small instances that cost as much as one call
+
+_SOLVING = 60  # operations that an equilibrium counts as
 
 _ORDERS = ("<", "<=", ">", ">=")
 
@@ -34,6 +39,9 @@ class ClaimScorer:
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
+
+    Attributes:
+        operations: How many operations the formulas are made of: how long a call takes, about.
 
     Example:
         >>> from ntk_deq.claims.load import load_suite
@@ -58,13 +66,21 @@ class ClaimScorer:
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
         self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self._formulas = None if setting.model is None else model_formulas(setting.model.name)
-        used = _Uses([*claim.assume.values(), *claim.conclude.values()], claim, self._formulas)
+        used = self._used([f.expr for f in (*claim.assume.values(), *claim.conclude.values())])
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
         self.uses = frozenset(used.names & self._types.keys())
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
+        compared = [part.expr for part in self._hypotheses]
+        if used.equilibrium and self._formulas is not None:
+            compared.append(self._formulas.contraction)
+        self.needs = tuple(frozenset(self._used([expr]).names & self._types.keys()) for expr in compared)
+        self.operations = used.operations
+
+    def _used(self, formulas: Sequence[Expr]) -> _Uses:
+        return _Uses(formulas, self.claim, self._formulas)
 
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension.
@@ -92,6 +108,26 @@ class ClaimScorer:
         half = count // 2
         halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
         return _stacked([self(base, part) for part in halves])
+
+    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
+        """Return the margins of the hypotheses alone, rows x hypotheses; -inf where one has no value."""
+        self.check_time()
+        count = len(next(iter(moving.values()))) if moving else 1
+        names = self._names(base, moving, (count,) if moving else ())
+        columns = []
+        with torch.no_grad():
+            for margin in self._hypothesis_margins(names):
+                columns.append(margin.expand(count))
+        if not columns:
+            return torch.zeros(count, 0, dtype=torch.float64)
+        return torch.stack(columns, dim=1).nan_to_num(nan=-torch.inf).cpu().double()
+
+    def cost(self, base: Instance) -> tuple[float, float]:
+        """Return what a call costs on its own, and for each instance in it: many small ones cost hardly more than one."""
+        entries = sum(value.numel() for name, value in base.values.items() if name in self.uses)
+        if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
+            return 0.0, 1.0
+        return 1.0, max(1.0, (entries + self._state_entries(base)) / _SMALL) / _TOGETHER
 
     def values(self, base: Instance, moving: Mapping[str, Tensor], expr: Expr) -> Tensor:
         """Return the values of a scalar formula where some variables have many values, as in a call.
@@ -166,10 +202,8 @@ class ClaimScorer:
 
     def _scores(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> Scores:
         names = self._names(base, moving, batch)
-        margins = Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
-        hypotheses = [margins.part(part) for part in self._hypotheses]
-        if self._needs_equilibrium:
-            hypotheses.append(self._contraction(names))
+        margins = self._margins(names)
+        hypotheses = list(self._hypothesis_margins(names, margins))
         goals = [margins.part(part) for part in self._conclusions]
         count = batch or (1,)
         defined = torch.ones(count, dtype=torch.bool, device=self.like.device)
@@ -181,6 +215,16 @@ class ClaimScorer:
         known = [torch.nan_to_num(column, nan=-1.0) for column in columns]
         table = torch.stack(known, dim=1) if known else self.like.new_zeros((*count, 0))
         return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined)
+
+    def _margins(self, names: TensorNames) -> Margins:
+        return Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
+
+    def _hypothesis_margins(self, names: TensorNames, margins: Margins | None = None) -> Iterator[Tensor]:
+        margins = self._margins(names) if margins is None else margins
+        for part in self._hypotheses:
+            yield margins.part(part)
+        if self._needs_equilibrium:
+            yield self._contraction(names)
 
     def _contraction(self, names: TensorNames) -> Tensor:
         """The relative margin of the implicit hypothesis that the map is a contraction."""
@@ -267,18 +311,21 @@ class _Uses:
         names: Names of every kind.
         derivatives: Whether a derivative is taken.
         equilibrium: Whether the equilibrium must exist.
+        operations: How many operations they are made of; an equilibrium counts as some.
     """
 
-    def __init__(self, formulas: Sequence[Formula], claim: Claim, model: ModelFormulas | None) -> None:
+    def __init__(self, formulas: Sequence[Expr], claim: Claim, model: ModelFormulas | None) -> None:
         self.names: set[str] = set()
         self.derivatives = False
         self.equilibrium = False
+        self.operations = 0
         self._lets, self._trains, self._formulas = claim.let, claim.trains, model
         for formula in formulas:
-            self._visit(formula.expr)
+            self._visit(formula)
 
     def _visit(self, expr: Expr) -> None:
         for node in expr.walk():
+            self.operations += 1
             if node.kind is Kind.CALL:
                 self.derivatives |= node.name in ("grad", "jac")
                 if node.name == "fixed_point":
@@ -307,6 +354,7 @@ class _Uses:
     def _visit_equilibrium(self) -> None:
         if not self.equilibrium:
             self.equilibrium = True
+            self.operations += _SOLVING
             self._visit_map()
             assert self._formulas is not None
             self._visit(self._formulas.contraction)

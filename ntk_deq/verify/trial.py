@@ -53,7 +53,8 @@ class Options:
         stop_early: Stop at the first verdict against expectation.
         precision: Bits with which undecided small instances are judged again; 53: none are.
         findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
-        search: Evaluations of the adversarial search in each domain setting, a tenth in others; 0: no search.
+        search: What the adversarial search may cost in each domain setting, a tenth in others, in instances scored
+            alone; many small ones scored together are cheap. 0: no search; None: about a second (`default_budget`).
         satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
         smallest: Size letters and scalars whose smallest value that meets the hypotheses is looked for.
         shrink: Whether to look for the plainest counterexample; if not, the first one is shown as it was found.
@@ -70,7 +71,7 @@ class Options:
     stop_early: bool = False
     precision: int = DEFAULT_BITS
     findings: bool = False
-    search: int = 300
+    search: int | None = None
     satisfy: bool = False
     smallest: tuple[str, ...] = ()
     shrink: bool = True
@@ -252,7 +253,8 @@ class Trial:
             proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
             if self.tally.counterexamples or proved or self.options.search == 0:
                 return
-            budget = self.options.search if setting.universal else self.options.search // DRAWN_SHARE
+            asked = self.options.search
+            budget = asked if asked is None or setting.universal else asked // DRAWN_SHARE
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
             if not starts:
                 starts = self._satisfying(setting, budget)
@@ -273,7 +275,7 @@ class Trial:
             for judgement in (*attack.counterexamples, *attack.others):
                 self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
 
-    def _satisfying(self, setting: Setting, budget: int) -> list[Instance]:
+    def _satisfying(self, setting: Setting, budget: int | None) -> list[Instance]:
         """Instances that meet the hypotheses, searched for only on demand."""
         if not self.options.satisfy:
             return []

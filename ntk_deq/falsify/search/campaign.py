@@ -1,7 +1,9 @@
 """The adversary: searches one setting of a claim for instances that break it, within a budget of evaluations.
 
-Small sizes come first. At each choice of sizes a batch of structured and random points is looked at; then descents go
-on from the best of them, by moves, gradients and evolution in turn, for each comparison of the conclusions.
+Small sizes come first. At each choice of sizes structured points are looked at, plain random draws, and draws that
+are moved into the hypotheses; then descents go on from the best of them, by gradients, moves, evolution and climbs from
+corner to corner in turn, for each comparison of the conclusions. A budget is what it costs, not a number of points:
+small instances that are scored together cost little, so that a cheap claim gets thousands of random draws.
 """
 
 from __future__ import annotations
@@ -18,24 +20,23 @@ from ntk_deq.claims.claim import Free, Setting
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
-from ntk_deq.falsify.search import evolution, gradient, pattern
+from ntk_deq.falsify.search import climbing, evolution, gradient, pattern
 from ntk_deq.falsify.search.archive import Archive, Found
+from ntk_deq.falsify.search.inside import Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.space import Space, movable
-from ntk_deq.falsify.search.starts import (
-    hadamard_instances,
-    plain_instance,
-    random_vectors,
-    size_choices,
-    structured_instances,
-)
+from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.falsify.search.wild import wild_instances
 from ntk_deq.falsify.seeds import stream
 
 _CHOICES = 27  # of sizes in a universal setting: three of each of three letters
 _DRAWS = 3  # of data in a setting with distributions
-_POINTS = 64  # looked at for each choice of sizes, at most
-_LOOKING = 0.4  # of the budget goes into this at most
-_DESCENT = 240  # evaluations of one descent
+_STRUCTURED = 144  # structured points for each choice of sizes, at most: making one takes longer than scoring it
+_MAKING = 0.25  # what making a structured point costs
+_DRAWN = 1024  # random points, at most
+_INSIDE = 128  # of them moved into the hypotheses, at most
+_LOOKING = 0.5  # of the budget goes into all these at most
+_DESCENT = 24  # the cost of one descent
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
 _SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
@@ -54,12 +55,14 @@ class Method(Protocol):
         """Return points with small values, best first."""
 
 
-METHODS: dict[str, tuple[Method, bool]] = {
-    "gradient": (gradient.minimise, True),
-    "moves": (pattern.minimise, False),
-    "evolution": (evolution.minimise, True),
+METHODS: dict[str, tuple[Method, bool, int]] = {
+    "gradient": (gradient.minimise, True, 10),
+    "moves": (pattern.minimise, False, 48),
+    "evolution": (evolution.minimise, True, 16),
+    "corners": (climbing.minimise, False, 64),
 }
-"""The methods in the order in which they take turns, and whether each works in smooth coordinates."""
+"""The methods in the order in which they take turns; whether each works in smooth coordinates, and how many points it
+has scored together, about."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def search(
     *,
     score: Scorer,
     starts: Sequence[Instance],
-    budget: int,
+    budget: float,
     seed: int,
     confirm: Callable[[Instance], bool] | None = None,
 ) -> SearchResult:
@@ -101,7 +104,7 @@ def search(
         given: Further variables that the claim quantifies over.
         score: Scores instances against the claim.
         starts: Instances to start from, such as the ladder's tightest.
-        budget: How many instances may be scored.
+        budget: What scoring may cost: see `Scorer.cost`.
         seed: The run's seed; the result depends on the arguments alone.
         confirm: Decides whether an instance breaks the claim for certain; the search ends at the first that does.
     """
@@ -115,7 +118,7 @@ def satisfy(
     *,
     score: Scorer,
     starts: Sequence[Instance],
-    budget: int,
+    budget: float,
     seed: int,
     confirm: Callable[[Instance], bool] | None = None,
 ) -> SearchResult:
@@ -126,7 +129,7 @@ def satisfy(
         given: Further variables that the claim quantifies over.
         score: Scores instances against the claim.
         starts: Instances to start from, such as the ladder's nearest.
-        budget: How many instances may be scored.
+        budget: What scoring may cost: see `Scorer.cost`.
         seed: The run's seed; the result depends on the arguments alone.
         confirm: Decides whether an instance meets the hypotheses for certain; the search ends at the first that does.
     """
@@ -175,7 +178,7 @@ class _Campaign:
         scorer: Scorer,
         archive: Archive,
         starts: Sequence[Instance],
-        budget: int,
+        budget: float,
         seed: int,
         *,
         goals: Sequence[int | None],
@@ -184,15 +187,16 @@ class _Campaign:
         self._archive, self._meter = archive, Meter(budget)
         self._starts, self._seed, self._goals = starts, seed, goals
         self._free = movable(setting, given, scorer.uses)
+        self._inside = Inside(setting, given, scorer)
 
     def run(self) -> SearchResult:
         """Look at every place, then descend from the best points until the budget is spent."""
         places = self._places()
-        points = min(_POINTS, max(8, int(_LOOKING * self._meter.budget) // max(1, len(places))))
+        share = _LOOKING * self._meter.budget / max(1, len(places))
         for place in places:
             if self._over():
                 break
-            self._look(place, points)
+            self._look(place, share)
         spots = [_Spot(place, goal) for place in places for goal in self._goals if place.pools.get(goal)]
         while spots and self._free and not self._over():
             spot = self._promising(spots)
@@ -225,22 +229,49 @@ class _Campaign:
             ]
         return [_Place(base, self._free, {}, set(self._goals)) for base in bases]
 
-    def _look(self, place: _Place, points: int) -> None:
-        """Score structured and random points of a place, and the starts that belong there."""
+    def _look(self, place: _Place, share: float) -> None:
+        """Score structured, random and moved points of a place, and the starts that belong there, for a share."""
         generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes), place.base.index)
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
         own = [start for start in self._starts if start.sizes == place.base.sizes and self._fits(start, place)]
         instances = [place.base, *own]
+        call, each = self._scorer.cost(place.base)
+        moving = self._inside.movable and smooth.size > 0
+        parts = 3 if moving else 2
         if self._setting.universal:
-            instances += structured_instances(self._setting, self._given, place.base.sizes, points * 3 // 8, generator)
-            corners = list(hadamard_instances(self._setting, self._given, place.base.sizes))
-            instances += corners
-            self._meter.budget += len(corners)  # they take nothing from what the search had without them
-        self._gather(
-            place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point"
-        )
-        if smooth.size:
-            self._gather(place, smooth, random_vectors(smooth, points * 5 // 8, generator), "a random point")
+            count = min(_STRUCTURED, max(6, int((share / parts - call) / max(each, _MAKING))))
+            instances += wild_instances(place.base, place.free, count // 2, generator)
+            simple = structured_instances(self._setting, self._given, place.base.sizes, count - count // 2, generator)
+            instances += simple
+        vectors = torch.stack([plain.encode(instance) for instance in instances])
+        self._gather(place, plain, vectors, "a structured point")
+        self._meter.spent += len(vectors) * max(0.0, _MAKING - each) if call else 0.0
+        if smooth.size == 0:
+            return
+        count = min(_DRAWN, max(2, int((share / parts - call) / each)))
+        drawn = random_vectors(smooth, count, generator)
+        self._gather(place, smooth, drawn, "a random point")
+        if moving and not self._over():
+            self._move_inside(place, instances, drawn, share / parts, generator)
+
+    def _move_inside(
+        self, place: _Place, instances: Sequence[Instance], drawn: Tensor, share: float, generator: torch.Generator
+    ) -> None:
+        """Move some of the points into the hypotheses, and score them there."""
+        call, each = self._scorer.cost(place.base)
+        looks = self._inside.looks(place.base)
+        count = int((share - call * (looks / 8)) / (each * looks)) if looks else 0
+        rows = min(_INSIDE, len(drawn) + len(instances), count)
+        if rows <= 0:
+            return
+        smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
+        random = [smooth.instance(vector, family="random") for vector in drawn[: max(1, 2 * rows // 3)]]
+        chosen = [found for found in (*random, *instances[:: max(1, 3 * len(instances) // rows)]) if found is not None]
+        self._meter.spent += call * looks / 8 + each * looks * len(chosen)
+        moved = self._inside.instances(place.base, chosen[:rows], generator)
+        if moved:
+            vectors = torch.stack([plain.encode(instance) for instance in moved])
+            self._gather(place, plain, vectors, "a point moved into the hypotheses")
 
     def _fits(self, start: Instance, place: _Place) -> bool:
         """Whether a start differs from the place's base in what moves only."""
@@ -281,14 +312,15 @@ class _Campaign:
             goal = None  # first of all the hypotheses have to be met
         pool = place.pools[goal]
         turn, index = divmod(spot.visits, len(METHODS))
-        name, (method, smooth) = list(METHODS.items())[index]
+        name, (method, smooth, together) = list(METHODS.items())[index]
         space = Space(place.free, place.base, smooth=smooth)
         labels = ("descent", repr(place.base.sizes), place.base.index, str(goal), spot.visits)
         generator = stream(self._seed, self._setting.name, *labels)
         # With every turn of the methods the next of the remembered points comes first, and descents go on for longer.
         start = pool[turn % len(pool)][1]
         objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")
-        budget = min(_DESCENT * 2 ** min(turn, _LONGER), self._meter.left)
+        effort = min(_DESCENT * 2.0 ** min(turn, _LONGER), self._meter.left)
+        budget = max(1, objective.affordable(effort, together))
         found = method(objective, space.encode(start), budget, generator)
         place.met = place.met or objective.met
         if not objective.flat:

@@ -22,20 +22,38 @@ _UNDEFINED = 100.0  # worse than any penalty
 
 @dataclass
 class Meter:
-    """Counts evaluations against a budget.
+    """Counts evaluations, and what they cost, against a budget.
 
     Attributes:
-        budget: How many instances may be evaluated.
-        used: How many were.
+        budget: What may be spent: see `Scorer.cost`.
+        used: How many instances were evaluated.
+        spent: What that cost.
     """
 
-    budget: int
+    budget: float
     used: int = 0
+    spent: float = 0.0
 
     @property
-    def left(self) -> int:
-        """How many may still be evaluated."""
-        return max(0, self.budget - self.used)
+    def left(self) -> float:
+        """What may still be spent."""
+        return max(0.0, self.budget - self.spent)
+
+    def take(self, cost: tuple[float, float], count: int, calls: int = 1) -> int:
+        """Spend what a call with some instances costs; return how many of them the budget has room for.
+
+        Args:
+            cost: Of a call, and of an instance in it.
+            count: How many instances are asked for.
+            calls: How many calls it comes to: a derivative is one more.
+        """
+        fixed, each = cost[0] * calls, cost[1] * (calls if cost[0] else 1)
+        if self.left <= 0 or count == 0:
+            return 0
+        room = count if each == 0 else min(count, max(1, int((self.left - fixed) / each)))
+        self.used += room
+        self.spent += fixed + each * room
+        return room
 
 
 @dataclass(frozen=True)
@@ -133,7 +151,7 @@ class Objective:
         """
         inside = vectors.detach().clone().requires_grad_()
         with torch.enable_grad():
-            scores = self.score(inside)
+            scores = self.score(inside, calls=2 + self._scorer.hypotheses)
             columns = [_aim(scores, self.goal), *scores.hypotheses.unbind(1)]
             slopes = torch.stack([_slope(column, inside) for column in columns], dim=1)
         values = combined(scores, self.goal).detach()
@@ -146,13 +164,22 @@ class Objective:
             slopes[:, 1:],
         )
 
-    def score(self, vectors: Tensor) -> Scores:
-        """Return the scores of as many of the points as the budget has room for."""
-        inside = vectors[: self._meter.left]
+    def affordable(self, effort: float, together: int) -> int:
+        """Return how many points an effort pays for, so many being scored together."""
+        call, each = self._scorer.cost(self.space.base)
+        return int(effort / (call / together + each))
+
+    def score(self, vectors: Tensor, *, calls: int = 1) -> Scores:
+        """Return the scores of as many of the points as the budget has room for.
+
+        Args:
+            vectors: The points.
+            calls: What they cost, in calls.
+        """
+        inside = vectors[: self._meter.take(self._scorer.cost(self.space.base), len(vectors), calls)]
         if len(inside) == 0:
             nothing = vectors.new_zeros(0, len(self._scorer.goals))
             return Scores(vectors.new_zeros(0, self._scorer.hypotheses), nothing, torch.zeros(0, dtype=torch.bool))
-        self._meter.used += len(inside)
         scores = self._scorer(self.space.base, self.space.decode(inside))
         scores = Scores(scores.hypotheses.cpu().double(), scores.goals.cpu().double(), scores.defined.cpu())
         plain = Scores(scores.hypotheses.detach(), scores.goals.detach(), scores.defined)
