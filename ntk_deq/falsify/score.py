@@ -34,11 +34,13 @@ class Scores:
         hypotheses: instances x comparisons of the hypotheses.
         goals: instances x comparisons of the conclusions; to make one of them negative is a goal of the search.
         defined: For each instance, whether every formula has a value there.
+        equations: Which columns of the hypotheses are equations: almost no instance meets one.
     """
 
     hypotheses: Tensor
     goals: Tensor
     defined: Tensor
+    equations: tuple[bool, ...] = ()
 
     @property
     def feasible(self) -> Tensor:

@@ -16,11 +16,11 @@ from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.scoring import TrainingScorer
 
-LONGEST, SHORTEST = 1500.0, 100.0
+LONGEST, SHORTEST = 2500.0, 100.0
 """Bounds of the default budget of a universal setting, in instances that are scored alone."""
 
-OPERATIONS = 40_000
-"""Operations that the default budget comes to, about a second: a claim of short formulas gets more of them tried."""
+OPERATIONS = 75_000
+"""Operations that the default budget comes to, one to two seconds: a claim of short formulas gets more of them tried."""
 
 AROUND = 25
 """Operations that everything around a look at an instance is worth."""
@@ -158,7 +158,7 @@ def find_satisfying(
 
 
 def default_budget(scorer: ClaimScorer | TrainingScorer) -> float:
-    """Return what the search of one setting may cost by default: about a second, whatever the claim.
+    """Return what the search of one setting may cost by default: one to two seconds, whatever the claim.
 
     It is counted, not timed, so that a run depends on its seed alone.
     """

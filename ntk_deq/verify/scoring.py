@@ -73,6 +73,7 @@ class ClaimScorer:
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
+        self._equations = (*map(_is_equation, self._hypotheses), *(False,) * used.equilibrium)
         compared = [part.expr for part in self._hypotheses]
         if used.equilibrium and self._formulas is not None:
             compared.append(self._formulas.contraction)
@@ -110,17 +111,27 @@ class ClaimScorer:
         return _stacked([self(base, part) for part in halves])
 
     def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
-        """Return the margins of the hypotheses alone, rows x hypotheses; -inf where one has no value."""
+        """Return the margins of the hypotheses alone, rows x hypotheses; -inf where one has no value.
+
+        Raises:
+            DeadlineError: The deadline has passed.
+        """
         self.check_time()
         count = len(next(iter(moving.values()))) if moving else 1
-        names = self._names(base, moving, (count,) if moving else ())
-        columns = []
-        with torch.no_grad():
-            for margin in self._hypothesis_margins(names):
-                columns.append(margin.expand(count))
-        if not columns:
-            return torch.zeros(count, 0, dtype=torch.float64)
-        return torch.stack(columns, dim=1).nan_to_num(nan=-torch.inf).cpu().double()
+        alone = self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES
+        if not alone or count == 1:
+            try:
+                names = self._names(base, moving, (count,) if moving else ())
+                with torch.no_grad():
+                    columns = [margin.expand(count) for margin in self._hypothesis_margins(names)]
+                table = torch.stack(columns, dim=1) if columns else self.like.new_zeros((count, 0))
+                return table.nan_to_num(nan=-torch.inf).cpu().double()
+            except (NtkDeqError, torch.linalg.LinAlgError):
+                if count == 1:
+                    return torch.full((1, self.hypotheses), -torch.inf, dtype=torch.float64)
+        half = count // 2
+        halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
+        return torch.cat([self.margins(base, part) for part in halves])
 
     def cost(self, base: Instance) -> tuple[float, float]:
         """Return what a call costs on its own, and for each instance in it: many small ones cost hardly more than one."""
@@ -214,7 +225,7 @@ class ClaimScorer:
             defined = defined & ~torch.isnan(column)
         known = [torch.nan_to_num(column, nan=-1.0) for column in columns]
         table = torch.stack(known, dim=1) if known else self.like.new_zeros((*count, 0))
-        return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined)
+        return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined, self._equations)
 
     def _margins(self, names: TensorNames) -> Margins:
         return Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
@@ -257,7 +268,11 @@ class ClaimScorer:
     def _undefined(self) -> Scores:
         no = self.like.new_full((1, self.hypotheses), -1.0)
         defined = torch.zeros(1, dtype=torch.bool, device=self.like.device)
-        return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined)
+        return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined, self._equations)
+
+
+def _is_equation(part: Part) -> bool:
+    return part.link is not None and part.expr.operators[part.link] == "=="
 
 
 def _is_number(side: Expr) -> bool:
@@ -296,6 +311,7 @@ def _stacked(rows: list[Scores]) -> Scores:
         torch.cat([row.hypotheses for row in rows]),
         torch.cat([row.goals for row in rows]),
         torch.cat([row.defined for row in rows]),
+        rows[0].equations,
     )
 
 

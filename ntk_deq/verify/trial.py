@@ -13,7 +13,7 @@ from ntk_deq.claims.claim import Claim, Setting, Verdict
 from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.falsify.repair import shrink_variants
+from ntk_deq.falsify.repair import Repair
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
@@ -22,8 +22,10 @@ from ntk_deq.verify.proof.prover import Proof, prove_claim
 from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
+from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
+from ntk_deq.verify.training.scoring import TrainingScorer
 from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
@@ -88,18 +90,36 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
-def feasible(claim: Claim, setting: Setting, instance: Instance, options: Options, deadline: float | None) -> Instance:
-    """Return the instance, or the first shrunk variant of it on which no hypothesis certainly fails."""
-    if not setting.universal or not claim.assume:
-        return instance
+class Feasible:
+    """Puts instances that meet a claim's hypotheses in the place of those that do not.
 
-    def fails(candidate: Instance) -> bool:
-        device = torch.device(options.device)
-        return hypotheses_fail(claim, candidate, device=device, dtype=options.dtype, deadline=deadline)
+    Args:
+        claim: The claim.
+        options: How it is judged.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+    """
 
-    if not fails(instance):
-        return instance
-    return next((v for v in shrink_variants(instance, setting, claim.given) if not fails(v)), instance)
+    def __init__(self, claim: Claim, options: Options, deadline: float | None) -> None:
+        self._claim, self._options, self._deadline = claim, options, deadline
+        self._repairs: dict[str, Repair] = {}
+
+    def __call__(self, setting: Setting, instance: Instance) -> Instance:
+        """Return the instance, or the first one in its place on which no hypothesis certainly fails."""
+        if not setting.universal or not self._claim.assume or not self._fails(instance):
+            return instance
+        if setting.name not in self._repairs:
+            options = self._options
+            kind = TrainingScorer if self._claim.trains else ClaimScorer
+            scorer = kind(
+                self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline
+            )
+            self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed)
+        candidates = self._repairs[setting.name].candidates(instance)
+        return next((variant for variant in candidates if not self._fails(variant)), instance)
+
+    def _fails(self, instance: Instance) -> bool:
+        device, dtype = torch.device(self._options.device), self._options.dtype
+        return hypotheses_fail(self._claim, instance, device=device, dtype=dtype, deadline=self._deadline)
 
 
 @dataclass
@@ -117,6 +137,7 @@ class Trial:
         plainest: The counterexample to show.
         proof: What the proof of a claim about real numbers came to; None for other claims.
         stopped: Why not everything planned was done, or an empty text.
+        close: By setting, the instances closest to equality.
         warnings: What went wrong beside the judgement, in words: files that could not be read or written.
     """
 
@@ -222,10 +243,11 @@ class Trial:
 
     def _ladder(self) -> None:
         left = AFTER_REFUTATION if self.options.shrink else 0
+        feasible = Feasible(self.claim, self.options, self.deadline)
         for setting, count in planned(self.claim, self.options):
             for index in range(count):
                 instance = self._chosen(setting, instance_at(setting, self.claim.given, index, self.options.seed))
-                self.judged(feasible(self.claim, setting, instance, self.options, self.deadline))
+                self.judged(feasible(setting, instance))
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
@@ -259,7 +281,9 @@ class Trial:
             if not starts:
                 starts = self._satisfying(setting, budget)
             # A training run of the size of drawn data takes seconds, and what is drawn does not move.
-            if not starts or (self.claim.trains and not setting.universal):
+            if self.claim.trains and not (starts and setting.universal):
+                continue
+            if not starts and not setting.universal:
                 continue
             attack = find_counterexamples(
                 self.claim,

@@ -36,13 +36,13 @@ _MAKING = 0.25  # what making a structured point costs
 _DRAWN = 1024  # random points, at most
 _INSIDE = 128  # of them moved into the hypotheses, at most
 _LOOKING = 0.5  # of the budget goes into all these at most
-_DESCENT = 24  # the cost of one descent
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
 _SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
 _TIGHT = 0.25
+_GOOD_PART, _LED_ON = 0.9, 0.25  # a descent that brings the value below this part of it weighs less than one
 _BETTER = 2  # ranks that weigh as much as one descent, when it is decided where to go on
-_POOL = 6  # starts remembered for each goal and each choice of sizes
+_POOL = 12  # starts remembered for each goal and each choice of sizes
 _BATCH_ENTRIES = 2**21  # of all variables of a batch, 16 MiB; larger batches are cut
 
 
@@ -55,14 +55,32 @@ class Method(Protocol):
         """Return points with small values, best first."""
 
 
-METHODS: dict[str, tuple[Method, bool, int]] = {
-    "gradient": (gradient.minimise, True, 10),
-    "moves": (pattern.minimise, False, 48),
-    "evolution": (evolution.minimise, True, 16),
-    "corners": (climbing.minimise, False, 64),
+@dataclass(frozen=True)
+class _Turn:
+    """A method in its turn.
+
+    Attributes:
+        method: What it does.
+        smooth: Whether it works in smooth coordinates.
+        together: How many points it has scored together, about.
+        many: Whether it takes several starts.
+        effort: What one descent costs, at first.
+    """
+
+    method: Method
+    smooth: bool
+    together: int
+    many: bool
+    effort: float
+
+
+METHODS: dict[str, _Turn] = {
+    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=100.0),
+    "moves": _Turn(pattern.minimise, smooth=False, together=48, many=False, effort=16.0),
+    "evolution": _Turn(evolution.minimise, smooth=True, together=16, many=False, effort=80.0),
+    "corners": _Turn(climbing.minimise, smooth=False, together=256, many=True, effort=24.0),
 }
-"""The methods in the order in which they take turns; whether each works in smooth coordinates, and how many points it
-has scored together, about."""
+"""The methods in the order in which they take turns."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +172,16 @@ class _Place:
 
 @dataclass
 class _Spot:
-    """A goal at a place: how many descents it has had, and how many of the last ones had nothing to do."""
+    """A goal at a place: how many descents it has had, and how many of the last ones had nothing to do.
+
+    `waits` is what these weigh when it is decided where to go on: one that led on by a good part weighs little.
+    """
 
     place: _Place
     goal: int | None
     visits: int = 0
     idle: int = 0
+    waits: float = 0.0
 
     @property
     def value(self) -> float:
@@ -200,9 +222,10 @@ class _Campaign:
         spots = [_Spot(place, goal) for place in places for goal in self._goals if place.pools.get(goal)]
         while spots and self._free and not self._over():
             spot = self._promising(spots)
-            before = self._meter.used
+            before, value = self._meter.used, spot.value
             self._descend(spot)
             spot.visits += 1
+            spot.waits += _LED_ON if spot.value < _GOOD_PART * value else 1.0
             spot.idle = spot.idle + 1 if self._meter.used == before else 0
             flat = spot.goal in spot.place.flat and spot.visits >= len(METHODS)
             if flat or spot.idle >= len(METHODS):
@@ -213,7 +236,7 @@ class _Campaign:
     def _promising(spots: list[_Spot]) -> _Spot:
         """Return where to descend next: low values and few visits come first."""
         ranked = sorted(spots, key=lambda spot: spot.value)
-        keys = [spot.visits + rank / _BETTER for rank, spot in enumerate(ranked)]
+        keys = [spot.waits + rank / _BETTER for rank, spot in enumerate(ranked)]
         return ranked[min(range(len(ranked)), key=keys.__getitem__)]
 
     def _over(self) -> bool:
@@ -312,16 +335,17 @@ class _Campaign:
             goal = None  # first of all the hypotheses have to be met
         pool = place.pools[goal]
         turn, index = divmod(spot.visits, len(METHODS))
-        name, (method, smooth, together) = list(METHODS.items())[index]
-        space = Space(place.free, place.base, smooth=smooth)
+        name, way = list(METHODS.items())[index]
+        space = Space(place.free, place.base, smooth=way.smooth)
         labels = ("descent", repr(place.base.sizes), place.base.index, str(goal), spot.visits)
         generator = stream(self._seed, self._setting.name, *labels)
         # With every turn of the methods the next of the remembered points comes first, and descents go on for longer.
-        start = pool[turn % len(pool)][1]
+        starts = [instance for _, instance in (*pool[turn % len(pool) :], *pool[: turn % len(pool)])]
+        points = torch.stack([space.encode(instance) for instance in (starts if way.many else starts[:1])])
         objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")
-        effort = min(_DESCENT * 2.0 ** min(turn, _LONGER), self._meter.left)
-        budget = max(1, objective.affordable(effort, together))
-        found = method(objective, space.encode(start), budget, generator)
+        effort = min(way.effort * 2.0 ** min(turn, _LONGER), self._meter.left)
+        budget = max(1, objective.affordable(effort, way.together))
+        found = way.method(objective, points if way.many else points[0], budget, generator)
         place.met = place.met or objective.met
         if not objective.flat:
             place.flat.discard(goal)

@@ -25,13 +25,16 @@ def minimise(
 
     Args:
         objective: What to make small.
-        start: Where to start, in plain coordinates; the other climbers start at corners of the box of its size.
+        start: Where to start, in plain coordinates: a point, or several of them, points x coordinates. The other
+            climbers start at corners of the box of the first one's size.
         budget: Evaluations.
         generator: Chooses the corners, and the coordinates where there are many.
     """
+    starts = torch.atleast_2d(start)[: CLIMBERS // 2]
+    start = starts[0]
     if len(start) == 0 or budget < 2:
         return []
-    points = torch.cat([start.unsqueeze(0), _corners(start, CLIMBERS - 1, generator)])
+    points = torch.cat([starts, _corners(start, CLIMBERS - len(starts), generator)])
     values = objective(points)
     used, look = len(points), 0
     idle = torch.zeros(CLIMBERS, dtype=torch.int64)

@@ -105,6 +105,12 @@ def _one_row(shape: Shape, generator: torch.Generator) -> Tensor:
     return value.mT.contiguous() if shape[0] == shape[1] and choose(generator, 2) else value
 
 
+def _first_column(shape: Shape, generator: torch.Generator) -> Tensor:
+    value = torch.zeros(shape, dtype=torch.float64)
+    value[:, 0] = 1.0
+    return value
+
+
 def _single_entry(shape: Shape, generator: torch.Generator) -> Tensor:
     value = torch.zeros(shape, dtype=torch.float64)
     value[choose(generator, shape[0]), choose(generator, shape[1])] = 1.0
@@ -137,6 +143,7 @@ BUILDERS: dict[str, Builder] = {
     "closing corner": _closing,
     "graded": _graded,
     "one row": _one_row,
+    "first column of ones": _first_column,
     "one entry": _single_entry,
     "oblique projection": _idempotent,
     "skew and identity": _turn,
