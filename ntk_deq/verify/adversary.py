@@ -20,7 +20,7 @@ LONGEST, SHORTEST = 2500.0, 100.0
 """Bounds of the default budget of a universal setting, in instances that are scored alone."""
 
 OPERATIONS = 75_000
-"""Operations that the default budget comes to, one to two seconds: a claim of short formulas gets more of them tried."""
+"""Operations that the default budget comes to, a second or two: of short formulas more instances are tried."""
 
 AROUND = 25
 """Operations that everything around a look at an instance is worth."""

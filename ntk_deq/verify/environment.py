@@ -148,6 +148,9 @@ class Environment:
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
         origin: At a moment of a training run: the environment of its start, for what does not change along the run.
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
+        per_step: Values of parts of a quantified formula that do not depend on every index in scope, by the part and
+            the values of those that it depends on; likewise.
+        indexed: Each such part, by its identity, and the indices in it.
     """
 
     model: ModelSignature | None
@@ -163,6 +166,8 @@ class Environment:
     moments: Moments | None = None
     origin: Environment | None = None
     derivatives: Derivatives | None = field(default=None, init=False)
+    per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
+    indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     @property
     def like(self) -> torch.Tensor:

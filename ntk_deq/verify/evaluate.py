@@ -32,7 +32,25 @@ def evaluate(expr: Expr, env: Environment, indices: Indices | None = None) -> Va
         LimitError: A matrix or a quantifier would exceed the limits.
     """
     env.notes.check_time()
+    if indices and env.moments is None and expr.kind in _OPERATIONS:
+        return _once_a_step(expr, env, indices)
     return _HANDLERS[expr.kind](expr, env, indices or {})
+
+
+def _once_a_step(expr: Expr, env: Environment, indices: Indices) -> Value:
+    """Evaluate a part of a quantified formula once for all steps that it does not depend on."""
+    if id(expr) not in env.indexed:
+        inside = {node.name for node in expr.walk() if node.kind is Kind.NAME}
+        quantified = {name for node in expr.walk() for name in node.names}  # an index of a quantifier further in
+        # The part itself is kept: no other one can get its identity then.
+        env.indexed[id(expr)] = expr, tuple(sorted((inside - quantified) & indices.keys()))
+    names = env.indexed[id(expr)][1]
+    if len(names) == len(indices):
+        return _HANDLERS[expr.kind](expr, env, indices)
+    key = (id(expr), tuple(indices[name] for name in names))
+    if key not in env.per_step:
+        env.per_step[key] = _HANDLERS[expr.kind](expr, env, indices)
+    return env.per_step[key]
 
 
 def evaluate_scalar(expr: Expr, env: Environment, indices: Indices | None = None) -> Scalar:
@@ -254,10 +272,10 @@ def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict
             f"`for all {', '.join(expr.names)}` ranges over {len(steps) ** len(expr.names):,} tuples of steps; "
             f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
         )
-    used = [node.args[0] for node in body.walk() if node.kind is Kind.INDEX]
+    used = [(node.args[0], _names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
     for values in product(steps, repeat=len(expr.names)):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
-        if any(_names(node) <= scope.keys() and not _exists(step_of(node, scope), env) for node in used):
+        if any(names <= scope.keys() and not _exists(step_of(node, scope), env) for node, names in used):
             continue
         if len(expr.args) > 1:
             shown = evaluate_truth(expr.args[1], env, scope).truth
@@ -275,6 +293,9 @@ def _names(expr: Expr) -> set[str]:
     """Return the step indices of an index expression; those of a quantifier further in have no value yet."""
     return {node.name for node in expr.walk() if node.kind is Kind.NAME}
 
+
+_OPERATIONS = frozenset({Kind.CALL, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.ADD, Kind.SUBTRACT})
+"""Kinds of parts whose values are kept between the steps of a quantifier."""
 
 _HANDLERS: dict[Kind, Callable[[Expr, Environment, Indices], Value]] = {
     Kind.NUMBER: _number,

@@ -23,6 +23,7 @@ from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call
 
+_ITERATING = 10  # operations that a step of a run of the map counts as
 _SOLVING = 60  # operations that an equilibrium counts as
 
 _ORDERS = ("<", "<=", ">", ">=")
@@ -134,7 +135,7 @@ class ClaimScorer:
         return torch.cat([self.margins(base, part) for part in halves])
 
     def cost(self, base: Instance) -> tuple[float, float]:
-        """Return what a call costs on its own, and for each instance in it: many small ones cost hardly more than one."""
+        """Return what a call costs on its own, and for each instance in it: many small ones cost little more."""
         entries = sum(value.numel() for name, value in base.values.items() if name in self.uses)
         if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
             return 0.0, 1.0
@@ -336,6 +337,7 @@ class _Uses:
         self.equilibrium = False
         self.operations = 0
         self._lets, self._trains, self._formulas = claim.let, claim.trains, model
+        self._steps, self._iterated = 0 if claim.run is None else claim.run.steps, False
         for formula in formulas:
             self._visit(formula)
 
@@ -353,6 +355,8 @@ class _Uses:
                     self._visit_name(node.name)
                 else:
                     self._visit_map()
+                    self.operations += 0 if self._iterated else self._steps * _ITERATING
+                    self._iterated = True
             elif node.kind is Kind.NAME:
                 self._visit_name(node.name)
 

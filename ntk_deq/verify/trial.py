@@ -110,9 +110,7 @@ class Feasible:
         if setting.name not in self._repairs:
             options = self._options
             kind = TrainingScorer if self._claim.trains else ClaimScorer
-            scorer = kind(
-                self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline
-            )
+            scorer = kind(self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline)
             self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed)
         candidates = self._repairs[setting.name].candidates(instance)
         return next((variant for variant in candidates if not self._fails(variant)), instance)

@@ -15,13 +15,7 @@ from ntk_deq.claims.types import matrix
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.falsify.search.space import Space
-from ntk_deq.falsify.search.starts import (
-    hadamard_instances,
-    plain_instance,
-    random_vectors,
-    size_choices,
-    structured_instances,
-)
+from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 
 REALS = setting_of(free("x"), free("y"))
 
@@ -58,11 +52,19 @@ def test_a_true_claim_has_no_candidates_and_near_misses_close_to_equality() -> N
     assert 0 <= result.best.margin < 1e-3
 
 
-def test_the_budget_is_the_number_of_evaluations() -> None:
+def test_the_budget_bounds_the_number_of_evaluations() -> None:
     for budget in (1, 7, 100, 1500):
         scorer = beyond(5.0)
         result = search(REALS, {}, score=scorer, starts=[], budget=budget, seed=0)
-        assert result.evaluations == scorer.asked == budget
+        # What is measured of the hypotheses alone counts, too.
+        assert budget / 2 < result.evaluations == scorer.asked <= budget
+
+
+def test_points_scored_together_are_cheap() -> None:
+    alone, together = beyond(5.0), beyond(5.0)
+    together.cost = lambda base: (1.0, 1 / 128)  # type: ignore[method-assign]
+    few, many = (search(REALS, {}, score=s, starts=[], budget=300, seed=0).evaluations for s in (alone, together))
+    assert many > 10 * few
 
 
 def test_the_same_arguments_give_the_same_result_and_another_seed_another() -> None:
@@ -127,7 +129,7 @@ def test_without_derivatives_the_other_methods_have_the_budget() -> None:
     scorer = beyond(4.99)
     scorer.differentiable = False
     result = search(REALS, {}, score=scorer, starts=[], budget=3000, seed=0)
-    assert result.evaluations == 3000
+    assert 2000 < result.evaluations <= 3000
     assert result.candidates
 
 
@@ -215,21 +217,3 @@ def test_starting_points_fit_their_sizes_and_domains() -> None:
     assert vectors.shape == (50, 4)
     assert bool((vectors == vectors.round()).all(1).any())
     assert math.isfinite(float(vectors.abs().max()))
-
-
-def test_corners_of_a_hadamard_matrix() -> None:
-    reals = Domain(DomainKind.REAL)
-    setting = setting_of(
-        Free("A", matrix("n", "n"), reals),
-        Free("B", matrix("n", "m"), reals),
-        Free("P", matrix("n", "n"), Domain(DomainKind.PSD)),
-        free("c", interval(0, 1)),
-        sizes={"n": SizeRange(1, 4), "m": SizeRange(1, 3)},
-    )
-    A, B = hadamard_instances(setting, {}, {"n": 4, "m": 3})
-    H = A.values["A"]
-    assert torch.equal(H.T @ H, 4 * torch.eye(4, dtype=torch.float64))
-    assert torch.equal(B.values["B"], H[:, :3])
-    assert torch.equal(A.values["B"], plain_instance(setting, {}, {"n": 4, "m": 3}).values["B"])
-    assert A.values["c"].item() == B.values["c"].item() == 0
-    assert list(hadamard_instances(setting, {}, {"n": 1, "m": 3})) == []

@@ -29,7 +29,7 @@ def bowl(v: Values) -> Tensor:
 
 @ALL
 def test_a_bowl_is_descended(name: str) -> None:
-    method, smooth = METHODS[name]
+    method, smooth = METHODS[name].method, METHODS[name].smooth
     objective = objective_of(PlainScorer(bowl), instance_of(x=0.0, y=0.0), VARIABLES, smooth=smooth)
     found = method(objective, torch.zeros(2, dtype=torch.float64), 600, generator())
     assert found[0][0] < -0.09
@@ -39,7 +39,7 @@ def test_a_bowl_is_descended(name: str) -> None:
 
 @ALL
 def test_the_same_generator_gives_the_same_points(name: str) -> None:
-    method, smooth = METHODS[name]
+    method, smooth = METHODS[name].method, METHODS[name].smooth
 
     def run() -> list[tuple[float, list[float]]]:
         objective = objective_of(PlainScorer(bowl), instance_of(x=0.0, y=0.0), VARIABLES, smooth=smooth)
@@ -51,7 +51,7 @@ def test_the_same_generator_gives_the_same_points(name: str) -> None:
 
 @ALL
 def test_a_budget_is_kept(name: str) -> None:
-    method, smooth = METHODS[name]
+    method, smooth = METHODS[name].method, METHODS[name].smooth
     for budget in (1, 5, 100):
         scorer = PlainScorer(bowl)
         objective = objective_of(scorer, instance_of(x=0.0, y=0.0), VARIABLES, budget=budget, smooth=smooth)
@@ -61,14 +61,14 @@ def test_a_budget_is_kept(name: str) -> None:
 
 @ALL
 def test_nothing_to_move_is_no_failure(name: str) -> None:
-    method, smooth = METHODS[name]
+    method, smooth = METHODS[name].method, METHODS[name].smooth
     objective = objective_of(PlainScorer(bowl), instance_of(x=0.0, y=0.0), {}, smooth=smooth)
     assert method(objective, torch.zeros(0, dtype=torch.float64), 50, generator()) == []
 
 
 @pytest.mark.parametrize("name", ["gradient", "evolution"])
 def test_a_plateau_of_undefined_points_is_no_failure(name: str) -> None:
-    method, smooth = METHODS[name]
+    method, smooth = METHODS[name].method, METHODS[name].smooth
     scorer = PlainScorer(lambda v: v["x"] * math.nan)
     objective = objective_of(scorer, instance_of(x=0.0, y=0.0), VARIABLES, smooth=smooth)
     for value, vector in method(objective, torch.zeros(2, dtype=torch.float64), 120, generator()):

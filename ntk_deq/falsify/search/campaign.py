@@ -32,10 +32,10 @@ from ntk_deq.falsify.seeds import stream
 _CHOICES = 27  # of sizes in a universal setting: three of each of three letters
 _DRAWS = 3  # of data in a setting with distributions
 _STRUCTURED = 144  # structured points for each choice of sizes, at most: making one takes longer than scoring it
-_MAKING = 0.25  # what making a structured point costs
+_MAKING = 0.08  # what making a point by hand costs
 _DRAWN = 1024  # random points, at most
 _INSIDE = 128  # of them moved into the hypotheses, at most
-_LOOKING = 0.5  # of the budget goes into all these at most
+_LOOKING = 0.6  # of the budget goes into all these at most
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
 _SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
@@ -75,7 +75,7 @@ class _Turn:
 
 
 METHODS: dict[str, _Turn] = {
-    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=100.0),
+    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=90.0),
     "moves": _Turn(pattern.minimise, smooth=False, together=48, many=False, effort=16.0),
     "evolution": _Turn(evolution.minimise, smooth=True, together=16, many=False, effort=80.0),
     "corners": _Turn(climbing.minimise, smooth=False, together=256, many=True, effort=24.0),
@@ -260,38 +260,46 @@ class _Campaign:
         instances = [place.base, *own]
         call, each = self._scorer.cost(place.base)
         moving = self._inside.movable and smooth.size > 0
-        parts = 3 if moving else 2
         if self._setting.universal:
-            count = min(_STRUCTURED, max(6, int((share / parts - call) / max(each, _MAKING))))
-            instances += wild_instances(place.base, place.free, count // 2, generator)
-            simple = structured_instances(self._setting, self._given, place.base.sizes, count - count // 2, generator)
+            count = min(_STRUCTURED, max(6, int((share / (3 if moving else 2) - call) / (each + _MAKING))))
+            instances += wild_instances(place.base, place.free, 3 * count // 4, generator)
+            simple = structured_instances(self._setting, self._given, place.base.sizes, count // 4, generator)
             instances += simple
         vectors = torch.stack([plain.encode(instance) for instance in instances])
-        self._gather(place, plain, vectors, "a structured point")
-        self._meter.spent += len(vectors) * max(0.0, _MAKING - each) if call else 0.0
+        margins = self._gather(place, plain, vectors, "a structured point")
+        self._meter.spent += len(vectors) * _MAKING if call else 0.0
         if smooth.size == 0:
             return
-        count = min(_DRAWN, max(2, int((share / parts - call) / each)))
+        count = min(_DRAWN, max(2, int((share / (6 if moving else 2) - call) / each)))
         drawn = random_vectors(smooth, count, generator)
         self._gather(place, smooth, drawn, "a random point")
         if moving and not self._over():
-            self._move_inside(place, instances, drawn, share / parts, generator)
+            # Those first that lie outside of the hypotheses, and break a conclusion there or have no value.
+            order = margins.argsort(stable=True).tolist() if len(margins) == len(instances) else []
+            worst = [instances[k] for k in order if float(margins[k]) < torch.inf]
+            self._move_inside(place, worst, instances, drawn, share / 2, generator)
 
     def _move_inside(
-        self, place: _Place, instances: Sequence[Instance], drawn: Tensor, share: float, generator: torch.Generator
+        self,
+        place: _Place,
+        worst: Sequence[Instance],
+        instances: Sequence[Instance],
+        drawn: Tensor,
+        share: float,
+        generator: torch.Generator,
     ) -> None:
-        """Move some of the points into the hypotheses, and score them there."""
-        call, each = self._scorer.cost(place.base)
-        looks = self._inside.looks(place.base)
-        count = int((share - call * (looks / 8)) / (each * looks)) if looks else 0
-        rows = min(_INSIDE, len(drawn) + len(instances), count)
+        """Move points into the hypotheses, and score them there: the worst ones, some others, and random ones."""
+        fixed, each = self._inside.cost(place.base)
+        rows = min(_INSIDE, len(drawn) + len(instances), int((share - fixed) / max(each, _MAKING)))
         if rows <= 0:
             return
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
-        random = [smooth.instance(vector, family="random") for vector in drawn[: max(1, 2 * rows // 3)]]
-        chosen = [found for found in (*random, *instances[:: max(1, 3 * len(instances) // rows)]) if found is not None]
-        self._meter.spent += call * looks / 8 + each * looks * len(chosen)
-        moved = self._inside.instances(place.base, chosen[:rows], generator)
+        some = torch.randperm(len(instances), generator=generator)[: max(1, rows // 4)].tolist()
+        known = [*worst[: rows // 2], *(instances[k] for k in some)]
+        random = [smooth.instance(vector, family="random") for vector in drawn[: max(1, rows - len(known))]]
+        chosen = [found for found in (*known, *random) if found is not None]
+        self._meter.spent += fixed + max(each, _MAKING) * len(chosen)
+        moved = self._inside.instances(place.base, chosen, generator)
         if moved:
             vectors = torch.stack([plain.encode(instance) for instance in moved])
             self._gather(place, plain, vectors, "a point moved into the hypotheses")
@@ -303,20 +311,29 @@ class _Campaign:
             for name, value in start.values.items()
         )
 
-    def _gather(self, place: _Place, space: Space, vectors: Tensor, family: str) -> None:
-        """Score points, and remember the best of them for each goal."""
+    def _gather(self, place: _Place, space: Space, vectors: Tensor, family: str) -> Tensor:
+        """Score points, and remember the best of them for each goal.
+
+        Returns:
+            The smallest margin of the conclusions of each point that fails a hypothesis, -1 where one has no value; inf
+            for the others.
+        """
+        outside = []
         entries = sum(value.numel() for value in place.base.values.values())
         objective = Objective(space, self._scorer, None, self._archive, self._meter, f"search: {family}")
         for part in vectors.split(max(1, _BATCH_ENTRIES // max(1, entries))):
             if self._over():
-                return
+                break
             with torch.no_grad():
                 scores = objective.score(part)
+            margins = torch.where(scores.defined, scores.goals.amin(1), -1.0)
+            outside.append(torch.where(scores.feasible < 0, margins, torch.inf))
             for goal in dict.fromkeys((*self._goals, None)):
                 self._remember(place, goal, space, combined(scores, goal), part)
                 if goal is not None and bool((scores.goals[:, goal] != 0).any()):
                     place.flat.discard(goal)
         place.met = place.met or objective.met
+        return torch.cat(outside) if outside else torch.zeros(0, dtype=torch.float64)
 
     def _remember(self, place: _Place, goal: int | None, space: Space, values: Tensor, vectors: Tensor) -> None:
         pool = place.pools.setdefault(goal, [])

@@ -14,7 +14,10 @@ from ntk_deq.falsify.search.objective import Objective
 CLIMBERS = 8
 """Starts that climb together."""
 
-_PATIENCE = 5  # looks without gain, one at each kind of move, after which a climber starts anew
+_KINDS = (0, 1, 0, 1, 2, 0, 1, 3, 0, 1, 4)
+"""Kinds of moves in their order: corners come before everything else, or a climb would creep."""
+
+_PATIENCE = len(_KINDS)  # looks without gain after which a climber starts anew
 _MOST = 1024  # points of one look; of more coordinates a random part is looked at
 
 
@@ -82,7 +85,7 @@ def _moves(points: Tensor, look: int, generator: torch.Generator) -> Tensor:
         2: (2 * old, old / 2),
         3: (old + step, old - step),
         4: (old.round(), old.roll(1, 1)),
-    }[look % _PATIENCE]
+    }[_KINDS[look % _PATIENCE]]
     moved = []
     for option in options:
         neighbours = points.unsqueeze(1).repeat(1, len(chosen), 1)

@@ -26,7 +26,7 @@ _FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4
 """Exponents of two by which a tensor is scaled."""
 
 _LISTED = 24  # values of a scalar's ladder that are looked at
-_SECTIONS, _ROUNDS = 7, 8  # cuts of the range with the edge, so many times over: to a part in 8^8 of it
+_SECTIONS, _ROUNDS = 7, 5  # cuts of the range with the edge, so many times over: to a part in 8^5 of it
 _STAY, _EDGE = 0.4, 0.5  # shares: what stays where it is if it may, and what of the rest goes to an edge
 
 Values = dict[str, Tensor]
@@ -65,10 +65,14 @@ class Inside:
         """Whether there is a hypothesis that a variable could be moved for."""
         return any(needs & self._free.keys() for needs in self._scorer.needs)
 
-    def looks(self, base: Instance) -> float:
-        """Return how often each instance is looked at, about."""
+    def cost(self, base: Instance) -> tuple[float, float]:
+        """Return what moving instances costs, as `Scorer.cost` does: on its own, and for each of them.
+
+        The hypotheses alone count as half of what there is to score.
+        """
+        call, each = self._scorer.cost(base)
         moved = len(self._lines(base))
-        return moved * (len(_FACTORS) + _SECTIONS * _ROUNDS)
+        return call * moved * (1 + _ROUNDS) / 2, each * moved * (len(_FACTORS) + _SECTIONS * _ROUNDS) / 2
 
     def place(self, base: Instance, values: Mapping[str, Tensor], generator: torch.Generator) -> tuple[Values, Tensor]:
         """Return the values moved, and which rows meet the hypotheses in floating point.
@@ -80,15 +84,28 @@ class Inside:
         """
         lines = self._lines(base)
         placed = dict(values)
+        order = self._ordered(list(lines), generator)
         done: set[str] = set()
-        for name in self._ordered(list(lines), generator):
+        for name in order:
             done.add(name)
             open_ = lines.keys() - done
             active = [k for k, needs in enumerate(self._scorer.needs) if name in needs and not needs & open_]
             if active:
                 placed[name] = self._along(base, placed, name, lines[name], active, generator)
-        margins = self._scorer.margins(base, placed)
-        return placed, (margins >= 0).all(1) if margins.shape[1] else torch.ones(len(margins), dtype=torch.bool)
+        met = self._met(base, placed)
+        for name in order:
+            if bool(met.all()):
+                break
+            # Where the last variable of a hypothesis found no place, an earlier one has to move.
+            active = [k for k, needs in enumerate(self._scorer.needs) if name in needs]
+            moved = self._along(base, placed, name, lines[name], active, generator)
+            placed[name] = torch.where(met.reshape(-1, *(1,) * (moved.ndim - 1)), placed[name], moved)
+            met = self._met(base, placed)
+        return placed, met
+
+    def _met(self, base: Instance, values: Values) -> Tensor:
+        margins = self._scorer.margins(base, values)
+        return (margins >= 0).all(1)
 
     def instances(self, base: Instance, rows: Sequence[Instance], generator: torch.Generator) -> list[Instance]:
         """Return those of some instances, moved, that meet the hypotheses in floating point.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Domain, DomainKind, Free
 from ntk_deq.claims.types import Size
-from ntk_deq.falsify.domains import contains, is_cone
+from ntk_deq.falsify.domains import contains, is_cone, within
 from ntk_deq.falsify.exact_families import exact_family
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.scalars import scalar_ladder
@@ -25,6 +25,11 @@ _TINY = (-4, -7, -10, -14, -20, -24, -27, -34, -40)
 _INSIDE = (0.5, 0.75, 0.875, 0.9375, 0.96875, 0.9921875)  # diagonals of blocks that are stable
 _SHEAR = (1.0, 2.0, 4.0, 10.0, 32.0, 100.0, 1024.0)  # above them
 _FAMILIES = 13  # at least as many as `exact_family` has
+
+_BUILT = frozenset(
+    {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.DIAGONAL}
+)
+"""Domains that `wild_member` leads into by construction."""
 
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, torch.Generator], Tensor]
@@ -64,7 +69,7 @@ def _signs(shape: Shape, generator: torch.Generator) -> Tensor:
 
 
 def _reflection(shape: Shape, generator: torch.Generator) -> Tensor:
-    """n I - 2 J: n times the reflection at the vector of ones."""
+    """Give n I - 2 J, n times the reflection at the vector of ones."""
     return min(shape) * _eye(shape) - 2.0 * _ones(shape)
 
 
@@ -84,6 +89,10 @@ def _nearly_nilpotent(shape: Shape, generator: torch.Generator) -> Tensor:
 
 def _cycle(shape: Shape, generator: torch.Generator) -> Tensor:
     return _shift(shape) + _corner(shape)
+
+
+def _plain_shift(shape: Shape, generator: torch.Generator) -> Tensor:
+    return _shift(shape)
 
 
 def _closing(shape: Shape, generator: torch.Generator) -> Tensor:
@@ -139,6 +148,7 @@ BUILDERS: dict[str, Builder] = {
     "Jordan block": _jordan,
     "sheared triangle": _triangle,
     "shift with a tiny corner": _nearly_nilpotent,
+    "shift": _plain_shift,
     "cycle": _cycle,
     "closing corner": _closing,
     "graded": _graded,
@@ -148,6 +158,9 @@ BUILDERS: dict[str, Builder] = {
     "oblique projection": _idempotent,
     "skew and identity": _turn,
 }
+
+
+_AMONG_ONES = ("Hadamard", "Jordan block", "sheared triangle", "shift", "cycle", "skew and identity")
 
 
 def wild_member(domain: Domain, shape: Shape, name: str, generator: torch.Generator) -> Tensor | None:
@@ -176,11 +189,11 @@ def wild_member(domain: Domain, shape: Shape, name: str, generator: torch.Genera
             value = value.mT @ value
         case DomainKind.INTERVAL | DomainKind.INTEGER:
             value = _at_ends(domain, value)
-    return value + 0.0 if contains(domain, value) else None
+    return value + 0.0 if domain.kind in _BUILT or contains(domain, value) else None
 
 
 def _at_ends(domain: Domain, value: Tensor) -> Tensor:
-    """Return entries of a bounded domain by the sign of others: its largest value, its smallest, or zero or a middle."""
+    """Return entries of a bounded domain by the sign of others: its largest, its smallest, or zero or a middle."""
     ladder = scalar_ladder(domain)
     middle = 0.0 if 0.0 in ladder else ladder[0]
     return torch.where(value > 0, max(ladder), torch.where(value < 0, min(ladder), middle))
@@ -189,7 +202,9 @@ def _at_ends(domain: Domain, value: Tensor) -> Tensor:
 def wild_instances(
     base: Instance, free: Mapping[str, Free], count: int, generator: torch.Generator
 ) -> Iterator[Instance]:
-    """Yield instances of the base's sizes: the themes first, then mixtures of wild and simple families.
+    """Yield instances of the base's sizes: themes, a random choice of them where there are many, and then mixtures.
+
+    Themes are the shift with its closing corner, one family for all variables, and the base with one wild variable.
 
     Args:
         base: A simple instance; what is not free keeps its values.
@@ -200,14 +215,10 @@ def wild_instances(
     tensors = {n: v for n, v in free.items() if n in base.values and base.values[n].ndim > 0}
     if not tensors:
         return
-    made = 0
-    for instance in (*_closed(base, tensors), *_same(base, tensors, generator)):
-        if made == count:
-            return
-        made += 1
-        yield instance
-    while made < count:
-        made += 1
+    themes = [*_closed(base, tensors), *_same(base, tensors, generator), *_one_wild(base, free, tensors, generator)]
+    chosen = torch.randperm(len(themes), generator=generator)[: max(1, 3 * count // 4)].sort().values.tolist()
+    yield from (themes[place] for place in chosen)
+    for _ in range(count - len(chosen)):
         yield _mixed(base, free, generator)
 
 
@@ -245,8 +256,26 @@ def _closed(base: Instance, tensors: Mapping[str, Free]) -> Iterator[Instance]:
                     yield _with(base, values, f"{first} = shift, {second} = its closing corner times 2^{exponent}")
 
 
+def _one_wild(
+    base: Instance, free: Mapping[str, Free], tensors: Mapping[str, Free], generator: torch.Generator
+) -> Iterator[Instance]:
+    """One variable wild and the others as in the base, or of ones, and scalars zero: no constant leaves room then."""
+    scalars = [name for name in free if name in base.values and base.values[name].ndim == 0]
+    zero = torch.zeros((), dtype=torch.float64)
+    none = {name: zero for name in scalars if within(free[name].domain, 0.0)}
+    ones = {n: torch.ones_like(base.values[n]) for n in tensors}
+    ones = {n: value for n, value in ones.items() if contains(tensors[n].domain, value)}
+    for name, variable in tensors.items():
+        for family in BUILDERS:
+            member = wild_member(variable.domain, tuple(base.values[name].shape), family, generator)
+            if member is not None:
+                yield _with(base, {**none, name: member}, f"the plainest, but {name} = {family}")
+                if family in _AMONG_ONES and len(tensors) > 1:
+                    yield _with(base, {**ones, **none, name: member}, f"all ones, but {name} = {family}")
+
+
 def _mixed(base: Instance, free: Mapping[str, Free], generator: torch.Generator) -> Instance:
-    """Every variable of a family of its own, some scaled far up or down; now and then with equal rows or a dead unit."""
+    """Every variable of its own family, some scaled far up or down; now and then with equal rows or a dead unit."""
     values: dict[str, Tensor] = {}
     words = []
     names = list(BUILDERS)
