@@ -19,7 +19,7 @@ from ntk_deq.verify.training.scoring import TrainingScorer
 LONGEST, SHORTEST = 2500.0, 100.0
 """Bounds of the default budget of a universal setting, in instances that are scored alone."""
 
-OPERATIONS = 75_000
+OPERATIONS = 90_000
 """Operations that the default budget comes to, a second or two: of short formulas more instances are tried."""
 
 AROUND = 25

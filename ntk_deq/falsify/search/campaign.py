@@ -75,7 +75,7 @@ class _Turn:
 
 
 METHODS: dict[str, _Turn] = {
-    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=90.0),
+    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=60.0),
     "moves": _Turn(pattern.minimise, smooth=False, together=48, many=False, effort=16.0),
     "evolution": _Turn(evolution.minimise, smooth=True, together=16, many=False, effort=80.0),
     "corners": _Turn(climbing.minimise, smooth=False, together=256, many=True, effort=24.0),
