@@ -1,4 +1,4 @@
-"""Judge an instance again with more bits where float64 balls leave it undecided."""
+"""Judge an instance again where float64 balls leave it undecided: with more bits, and at last in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
+from ntk_deq.verify.exact_judgement import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
 
@@ -28,6 +29,9 @@ SMALL = 2048
 MUCH_FINER = 4
 """Two sides that stay near zero are judged once more with so many times the bits: then zero is what they are."""
 
+MOST_EXACT = 400
+"""Instances of one claim that exact arithmetic is asked about at most: 1 to 5 ms each."""
+
 _OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
 
 
@@ -45,7 +49,7 @@ class Refiner:
 
     def __init__(self, claim: Claim, bits: int) -> None:
         self._claim, self._bits = claim, bits
-        self._in_vain = 0
+        self._in_vain = self._exact_in_vain = self._exact = 0
         self.tried = 0
         self.settled = 0
 
@@ -64,7 +68,7 @@ class Refiner:
             RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
         """
         if not self._worthwhile(first):
-            return _doubted(first)
+            return self._decided(first, _doubted(first), dtype)
         self.tried += 1
         again = self._again(first, self._bits, dtype, deadline) or first
         if _near_zero(again):
@@ -77,7 +81,19 @@ class Refiner:
         self.settled += zero or (better and not undecided(again))
         self._in_vain = 0 if better else self._in_vain + 1
         chosen = again if better else first
-        return chosen if zero else _doubted(chosen)
+        return chosen if zero else self._decided(chosen, _doubted(chosen), dtype)
+
+    def _decided(self, judgement: Judgement, doubted: Judgement, dtype: torch.dtype) -> Judgement:
+        """Return a judgement decided in exact arithmetic where that decides more, else the other one."""
+        spent = self._exact >= MOST_EXACT or self._exact_in_vain >= HOPELESS
+        if self._bits <= FLOAT_BITS or spent or not undecided(judgement):
+            return doubted
+        self._exact += 1
+        exact = decided_exactly(self._claim, doubted, dtype=dtype)
+        better = openness(exact) < openness(doubted)
+        self._exact_in_vain = 0 if better else self._exact_in_vain + 1
+        self.settled += better and not undecided(exact)
+        return exact if better else doubted
 
     def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement | None:
         try:
