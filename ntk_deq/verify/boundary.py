@@ -24,6 +24,7 @@ from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import Sort
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.falsify.domains import contains, is_cone
+from ntk_deq.falsify.exact_builders import BUILDERS
 from ntk_deq.falsify.exact_families import exact_family
 from ntk_deq.falsify.instance import Instance, shape_of
 from ntk_deq.falsify.scalars import scalar_ladder
@@ -44,6 +45,7 @@ OPEN = 8
 
 _SIZES = 3  # sizes of each letter above its lowest, the lowest included
 _SCALARS = 10  # of the ladder of simple values
+_REACH = (1, 1, 2, 1)  # of whole entries
 _SHORT = 2**24  # a scalar solved for has no longer numerator and denominator
 
 
@@ -206,9 +208,11 @@ def _drawn(name: str, variable: Free, sizes: Mapping[str, int], generator: torch
 
 
 def _whole(kind: DomainKind, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Return signs, numbers from -1 to 1, or numbers from -2 to 2, perhaps halved, in the pattern of a domain."""
-    which = choose(generator, 3)
-    value = torch.randint(-max(which, 1), max(which, 1) + 1, shape, generator=generator).to(torch.float64)
+    """Return signs, numbers from -1 to 1 or from -2 to 2, or a signed permutation, perhaps halved, in a pattern."""
+    which = choose(generator, 4)
+    if which == 3 and kind is DomainKind.REAL and len(shape) == 2:
+        return BUILDERS["signed permutation"](shape, generator)
+    value = torch.randint(-_REACH[which], _REACH[which] + 1, shape, generator=generator).to(torch.float64)
     if which == 0:
         value = torch.where(value == 0, 1.0, value)
     if kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):

@@ -45,11 +45,13 @@ class Refiner:
     Attributes:
         tried: Instances judged again.
         settled: Those of them that were decided by it.
+        exact: Instances that exact arithmetic decided more of.
     """
 
     def __init__(self, claim: Claim, bits: int) -> None:
         self._claim, self._bits = claim, bits
-        self._in_vain = self._exact_in_vain = self._exact = 0
+        self._in_vain = self._exact_in_vain = self._exact_tried = 0
+        self.exact = 0
         self.tried = 0
         self.settled = 0
 
@@ -68,7 +70,7 @@ class Refiner:
             RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
         """
         if not self._worthwhile(first):
-            return self._decided(first, _doubted(first), dtype)
+            return self._settled(_doubted(first), dtype)
         self.tried += 1
         again = self._again(first, self._bits, dtype, deadline) or first
         if _near_zero(again):
@@ -81,19 +83,31 @@ class Refiner:
         self.settled += zero or (better and not undecided(again))
         self._in_vain = 0 if better else self._in_vain + 1
         chosen = again if better else first
-        return chosen if zero else self._decided(chosen, _doubted(chosen), dtype)
+        return chosen if zero else self._settled(_doubted(chosen), dtype)
 
-    def _decided(self, judgement: Judgement, doubted: Judgement, dtype: torch.dtype) -> Judgement:
-        """Return a judgement decided in exact arithmetic where that decides more, else the other one."""
-        spent = self._exact >= MOST_EXACT or self._exact_in_vain >= HOPELESS
+    def _settled(self, judgement: Judgement, dtype: torch.dtype) -> Judgement:
+        """Return the judgement, or that in exact arithmetic where it decides more, as long as that is worth trying."""
+        spent = self._exact_tried >= MOST_EXACT or self._exact_in_vain >= HOPELESS
         if self._bits <= FLOAT_BITS or spent or not undecided(judgement):
-            return doubted
-        self._exact += 1
-        exact = decided_exactly(self._claim, doubted, dtype=dtype)
-        better = openness(exact) < openness(doubted)
-        self._exact_in_vain = 0 if better else self._exact_in_vain + 1
-        self.settled += better and not undecided(exact)
-        return exact if better else doubted
+            return judgement
+        self._exact_tried += 1
+        before = self.exact
+        decided = self.decide(judgement, dtype=dtype)
+        self._exact_in_vain = 0 if self.exact > before else self._exact_in_vain + 1
+        return decided
+
+    def decide(self, judgement: Judgement, *, dtype: torch.dtype) -> Judgement:
+        """Return the judgement, or that in exact arithmetic where it decides more.
+
+        Args:
+            judgement: A judgement in balls.
+            dtype: Type to which the instance's values were rounded for it.
+        """
+        decided = decided_exactly(self._claim, judgement, dtype=dtype)
+        if openness(decided) >= openness(judgement):
+            return judgement
+        self.exact += 1
+        return decided
 
     def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement | None:
         try:

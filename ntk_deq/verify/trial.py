@@ -17,7 +17,6 @@ from ntk_deq.falsify.repair import shrink_variants
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.environment import DeadlineError
-from ntk_deq.verify.exact_judgement import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.proof.prover import Proof, prove_claim
@@ -258,7 +257,7 @@ class Trial:
                 return
             for instance in boundary_instances(self.claim, setting, self.options.seed, self.deadline):
                 judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
-                exact = decided_exactly(self.claim, judgement, dtype=dtype)
+                exact = self.refiner.decide(judgement, dtype=dtype)
                 self._count(self.refiner.refine(exact, dtype=dtype, deadline=self.deadline))
                 if self.tally.counterexamples:
                     return
