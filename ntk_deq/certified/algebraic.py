@@ -20,9 +20,11 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import pairwise
+from typing import cast
 
 import flint
-from flint import arb, fmpq, fmpz, fmpz_poly
+from flint import acb, arb, fmpq, fmpz, fmpz_poly
 
 from ntk_deq.errors import NtkDeqError
 
@@ -298,7 +300,7 @@ def real_roots(polynomial: fmpz_poly) -> list[Number]:
     while True:  # roots of different irreducible factors differ, so that some precision tells them apart
         balls = [enclosure(number, bits) for number in found]
         order = sorted(range(len(found)), key=lambda i: balls[i].mid())
-        if all(balls[a] < balls[b] for a, b in zip(order, order[1:], strict=False)):
+        if all(balls[a] < balls[b] for a, b in pairwise(order)):
             return [found[i] for i in order]
         if bits >= MOST_BITS:
             raise UndecidedError("it would take too many bits to tell two eigenvalues apart")
@@ -312,16 +314,16 @@ def _roots_of_factor(coefficients: tuple[fmpz, ...]) -> tuple[Number, ...]:
     if factor.degree() == 1:
         return (fmpq(-factor[0]),)
     with _precision(_FIRST_BITS):
-        everywhere = [point for point, _ in factor.complex_roots()]
+        everywhere = _complex_roots(factor)
         # Every conjugate of a root is a root.
-        top = max(int(abs(point).upper().ceil().unique_fmpz()) for point in everywhere)
+        top = max(_whole_above(abs(point)) for point in everywhere)
     count = sum(point.imag.is_zero() for point in everywhere)
     balls: dict[int, list[arb]] = {}
 
     def computed(bits: int) -> list[arb]:
         if bits not in balls:
             balls.clear()
-            real = (point.real for point, _ in factor.complex_roots() if point.imag.is_zero())
+            real = (point.real for point in _complex_roots(factor) if point.imag.is_zero())
             balls[bits] = sorted(real, key=lambda ball: ball.mid())
         return balls[bits]
 
@@ -329,6 +331,18 @@ def _roots_of_factor(coefficients: tuple[fmpz, ...]) -> tuple[Number, ...]:
         return lambda bits: computed(bits)[place]
 
     return tuple(Algebraic(top, 1, True, {}, at(place), degree=factor.degree()) for place in range(count))
+
+
+def _whole_above(ball: arb) -> int:
+    """Return a whole number that is larger than a ball of numbers that are not negative."""
+    mantissa, exponent = (int(part) for part in ball.abs_upper().man_exp())
+    return (mantissa << exponent if exponent >= 0 else mantissa >> -exponent) + 1
+
+
+def _complex_roots(factor: fmpz_poly) -> list[acb]:
+    """Return the roots of an irreducible polynomial; the imaginary part of a real one is zero exactly."""
+    found = cast(list[tuple[acb, int]], factor.complex_roots())  # flint's stubs leave out the multiplicities
+    return [point for point, _ in found]
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """Small matrices of real algebraic numbers, and their spectra as algebraic numbers.
 
 The eigenvalues of a rational matrix are roots of the characteristic polynomial of a whole one over a whole number.
-What is no eigenvalue itself is one of a larger matrix: the modulus squared of an eigenvalue is one of A (x) A, and twice
-its real part one of A (x) I + I (x) A. Matrices with irrational entries have spectra here up to order two.
+What is no eigenvalue itself is one of a larger matrix: the modulus squared of an eigenvalue is one of A (x) A, and
+twice its real part one of A (x) I + I (x) A. Matrices with irrational entries have spectra here up to order two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cached_property
 from math import lcm
 
 from flint import fmpq, fmpq_mat, fmpz_mat
@@ -49,12 +49,11 @@ class ExactMatrix:
     def __getitem__(self, place: tuple[int, int]) -> Number:
         return self.entries[place[0] * self.shape[1] + place[1]]
 
-    @property
+    @cached_property
     def rational(self) -> fmpq_mat | None:
         """The matrix over the rationals, where all entries are."""
-        if not all(isinstance(entry, fmpq) for entry in self.entries):
-            return None
-        return fmpq_mat(*self.shape, list(self.entries))
+        entries = [entry for entry in self.entries if isinstance(entry, fmpq)]
+        return fmpq_mat(*self.shape, entries) if len(entries) == len(self.entries) else None
 
     @property
     def transposed(self) -> ExactMatrix:
@@ -81,7 +80,10 @@ class ExactMatrix:
 
 def total(numbers: Sequence[Number]) -> Number:
     """Return the sum."""
-    return reduce(lambda a, b: a + b, numbers, fmpq(0))
+    result: Number = fmpq(0)
+    for number in numbers:
+        result = number + result
+    return result
 
 
 def _from_rational(matrix: fmpq_mat) -> ExactMatrix:

@@ -91,7 +91,11 @@ class Boundary:
         for node in expr.walk():
             if node.kind is Kind.NOT or (node.kind is Kind.COMPARE and {"<", ">", "!="} & set(node.operators)):
                 return True
-            if node.kind is Kind.NAME and node.name in self.claim.let and self._is_strict(self.claim.let[node.name].expr):
+            if (
+                node.kind is Kind.NAME
+                and node.name in self.claim.let
+                and self._is_strict(self.claim.let[node.name].expr)
+            ):
                 return True
         return False
 
@@ -152,9 +156,7 @@ def _candidate(
 ) -> tuple[Instance, Truth] | None:
     """Return an instance on the boundary and the worst truth of a conclusion there; None where it meets no equality."""
     claim = boundary.claim
-    sizes = {
-        letter: min(size.low + choose(generator, _SIZES), size.high) for letter, size in setting.sizes.items()
-    }
+    sizes = {letter: min(size.low + choose(generator, _SIZES), size.high) for letter, size in setting.sizes.items()}
     try:
         values = {name: _drawn(name, variable, sizes, generator) for name, variable in free.items()}
     except (ArgumentError, LimitError):  # a domain without a member of this shape
@@ -194,7 +196,7 @@ def _worst_conclusion(claim: Claim, names: ExactNames) -> Truth | None:
 
 
 def _drawn(name: str, variable: Free, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
-    """Return a simple value: of the ladder of scalars, of the structured families, or small whole numbers and halves."""
+    """Return a simple value: of the ladder of scalars, of the structured families, or whole numbers and halves."""
     shape = shape_of(variable.type, sizes, name=name)
     domain = variable.domain
     if not shape:

@@ -97,7 +97,9 @@ def test_margins_and_sides_are_told():
     assert 0.3178 < found.comparison.margin.lo <= found.comparison.margin.hi < 0.3179
 
 
-@pytest.mark.parametrize("text", ["exp(s) > 7", "log(s) > 0", "grad(s, s) == 1", "s^sqrt(2) > 1", "Z[1] == A", "0^s > 0"])
+@pytest.mark.parametrize(
+    "text", ["exp(s) > 7", "log(s) > 0", "grad(s, s) == 1", "s^sqrt(2) > 1", "Z[1] == A", "0^s > 0"]
+)
 def test_what_is_not_decided(text):
     if text.startswith("0^"):
         assert outcome(text, s=2.0) is Truth.FALSE  # a whole exponent

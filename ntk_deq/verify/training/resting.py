@@ -127,7 +127,8 @@ def rests_exactly(trainee: Trainee, form: LayerForm, state: Ball) -> bool:
 def _rational(value: torch.Tensor) -> fmpq_mat:
     """Return the matrix of floats over the rationals; a vector is one column."""
     matrix = value.double().reshape(len(value), -1)
-    return fmpq_mat(*matrix.shape, [_exactly(entry) for entry in matrix.flatten().tolist()])
+    rows, columns = matrix.shape
+    return fmpq_mat(rows, columns, [_exactly(entry) for entry in matrix.flatten().tolist()])
 
 
 def _exactly(number: float) -> fmpq:
