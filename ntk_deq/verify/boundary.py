@@ -21,7 +21,6 @@ from ntk_deq.certified import algebraic as al
 from ntk_deq.certified.algebraic import UndecidedError, sign
 from ntk_deq.claims.claim import Claim, Domain, DomainKind, Free, Setting
 from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import Sort
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.falsify.domains import contains, is_cone
 from ntk_deq.falsify.exact_builders import BUILDERS
@@ -34,7 +33,7 @@ from ntk_deq.verify.exact_formulas import ExactNames, decided, scalar, value_of
 from ntk_deq.verify.exact_judgement import exact_names, exact_value
 from ntk_deq.verify.quantity import Truth
 
-CANDIDATES = 400
+CANDIDATES = 600
 """Instances that are constructed for one setting; most fail a hypothesis, and none is judged for that."""
 
 PASSING = 12
@@ -43,9 +42,9 @@ PASSING = 12
 OPEN = 8
 """Instances with a conclusion that exact arithmetic does not decide that are judged."""
 
-_SIZES = 3  # sizes of each letter above its lowest, the lowest included
 _SCALARS = 10  # of the ladder of simple values
-_REACH = (1, 1, 2, 1)  # of whole entries
+_PATTERNS = 5
+_REACH = (1, 1, 2, 1, 2)  # of whole entries, by pattern
 _SHORT = 2**24  # a scalar solved for has no longer numerator and denominator
 
 
@@ -113,7 +112,7 @@ class Boundary:
 
 
 def boundary_instances(claim: Claim, setting: Setting, seed: int, deadline: float | None = None) -> Iterator[Instance]:
-    """Yield instances that meet every hypothesis for certain, one of them or the domain of a scalar with equality.
+    """Yield instances that meet every hypothesis for certain, one of them, or the end of a domain, with equality.
 
     Those that break a conclusion all come; of those that do not, as many as `PASSING` and `OPEN` say.
 
@@ -128,7 +127,7 @@ def boundary_instances(claim: Claim, setting: Setting, seed: int, deadline: floa
     """
     boundary = Boundary(claim)
     free = {**setting.free, **claim.given}
-    closed = [name for name, variable in free.items() if variable.type.sort is Sort.SCALAR and _ends(variable.domain)]
+    closed = [name for name, variable in free.items() if _ends(variable.domain)]
     if claim.run is not None or not setting.universal or not boundary.strict or not (boundary.links or closed):
         return
     left = {Truth.TRUE: PASSING, Truth.UNSURE: OPEN}
@@ -156,9 +155,11 @@ def _candidate(
 ) -> tuple[Instance, Truth] | None:
     """Return an instance on the boundary and the worst truth of a conclusion there; None where it meets no equality."""
     claim = boundary.claim
-    sizes = {letter: min(size.low + choose(generator, _SIZES), size.high) for letter, size in setting.sizes.items()}
+    sizes = {letter: min(size.low + _offset(generator), size.high) for letter, size in setting.sizes.items()}
+    common = choose(generator, 2 * _PATTERNS)  # in half of the candidates all tensors are of one pattern
+    pattern = common if common < _PATTERNS else None
     try:
-        values = {name: _drawn(name, variable, sizes, generator) for name, variable in free.items()}
+        values = {name: _drawn(name, variable, sizes, pattern, generator) for name, variable in free.items()}
     except (ArgumentError, LimitError):  # a domain without a member of this shape
         return None
     instance = Instance(setting.name, "boundary: small whole numbers", sizes, values, number)
@@ -166,19 +167,23 @@ def _candidate(
     if names is None:
         return None
     try:
-        instance = _tightened(boundary, instance, names, free, generator)
+        instance, solved = _tightened(boundary, instance, names, free, generator)
+        at_end = any(set(_ends(free[name].domain)) & set(v.flatten().tolist()) for name, v in instance.values.items())
+        if not solved and not at_end:
+            return None
         names = exact_names(claim, instance)
         assert names is not None  # the same sizes as before
         if any(decided(formula.expr, names).truth is Truth.FALSE for formula in claim.assume.values()):
             return None
-        tight = any(decided(link, names).truth is Truth.TIGHT for link in boundary.links)
     except (UndecidedError, OutsideClaimError):
-        return None
-    at_end = any(v.ndim == 0 and v.item() in _ends(free[name].domain) for name, v in instance.values.items())
-    if not tight and not at_end:
         return None
     worst = _worst_conclusion(claim, names)
     return None if worst is None else (instance, worst)
+
+
+def _offset(generator: torch.Generator) -> int:
+    """Return how far a size is above its lowest: 0 to 2, now and then 3."""
+    return choose(generator, 3 if choose(generator, 4) else 4)
 
 
 def _worst_conclusion(claim: Claim, names: ExactNames) -> Truth | None:
@@ -195,28 +200,35 @@ def _worst_conclusion(claim: Claim, names: ExactNames) -> Truth | None:
     return Truth.TRUE if worst is Truth.TIGHT else worst
 
 
-def _drawn(name: str, variable: Free, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
+def _drawn(
+    name: str, variable: Free, sizes: Mapping[str, int], pattern: int | None, generator: torch.Generator
+) -> Tensor:
     """Return a simple value: of the ladder of scalars, of the structured families, or whole numbers and halves."""
     shape = shape_of(variable.type, sizes, name=name)
     domain = variable.domain
     if not shape:
         ladder = scalar_ladder(domain)
         return torch.tensor(ladder[choose(generator, min(len(ladder), _SCALARS))], dtype=torch.float64)
-    if choose(generator, 2):
-        value = _whole(domain.kind, shape, generator)
+    if pattern is not None or choose(generator, 2):
+        value = _whole(domain.kind, shape, choose(generator, _PATTERNS) if pattern is None else pattern, generator)
         if contains(domain, value):
             return value
     return exact_family(domain, shape, choose(generator, 13), generator)[1]
 
 
-def _whole(kind: DomainKind, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Return signs, numbers from -1 to 1 or from -2 to 2, or a signed permutation, perhaps halved, in a pattern."""
-    which = choose(generator, 4)
+def _whole(kind: DomainKind, shape: tuple[int, ...], which: int, generator: torch.Generator) -> Tensor:
+    """Return signs, numbers up to 1 or 2, a signed permutation or Hadamard matrix, perhaps halved."""
     if which == 3 and kind is DomainKind.REAL and len(shape) == 2:
         return BUILDERS["signed permutation"](shape, generator)
+    if which == 4 and kind is DomainKind.REAL and len(shape) == 2:
+        return torch.tensor(
+            [[(-1.0) ** (i & j).bit_count() for j in range(shape[1])] for i in range(shape[0])]
+        ).double()
     value = torch.randint(-_REACH[which], _REACH[which] + 1, shape, generator=generator).to(torch.float64)
     if which == 0:
         value = torch.where(value == 0, 1.0, value)
+    if choose(generator, 4) == 0:
+        value[1 + choose(generator, shape[0]) :] = 0  # of low rank
     if kind in (DomainKind.NONNEGATIVE, DomainKind.POSITIVE):
         value = value.abs()
     elif kind in (DomainKind.SYMMETRIC, DomainKind.SKEW):
@@ -239,8 +251,8 @@ def _ends(domain: Domain) -> tuple[float, ...]:
 
 def _tightened(
     boundary: Boundary, instance: Instance, names: ExactNames, free: Mapping[str, Free], generator: torch.Generator
-) -> Instance:
-    """Return the instance with variables solved for, one for each of some hypotheses, so that these are equalities."""
+) -> tuple[Instance, bool]:
+    """Solve for variables, one for each of some hypotheses, so that these are equalities; say whether one is."""
     held: set[str] = set()
     links = [boundary.links[i] for i in torch.randperm(len(boundary.links), generator=generator).tolist()]
     for link in links:
@@ -256,7 +268,7 @@ def _tightened(
                 names = replace(names, values={**names.values, name: exact_value(solved)}, known={})
                 held |= uses
                 break
-    return instance
+    return instance, bool(held)
 
 
 def _solved(link: Expr, names: ExactNames, name: str, value: Tensor, domain: Domain) -> Tensor | None:
