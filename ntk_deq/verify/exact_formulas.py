@@ -1,7 +1,8 @@
 """Formulas of small instances in exact arithmetic: what is true, false, or an equality, without a ball.
 
 Every number of an instance is a float and so a fraction; roots, norms and eigenvalues of them are algebraic
-(`ntk_deq.certified.algebraic`). Models' equilibria, derivatives, exponentials and logarithms are not decided here.
+(`ntk_deq.certified.algebraic`). The equilibrium of a contraction that is affine around it is rational too. Derivatives,
+runs, exponentials and logarithms are not decided here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from flint import arb, fmpq
+from flint import arb, fmpq, fmpq_mat
 
 from ntk_deq.certified import algebraic as al
 from ntk_deq.certified import algebraic_matrix as am
@@ -29,6 +30,9 @@ Value = Number | ExactMatrix
 SHOWN_BITS = 128
 """Bits of the balls in which exact sides and margins are shown."""
 
+_MOST_STATES = 12  # entries of an equilibrium
+_STEP = fmpq(1, 2**40)
+
 _FLIP = {">=": "<=", ">": "<"}
 
 
@@ -40,12 +44,14 @@ class ExactNames:
         values: Sizes and variables.
         lets: Formulas of definitions.
         model: Formulas of the model, or None.
+        near: Gives a float matrix near the model's equilibrium, row after row; None: there is none to start from.
         known: Values of formulas evaluated so far, by their text: equal formulas are one number, of one generator.
     """
 
     values: dict[str, Value]
     lets: Mapping[str, Expr]
     model: ModelFormulas | None = None
+    near: Callable[[], Sequence[Sequence[float]]] | None = None
     known: dict[str, Value] = field(default_factory=dict)
 
 
@@ -218,7 +224,52 @@ def _named(name: str, names: ExactNames) -> Value:
         return value_of(names.lets[name], names)
     if names.model is not None and name in names.model.definitions:
         return value_of(names.model.definitions[name], names)
+    if names.model is not None and name == names.model.state and names.near is not None:
+        return _equilibrium(names.model, names, names.near())
     raise UndecidedError(f"`{name}` is not computed exactly")
+
+
+def _equilibrium(model: ModelFormulas, names: ExactNames, near: Sequence[Sequence[float]]) -> ExactMatrix:
+    """Return the fixed point of a contraction: solved for on the affine piece around a point, and then verified.
+
+    Raises:
+        UndecidedError: The map is no contraction for certain, or is not affine between the point and its fixed point.
+    """
+    rows, columns = len(near), len(near[0])
+    if rows * columns > _MOST_STATES or sign(fmpq(1) - scalar(value_of(model.contraction, names))) <= 0:
+        raise UndecidedError("an equilibrium that is not computed exactly")
+
+    def image(state: fmpq_mat) -> fmpq_mat:
+        at = ExactMatrix(rows, columns, state.entries())
+        moved = replace(names, values={**names.values, model.state: at}, near=None, known={})
+        value = value_of(model.map, moved)
+        flat = value.rational if isinstance(value, ExactMatrix) else None
+        if flat is None:
+            raise UndecidedError("an equilibrium that is not rational")
+        return fmpq_mat(rows * columns, 1, flat.entries())
+
+    floats = [entry for row in near for entry in row]
+    # A short point near by may be the equilibrium, at a kink even, where no piece around it is affine.
+    for entries in ([round(entry * 2.0**30) * 2.0**-30 for entry in floats], floats):
+        point = fmpq_mat(rows * columns, 1, [fmpq(*entry.as_integer_ratio()) for entry in entries])
+        solution = _solved(image, point)
+        if solution is not None and image(solution) == solution:
+            return ExactMatrix(rows, columns, solution.entries())
+    raise UndecidedError("an equilibrium at a kink")
+
+
+def _solved(image: Callable[[fmpq_mat], fmpq_mat], point: fmpq_mat) -> fmpq_mat | None:
+    """Return the fixed point of the affine map that has the slopes of a map at a point, or None."""
+    start, count = image(point), point.nrows()
+    if start == point:
+        return point
+    units = [fmpq_mat(count, 1, [_STEP * int(i == k) for i in range(count)]) for k in range(count)]
+    slopes = [(image(point + unit) - start) / _STEP for unit in units]
+    system = fmpq_mat(count, count, [int(i == j) - slopes[j][i, 0] for i in range(count) for j in range(count)])
+    try:
+        return point + system.solve(start - point)
+    except ZeroDivisionError:
+        return None
 
 
 def _negated(value: Value) -> Value:

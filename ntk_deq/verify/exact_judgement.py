@@ -14,9 +14,13 @@ from flint import fmpq
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.parser import parse
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.environment import OutsideClaimError, model_formulas
+from ntk_deq.verify.arithmetic import to_matrix
+from ntk_deq.verify.environment import Notes, OutsideClaimError, instance_environment, model_formulas
+from ntk_deq.verify.equilibria import float_centre
+from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.exact_formulas import ExactNames, Value, decided
 from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
@@ -86,7 +90,18 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
             return None  # rounded out of its domain: a ball, for what it was
         values[name] = exact_value(tensor if tensor.ndim == 0 else moved)
     lets = {name: formula.expr for name, formula in claim.let.items()}
-    return ExactNames(values, lets, None if setting.model is None else model_formulas(setting.model.name))
+    if setting.model is None:
+        return ExactNames(values, lets)
+    model = model_formulas(setting.model.name)
+
+    def near() -> list[list[float]]:
+        env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())
+        state = to_matrix(evaluate(parse(model.state), env)).ball
+        if not state.radius < float("inf"):
+            raise UndecidedError("an equilibrium that is not known")
+        return float_centre(state).double().tolist()
+
+    return ExactNames(values, lets, model, near)
 
 
 def exact_value(tensor: torch.Tensor) -> Value:
