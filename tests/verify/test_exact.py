@@ -1,5 +1,7 @@
 """Exact arithmetic as the last judge: what it agrees on with balls, what it decides beyond them, and what it leaves."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from flint import fmpq
@@ -15,7 +17,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify import refine
 from ntk_deq.verify.environment import OutsideClaimError
 from ntk_deq.verify.exact_formulas import ExactNames, decided, scalar, value_of
-from ntk_deq.verify.exact_judgement import decided_exactly, exact_value
+from ntk_deq.verify.exact_judgement import decided_exactly, exact_names, exact_value
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.replay import make_record, replay
@@ -297,3 +299,67 @@ def test_matrices_are_read_as_columns_and_rows():
     assert column.shape == (2, 1)
     assert exact_value(tensor([[1.0, 2.0]])).shape == (1, 2)
     assert exact_value(tensor(0.1)) == fmpq(*(0.1).as_integer_ratio())
+
+
+NETWORKS = """
+suite: networks
+settings:
+  relu: {model: implicit-relu, sizes: {N: 1..2, d: 1..2, m: 1..2}}
+  linear: {model: linear-implicit, sizes: {N: 1..2, d: 1..2, m: 1..2}}
+claims:
+  - id: F.relu
+    setting: relu
+    assume: {h: gamma*norm(A) <= 1/2, away: fro(Phi) > 0}
+    conclude: fro(Z) < 2*fro(Phi)
+  - id: F.linear
+    setting: linear
+    assume: {h: norm(W) <= 1/2, away: fro(X*U') > 0}
+    conclude: fro(Z) < 2*fro(X*U')
+  - {id: F.loss, setting: linear, assume: {h: norm(W) <= 1/2}, conclude: "L != norm(Z*b - y)^2/2"}
+  - id: T.relu
+    setting: relu
+    assume: {h: gamma*norm(A) <= 1/2, away: fro(Phi) > 0}
+    conclude: fro(Z) < 2.0001*fro(Phi)
+"""
+
+
+@pytest.mark.parametrize("name", ["F.relu", "F.linear", "F.loss", "T.relu"])
+def test_equilibria_that_are_rational(tmp_path, name):
+    path = tmp_path / "networks.yaml"
+    path.write_text(NETWORKS, encoding="utf-8")
+    claim = next(claim for claim in load_suite(path).claims if claim.id == name)
+    result = judge(claim, Options(instances=40, search=0))
+    assert result.verdict is (Verdict.REFUTED if name.startswith("F.") else Verdict.HOLDS), result.reason
+
+
+def network(folder, name, **values):
+    path = folder / "networks.yaml"
+    path.write_text(NETWORKS, encoding="utf-8")
+    claim = next(claim for claim in load_suite(path).claims if claim.id == name)
+    given = {key: tensor(value) for key, value in values.items()}
+    found = Instance(claim.settings[0].name, "by hand", {"N": 1, "d": 1, "m": len(values["b"])}, given, 0)
+    return claim, found
+
+
+def exact_state(claim, found):
+    meant = exact_names(claim, found)
+    return [Fraction(int(entry.p), int(entry.q)) for entry in value_of(parse("Z"), meant).entries]
+
+
+def test_an_equilibrium_with_an_inactive_unit(tmp_path):
+    values = {"W": [[1.0, -1.0]], "A": [[0.0, 3.0], [1.0, 0.0]], "b": [1.0, 1.0], "X": [[1.0]], "y": [0.0]}
+    claim, found = network(tmp_path, "F.relu", gamma=0.25, **values)
+    # Phi = (1, 0): z1 = z2/4 + 1, z2 = 3 z1/4.
+    assert exact_state(claim, found) == [Fraction(16, 13), Fraction(12, 13)]
+    found.values["A"][0, 1] = -3.0
+    assert exact_state(claim, found) == [1, 0]
+    found.values["W"].zero_()
+    assert exact_state(claim, found) == [0, 0]  # at the kink of every unit
+
+
+def test_an_equilibrium_that_need_not_exist(tmp_path):
+    claim, found = network(tmp_path, "F.linear", W=[[1.0]], U=[[1.0]], b=[1.0], X=[[1.0]], y=[0.0])
+    with pytest.raises(UndecidedError):
+        exact_state(claim, found)
+    found.values["W"].fill_(-0.5)
+    assert exact_state(claim, found) == [Fraction(2, 3)]
