@@ -13,6 +13,7 @@ from flint import fmpq
 
 from ntk_deq.certified.algebraic import UndecidedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
+from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.parser import parse
 from ntk_deq.falsify.domains import contains
@@ -96,10 +97,12 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
 
     def near() -> list[list[float]]:
         env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())
-        state = to_matrix(evaluate(parse(model.state), env)).ball
-        if not state.radius < float("inf"):
+        state = dense_form(to_matrix(evaluate(parse(model.state), env)).ball)
+        floats = float_centre(state).double()
+        if not bool(floats.isfinite().all()):
             raise UndecidedError("an equilibrium that is not known")
-        return float_centre(state).double().tolist()
+        rows: list[list[float]] = floats.tolist()
+        return rows
 
     return ExactNames(values, lets, model, near)
 

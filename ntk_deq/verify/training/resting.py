@@ -9,6 +9,7 @@ import torch
 from flint import arb, fmpq, fmpq_mat
 
 from ntk_deq.certified import Ball, frobenius, spectral_norm
+from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.layers import RELU
 from ntk_deq.claims.claim import Run
 from ntk_deq.claims.parser import parse
@@ -19,6 +20,7 @@ from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.models.layer_form import LayerForm
 from ntk_deq.verify.arithmetic import to_matrix
 from ntk_deq.verify.environment import Environment, OutsideClaimError, model_formulas
+from ntk_deq.verify.equilibria import float_centre
 from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
@@ -64,7 +66,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         return False
     if form.activation is RELU and frobenius(state) == 0:
         return True
-    if rests_exactly(trainee, form, state):
+    if rests_exactly(trainee, form, float_centre(dense_form(state))):
         return True
     if not trainee.exact or trainee.X.is_cuda:
         return False
@@ -74,7 +76,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
 
 
-def rests_exactly(trainee: Trainee, form: LayerForm, state: Ball) -> bool:
+def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
     """Whether the gradient is zero in every entry over the rationals, as where the residuals of equal inputs cancel.
 
     With the slopes D and E of the two activations, the rows of Z solve z = (s z P + c) D and those of the adjoint
@@ -83,11 +85,11 @@ def rests_exactly(trainee: Trainee, form: LayerForm, state: Ball) -> bool:
     Args:
         trainee: What is trained.
         form: Which of its parameters is which.
-        state: Its equilibrium, which says where the slopes are looked for.
+        state: A matrix near its equilibrium, which says where the slopes are looked for.
     """
     parameters = trainee.model.parameters()
     numbers = sum(value.numel() for value in (*parameters.values(), trainee.X, trainee.y))
-    if not trainee.exact or numbers > MOST_NUMBERS or not state.radius < float("inf"):
+    if not trainee.exact or numbers > MOST_NUMBERS or not bool(state.isfinite().all()):
         return False
     weight, source, readout = (_rational(parameters[name]) for name in form.names)
     if form.transposed:
@@ -100,7 +102,7 @@ def rests_exactly(trainee: Trainee, form: LayerForm, state: Ball) -> bool:
     before = X * source
     inner = [form.inner is RELU and entry <= 0 for entry in before.entries()]
     entering = _masked(before, inner)
-    floats = state.centre.double().flatten().tolist()
+    floats = state.double().flatten().tolist()
     by_weight, by_source, by_readout = 0 * weight, 0 * source, 0 * readout
     for n in range(X.nrows()):
         off = [relu and not floats[n * order + j] > 0 for j in range(order)]
