@@ -82,10 +82,17 @@ class Algebraic:
         return self.bottom.bit_length() + (degree - 1) * self.top.bit_length()
 
     def ball(self, bits: int) -> arb:
-        """Return a ball that contains the number, computed with so many bits."""
+        """Return a ball that contains the number, computed with so many bits.
+
+        Raises:
+            UndecidedError: The formula is too deep.
+        """
         if self._ball[0] != bits:
-            with _precision(bits):
-                self._ball = (bits, self._computed(bits))
+            try:
+                with _precision(bits):
+                    self._ball = (bits, self._computed(bits))
+            except RecursionError:
+                raise UndecidedError("a formula of too many operations") from None
         return self._ball[1]
 
     def sign(self) -> int:
@@ -225,10 +232,10 @@ def power(number: Number, exponent: int) -> Number:
         return inverse(power(number, -exponent))
     if isinstance(number, fmpq):
         return number**exponent
-    result: Number = fmpq(1)
-    for _ in range(exponent):
-        result = number * result
-    return result
+    if exponent == 0:
+        return fmpq(1)
+    half = power(number, exponent // 2)
+    return half * half * number if exponent % 2 else half * half
 
 
 def root(number: Number, order: int) -> Number:

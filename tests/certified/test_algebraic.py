@@ -81,6 +81,16 @@ def test_limits():
         root(q(2), 20)
 
 
+def test_deep_formulas_are_given_up():
+    number = sqrt(2)
+    for _ in range(2000):
+        number = number + fmpq(1, 3)
+    with pytest.raises(UndecidedError):
+        sign(number - fmpq(1))
+    flat = am.total([sqrt(2) - sqrt(3)] * 200)
+    assert sign(flat + q(200) * (sqrt(3) - sqrt(2))) == 0
+
+
 def test_random_polynomials_vanish_at_their_roots():
     generator = random.Random(0)
     for _ in range(60):
