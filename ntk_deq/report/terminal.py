@@ -114,6 +114,8 @@ class TerminalReport:
             say(self._console, (line, "dim"), indent=_INDENT)
         if not result.as_expected:
             self._details(result)
+        for text in result.untested:
+            say_hanging(self._console, [" " * _INDENT, ("not tested: ", "dim")], [(one_line(text), "dim")])
         for finding in result.findings:
             say_hanging(self._console, [" " * _INDENT, ("finding: ", "cyan")], [one_line(finding.text)])
         for text in result.warnings:

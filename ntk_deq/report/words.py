@@ -65,15 +65,17 @@ def replay_command(path: str) -> str:
 
 
 def second_look(result: ClaimResult) -> str:
-    """Return in words how many instances were evaluated again with more bits, or "" where none was.
+    """Return in words how many instances were evaluated again, or "" where none was.
 
     It counts evaluations: a verdict may rest on the first ones alone.
     """
+    exact = f"exact arithmetic decided {result.exact}" if result.exact else ""
     if not result.refined:
-        return ""
+        return exact
     what = "1 instance was" if result.refined == 1 else f"{result.refined} instances were"
     decided = "none of them" if not result.settled else f"{result.settled} of them"
-    return f"{what} evaluated again at {result.precision} bits, which decided {decided}"
+    again = f"{what} evaluated again at {result.precision} bits, which decided {decided}"
+    return f"{again}; {exact}" if exact else again
 
 
 def suite_name(result: ClaimResult) -> str:

@@ -17,6 +17,7 @@ from ntk_deq.verify.operations import call
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth
 
 Indices = Mapping[str, float]
+_STRICT = ("<", ">", "!=")
 MAX_STEP_TUPLES = 200_000  # `for all p, q` over 300 steps has 90,000 pairs; beyond this a claim would run for hours
 
 
@@ -166,20 +167,23 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         env.notes.sides.append(Sides(expr, dict(indices), *map(ar.to_scalar, values)))
     same = [False] * len(expr.operators)
     if env.moments is not None and env.moments.only is None:  # as at s = t in `L[t] <= L[s] for all s, t`
-        same = [_same(left, right, indices) for left, right in pairwise(expr.args)]
+        # What rests is the same number at every step, so that a strict comparison of two steps is false for certain.
+        still = [env.moments.resting and operator in _STRICT for operator in expr.operators]
+        same = [_same(*sides, indices, at) for sides, at in zip(pairwise(expr.args), still, strict=True)]
     return compare_chain(values, expr.operators, tuple(indices.items()), same)
 
 
-def _same(left: Expr, right: Expr, indices: Indices) -> bool:
+def _same(left: Expr, right: Expr, indices: Indices, still: bool) -> bool:
     """Whether two formulas are the same one at these steps, so that their values are equal whatever they are."""
     if left.kind is Kind.INDEX and right.kind is Kind.INDEX:
-        return left.name == right.name and step_of(left.args[0], indices) == step_of(right.args[0], indices)
+        at_one_step = still or step_of(left.args[0], indices) == step_of(right.args[0], indices)
+        return left.name == right.name and at_one_step
     if left.name in indices and right.name in indices:
         return indices[left.name] == indices[right.name]
     head = (left.kind, left.name, left.value, left.names, left.operators)
     if head != (right.kind, right.name, right.value, right.names, right.operators) or left.kind is Kind.FOR_ALL:
         return False
-    return len(left.args) == len(right.args) and all(map(_same, left.args, right.args, repeat(indices)))
+    return len(left.args) == len(right.args) and all(map(_same, left.args, right.args, repeat(indices), repeat(still)))
 
 
 def _plain(value: Value) -> bool:

@@ -13,6 +13,7 @@ from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.shrink import shrink
+from ntk_deq.verify.exact_judgement import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.refine import FLOAT_BITS, undecided
@@ -152,7 +153,7 @@ class _Search:
         if self._precision <= FLOAT_BITS or not undecided(judgement):
             return judgement
         try:
-            return judge_instance(
+            judgement = judge_instance(
                 self._claim,
                 instance,
                 device=torch.device("cpu"),
@@ -161,7 +162,8 @@ class _Search:
                 precision=self._precision,
             )
         except LimitError:  # a matrix too large for that, or a function that only floats have
-            return judgement
+            pass
+        return decided_exactly(self._claim, judgement, dtype=self._dtype)
 
 
 def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: torch.dtype) -> Instance:

@@ -1,4 +1,4 @@
-"""Judge an instance again with more bits where float64 balls leave it undecided."""
+"""Judge an instance again where float64 balls leave it undecided: with more bits, and at last in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
+from ntk_deq.verify.exact_judgement import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
 
@@ -28,6 +29,9 @@ SMALL = 2048
 MUCH_FINER = 4
 """Two sides that stay near zero are judged once more with so many times the bits: then zero is what they are."""
 
+MOST_EXACT = 400
+"""Instances of one claim that exact arithmetic is asked about at most: 1 to 5 ms each."""
+
 _OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
 
 
@@ -41,11 +45,13 @@ class Refiner:
     Attributes:
         tried: Instances judged again.
         settled: Those of them that were decided by it.
+        exact: Instances that exact arithmetic decided more of.
     """
 
     def __init__(self, claim: Claim, bits: int) -> None:
         self._claim, self._bits = claim, bits
-        self._in_vain = 0
+        self._in_vain = self._exact_in_vain = self._exact_tried = 0
+        self.exact = 0
         self.tried = 0
         self.settled = 0
 
@@ -64,7 +70,7 @@ class Refiner:
             RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
         """
         if not self._worthwhile(first):
-            return _doubted(first)
+            return self._settled(_doubted(first), dtype)
         self.tried += 1
         again = self._again(first, self._bits, dtype, deadline) or first
         if _near_zero(again):
@@ -77,7 +83,31 @@ class Refiner:
         self.settled += zero or (better and not undecided(again))
         self._in_vain = 0 if better else self._in_vain + 1
         chosen = again if better else first
-        return chosen if zero else _doubted(chosen)
+        return chosen if zero else self._settled(_doubted(chosen), dtype)
+
+    def _settled(self, judgement: Judgement, dtype: torch.dtype) -> Judgement:
+        """Return the judgement, or that in exact arithmetic where it decides more, as long as that is worth trying."""
+        spent = self._exact_tried >= MOST_EXACT or self._exact_in_vain >= HOPELESS
+        if self._bits <= FLOAT_BITS or spent or not undecided(judgement):
+            return judgement
+        self._exact_tried += 1
+        before = self.exact
+        decided = self.decide(judgement, dtype=dtype)
+        self._exact_in_vain = 0 if self.exact > before else self._exact_in_vain + 1
+        return decided
+
+    def decide(self, judgement: Judgement, *, dtype: torch.dtype) -> Judgement:
+        """Return the judgement, or that in exact arithmetic where it decides more.
+
+        Args:
+            judgement: A judgement in balls.
+            dtype: Type to which the instance's values were rounded for it.
+        """
+        decided = decided_exactly(self._claim, judgement, dtype=dtype)
+        if openness(decided) >= openness(judgement):
+            return judgement
+        self.exact += 1
+        return decided
 
     def _again(self, first: Judgement, bits: int, dtype: torch.dtype, deadline: float | None) -> Judgement | None:
         try:

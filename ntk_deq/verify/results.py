@@ -174,11 +174,13 @@ class ClaimResult:
     device: str = "cpu"
     refined: int = 0  # instances evaluated again, at `precision` bits, as float64 balls left them undecided
     settled: int = 0  # those of them that were decided by it
+    exact: int = 0  # instances of which exact arithmetic decided more than balls
     precision: int = 53  # bits of that second evaluation; 53: there was none
     estimated: dict[str, str] = field(default_factory=dict)  # operation -> why its error bound is only an estimate
     trace: str | None = None  # the product's own traceback when verdict is `error`
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
     searched: int = 0  # instances that the adversarial search scored
+    untested: tuple[str, ...] = ()  # strict conclusions of a claim that holds, and equalities they were not tested at
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim, if it was asked for

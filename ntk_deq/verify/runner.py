@@ -110,6 +110,8 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         worst_margin=tally.worst_margin(),
         refined=trial.refiner.tried,
         settled=trial.refiner.settled,
+        exact=trial.refiner.exact,
+        untested=tally.untested() if verdict is Verdict.HOLDS else (),
         precision=options.precision,
         seed=options.seed,
         seconds=trial.seconds,

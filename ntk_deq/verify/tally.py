@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin
@@ -44,6 +45,7 @@ class ConclusionTally:
     margins: list[tuple[float, float, float]] = field(default_factory=list)
     worst: Margin | None = None
     identity: bool = True
+    at_equality: set[str] = field(default_factory=set)  # hypotheses that were an equality where it was true
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome and keep its margin."""
@@ -108,8 +110,11 @@ class Tally:
             self.runs = (
                 [*judgement.runs, *self.runs][:RUNS_KEPT] if Truth.FALSE in truths else [*self.runs, *judgement.runs]
             )
+        equalities = {name for name, outcome in judgement.hypotheses.items() if _is_equality(outcome)}
         for name, outcome in judgement.conclusions.items():
             self.conclusions[name].add(outcome)
+            if outcome.truth is Truth.TRUE:
+                self.conclusions[name].at_equality |= equalities
         if Truth.FALSE in truths:
             self.counterexamples.append(judgement)
         elif Truth.UNSURE in truths or Truth.STRICT_TIGHT in truths:
@@ -149,6 +154,18 @@ class Tally:
                 f"no instance bears out {unconfirmed[0]!r} for certain: all are tight, or two sides near zero",
             )
         return Verdict.HOLDS, ""
+
+    def untested(self) -> tuple[str, ...]:
+        """Say which strict conclusions were never true for certain where a hypothesis is an equality."""
+        boundary = Boundary(self.claim)
+        remarks = []
+        for name in boundary.strict:
+            missing = [weak for weak in boundary.weak if weak not in self.conclusions[name].at_equality]
+            if missing:
+                equal = " and ".join(map(repr, missing))
+                verb = "is an equality" if len(missing) == 1 else "are equalities"
+                remarks.append(f"{name!r} is strict, and was not tested where {equal} {verb}")
+        return tuple(remarks)
 
     @property
     def worst_hypothesis(self) -> str | None:
@@ -233,6 +250,10 @@ class Tally:
             )
             for name, t in self.conclusions.items()
         )
+
+
+def _is_equality(outcome: Outcome) -> bool:
+    return outcome.comparison is not None and outcome.comparison.margin == Margin(0.0, 0.0)
 
 
 def closeness(judgement: Judgement) -> float:

@@ -15,6 +15,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.repair import Repair
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
+from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
@@ -172,6 +173,7 @@ class Trial:
             self._prove()
             self._stored()
             self._ladder()
+            self._boundary()
             self._search()
         except DeadlineError:
             limit = self.options.time_limit
@@ -266,6 +268,20 @@ class Trial:
             dtype=options.dtype,
             deadline=self.deadline,
         )
+
+    def _boundary(self) -> None:
+        """Judge instances that were constructed with a hypothesis as an equality, where a conclusion is strict."""
+        proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
+        device, dtype = torch.device(self.options.device), self.options.dtype
+        for setting in self.claim.settings:
+            if self.tally.counterexamples or proved:
+                return
+            for instance in boundary_instances(self.claim, setting, self.options.seed, self.deadline):
+                judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
+                exact = self.refiner.decide(judgement, dtype=dtype)
+                self._count(self.refiner.refine(exact, dtype=dtype, deadline=self.deadline))
+                if self.tally.counterexamples:
+                    return
 
     def _search(self) -> None:
         """Look for a counterexample where the ladder found none, and for an instance that meets the hypotheses."""

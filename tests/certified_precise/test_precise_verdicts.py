@@ -20,7 +20,8 @@ from ntk_deq.verify.runner import Options, judge
 
 CPU = torch.device("cpu")
 
-# a'a + I has the eigenvalue 1 on the complement of a: exactly 1 is the smallest singular value, for every a.
+# a'a + I has the eigenvalue 1 on the complement of a: exactly 1 is the smallest singular value, for every a. With an
+# exponential on either side exact arithmetic has no say in it, and only bits help.
 FILE = """
 suite: close calls
 settings:
@@ -36,17 +37,23 @@ claims:
     title: A bound just below
     setting: rows
     assume: {filled: min(abs(a)) > 0}
-    conclude: sigma_min(a'*a + I(n)) > 1 - 1e-22
+    conclude: sigma_min(a'*a + I(n)) + exp(1) > 1 - 1e-22 + exp(1)
   - id: close.false
     title: A bound just above
     setting: rows
     expect: refuted
     assume: {filled: min(abs(a)) > 0}
-    conclude: sigma_min(a'*a + I(n)) > 1 + 1e-22
+    conclude: sigma_min(a'*a + I(n)) + exp(1) > 1 + 1e-22 + exp(1)
   - id: close.equal
     title: An equality said to be strict
     setting: rows
     expect: undecided
+    assume: {filled: min(abs(a)) > 0}
+    conclude: exp(1)^2*norm(a) > exp(2)*norm(a)
+  - id: close.algebraic
+    title: An equality of roots said to be strict, which exact arithmetic decides
+    setting: rows
+    expect: refuted
     assume: {filled: min(abs(a)) > 0}
     conclude: sqrt(2)*sqrt(3)*norm(a) > sqrt(6)*norm(a)
   - id: close.representable
@@ -58,7 +65,7 @@ claims:
   - id: close.hypothesis
     title: A hypothesis that only more bits decide
     setting: rows
-    assume: {filled: min(abs(a)) > 0, close: sigma_min(a'*a + I(n)) > 1 - 1e-22}
+    assume: {filled: min(abs(a)) > 0, close: sigma_min(a'*a + I(n)) + exp(1) > 1 - 1e-22 + exp(1)}
     conclude: norm(a) > 0
   - id: close.equilibrium
     title: An equilibrium satisfies its equation to more digits than floats have
@@ -105,6 +112,16 @@ def test_a_strict_equality_stays_open_at_any_precision(claims):
     assert result.verdict is Verdict.UNDECIDED
     assert result.settled == 0
     assert result.conclusions[0].false == result.conclusions[0].true == 0
+
+
+@pytest.mark.parametrize("bits", [64, 128, 1024])
+def test_an_equality_of_roots_is_refuted_by_exact_arithmetic(claims, bits):
+    result = judged(claims["close.algebraic"], bits)
+    assert result.verdict is Verdict.REFUTED
+    assert (result.counterexample.margin.lo, result.counterexample.margin.hi) == (0.0, 0.0)
+    assert result.exact > 0
+    assert result.conclusions[0].true == 0
+    assert judged(claims["close.algebraic"], 53).verdict is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize("bits", [64, 128, 192, 1024])

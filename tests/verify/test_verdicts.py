@@ -181,8 +181,8 @@ class TestUndecided:
         assert 0 < result.unsure < 40
 
     def test_a_strict_inequality_that_is_tight(self, tmp_path):
-        """sqrt(x)^2 rounds, so x < sqrt(x)^2 + 1e-30 cannot be decided where the root is irrational."""
-        result = only(tmp_path, "setting: plain, conclude: (x^(1/3))^3 - x < 1e-60", instances=40)
+        """No ball tells exp(log(x)) from x, and exact arithmetic has neither."""
+        result = only(tmp_path, "setting: plain, conclude: exp(log(x)) - x < 1e-60", instances=40)
         assert result.verdict is Verdict.UNDECIDED
         assert "a strict inequality whose narrow ball contains zero" in result.reason
         assert result.tight > 0
@@ -190,12 +190,12 @@ class TestUndecided:
     def test_the_weak_one_with_nothing_but_tight_instances(self, tmp_path):
         result = only(
             tmp_path,
-            "setting: plain, assume: {not trivial: x != 1}, conclude: (x^(1/3))^3 - x <= 1e-60 and x > 3",
+            "setting: plain, assume: {not trivial: x != 1}, conclude: exp(log(x)) - x <= 1e-60 and x > 3",
             instances=40,
         )
         assert result.verdict is Verdict.REFUTED
         result = only(
-            tmp_path, "setting: plain, given: {t: [3, 3.5]}, conclude: t == t and (t^(1/3))^3 <= t", instances=40
+            tmp_path, "setting: plain, given: {t: [3, 3.5]}, conclude: t == t and exp(log(t)) <= t", instances=40
         )
         assert result.verdict is Verdict.UNDECIDED
         assert "no instance bears out 'conclusion' for certain" in result.reason
@@ -203,7 +203,7 @@ class TestUndecided:
 
     def test_a_hypothesis_that_is_never_certain(self, tmp_path):
         result = only(
-            tmp_path, "setting: plain, given: {t: [3, 3.5]}, assume: {odd: (t^(1/3))^3 <= t}, conclude: t > 0"
+            tmp_path, "setting: plain, given: {t: [3, 3.5]}, assume: {odd: exp(log(t)) <= t}, conclude: t > 0"
         )
         assert result.verdict is Verdict.UNDECIDED
         assert "no instance meets the hypotheses for certain" in result.reason
@@ -212,20 +212,20 @@ class TestUndecided:
 
     def test_an_instance_that_may_meet_the_hypotheses_keeps_it_from_being_vacuous(self, tmp_path):
         """Some instances fail for certain, on the others the second hypothesis cannot be decided."""
-        body = "assume: {large: t > 3.4, root: (t^(1/3))^3 <= t}, conclude: t > 0"
+        body = "assume: {large: t > 3.4, root: exp(log(t)) <= t}, conclude: t > 0"
         result = only(tmp_path, f"setting: plain, given: {{t: '[3, 3.75]'}}, {body}", instances=40)
         assert result.verdict is Verdict.UNDECIDED
         assert 0 < result.unsure < 40
         assert "'root'" in result.reason
 
     def test_a_conclusion_that_breaks_where_a_hypothesis_is_unsure_is_no_refutation(self, tmp_path):
-        body = "assume: {root: (t^(1/3))^3 <= t}, conclude: t < 1/2"
+        body = "assume: {root: exp(log(t)) <= t}, conclude: t < 1/2"
         result = only(tmp_path, f"setting: plain, given: {{t: '[3, 4]'}}, {body}", instances=40)
         assert result.verdict is Verdict.UNDECIDED
         assert result.met == 0
         result = only(tmp_path, f"setting: plain, given: {{t: '[0, 4]'}}, {body}", instances=60)
         assert result.verdict is Verdict.REFUTED
-        assert result.counterexample.values["t"] == 1.0  # the only cube root in the way that is certain
+        assert result.counterexample.values["t"] == 1.0  # the only logarithm in the way that is exact
         assert result.unsure > 0
 
     def test_the_time_limit(self, tmp_path):
@@ -346,7 +346,7 @@ class TestExpectation:
         "holds": "conclude: norm(A) <= fro(A)",
         "refuted": "conclude: fro(A) < 0",
         "vacuous": "assume: x < 0, conclude: norm(A) <= fro(A)",
-        "undecided": "given: {t: [3, 3.5]}, conclude: (t^(1/3))^3 < t",
+        "undecided": "given: {t: [3, 3.5]}, conclude: exp(log(t)) < t",
         "ill-formed": "conclude: fro(A*v*A) >= 0",
     }
 

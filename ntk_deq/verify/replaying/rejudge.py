@@ -16,6 +16,7 @@ import torch
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
+from ntk_deq.verify.exact_judgement import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
@@ -35,7 +36,7 @@ def one_thread() -> Iterator[None]:
 def judge_again(
     claim: Claim, instance: Instance, *, dtype: torch.dtype, precision: int | None, deadline: float | None = None
 ) -> Judgement:
-    """Judge an instance on the CPU with one thread.
+    """Judge an instance on the CPU with one thread, and decide in exact arithmetic what balls of many bits leave open.
 
     Args:
         claim: The claim.
@@ -49,9 +50,10 @@ def judge_again(
         DeadlineError: The deadline passed.
     """
     with one_thread():
-        return judge_instance(
+        judgement = judge_instance(
             claim, instance, device=torch.device("cpu"), dtype=dtype, precision=precision, deadline=deadline
         )
+    return judgement if precision is None else decided_exactly(claim, judgement, dtype=dtype)
 
 
 def reproducible(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from flint import arb
+from flint import arb, fmpq, fmpq_mat
 
-from ntk_deq.certified import frobenius
+from ntk_deq.certified import Ball, frobenius, spectral_norm
+from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.layers import RELU
 from ntk_deq.claims.claim import Run
 from ntk_deq.claims.parser import parse
@@ -16,14 +17,19 @@ from ntk_deq.dynamics.certified_descent import certified_descent
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.models.layer_form import LayerForm
 from ntk_deq.verify.arithmetic import to_matrix
 from ntk_deq.verify.environment import Environment, OutsideClaimError, model_formulas
+from ntk_deq.verify.equilibria import float_centre
 from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
 FAR = 10**12
 """The last step, or time, that is judged where nothing ends a run that rests."""
+
+MOST_NUMBERS = 256
+"""Numbers of parameters and data, at most, for the gradient to be computed over the rationals."""
 
 _EACH = 400  # steps that are all judged
 
@@ -44,7 +50,8 @@ def is_still(trainee: Trainee) -> bool:
 def rests(trainee: Trainee, env: Environment) -> bool:
     """Whether the gradient is zero in every entry, for certain; relu's derivative at zero is zero, as in any run.
 
-    It is where every unit is off, and where a step of descent is proven to move nothing.
+    It is where every unit is off, where it is zero over the rationals, and where a step of descent is proven to move
+    nothing.
 
     Args:
         trainee: What is trained.
@@ -59,12 +66,80 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         return False
     if form.activation is RELU and frobenius(state) == 0:
         return True
+    if rests_exactly(trainee, form, float_centre(dense_form(state))):
+        return True
     if not trainee.exact or trainee.X.is_cuda:
         return False
     done = certified_descent(trainee.model, trainee.X, trainee.y, step=1.0, steps=1, keep=[0, 1])
     if not done.complete or float(done.error[1]) != 0:
         return False
     return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
+
+
+def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
+    """Whether the gradient is zero in every entry over the rationals, as where the residuals of equal inputs cancel.
+
+    With the slopes D and E of the two activations, the rows of Z solve z = (s z P + c) D and those of the adjoint
+    v = r' + s (v .* D) P'; the gradients are sums of their products (`dynamics/certified_point.py`).
+
+    Args:
+        trainee: What is trained.
+        form: Which of its parameters is which.
+        state: A matrix near its equilibrium, which says where the slopes are looked for.
+    """
+    parameters = trainee.model.parameters()
+    numbers = sum(value.numel() for value in (*parameters.values(), trainee.X, trainee.y))
+    if not trainee.exact or numbers > MOST_NUMBERS or not bool(state.isfinite().all()):
+        return False
+    weight, source, readout = (_rational(parameters[name]) for name in form.names)
+    if form.transposed:
+        weight, source = weight.transpose(), source.transpose()
+    weight = _exactly(form.factor) * weight
+    relu, order = form.activation is RELU, weight.nrows()
+    if relu and not spectral_norm(Ball(parameters[form.weight].double())) * form.factor < 1:
+        return False  # there may be other equilibria
+    X, y = _rational(trainee.X), _rational(trainee.y)
+    before = X * source
+    inner = [form.inner is RELU and entry <= 0 for entry in before.entries()]
+    entering = _masked(before, inner)
+    floats = state.double().flatten().tolist()
+    by_weight, by_source, by_readout = 0 * weight, 0 * source, 0 * readout
+    for n in range(X.nrows()):
+        off = [relu and not floats[n * order + j] > 0 for j in range(order)]
+        row = fmpq_mat(1, order, entering.entries()[n * order : (n + 1) * order])
+        slopes = fmpq_mat(order, order, [int(i == j and not off[j]) for i in range(order) for j in range(order)])
+        one = fmpq_mat(order, order, [int(i == j) for i in range(order) for j in range(order)])
+        try:
+            z = row * slopes * (one - weight * slopes).inv()
+            v = readout.transpose() * (one - slopes * weight.transpose()).inv()
+        except ZeroDivisionError:
+            return False
+        pre = z * weight + row
+        if [relu and entry <= 0 for entry in pre.entries()] != off:
+            return False
+        residual = (z * readout).entries()[0] - y.entries()[n]
+        weighted = residual * (v * slopes)
+        by_weight += z.transpose() * weighted
+        x = fmpq_mat(1, X.ncols(), X.entries()[n * X.ncols() : (n + 1) * X.ncols()])
+        by_source += x.transpose() * _masked(weighted, inner[n * order : (n + 1) * order])
+        by_readout += residual * z.transpose()
+    return not any(entry != 0 for total in (by_weight, by_source, by_readout) for entry in total.entries())
+
+
+def _rational(value: torch.Tensor) -> fmpq_mat:
+    """Return the matrix of floats over the rationals; a vector is one column."""
+    matrix = value.double().reshape(len(value), -1)
+    rows, columns = matrix.shape
+    return fmpq_mat(rows, columns, [_exactly(entry) for entry in matrix.flatten().tolist()])
+
+
+def _exactly(number: float) -> fmpq:
+    return fmpq(*number.as_integer_ratio())
+
+
+def _masked(matrix: fmpq_mat, off: Sequence[bool]) -> fmpq_mat:
+    kept = [fmpq(0) if zero else entry for entry, zero in zip(matrix.entries(), off, strict=True)]
+    return fmpq_mat(matrix.nrows(), matrix.ncols(), kept)
 
 
 def at_rest(done: TrainingRun, run: Run, trainee: Trainee, last: float | None) -> tuple[TrainingRun, tuple[Point, ...]]:
