@@ -18,11 +18,12 @@ from ntk_deq.errors import LimitError
 from ntk_deq.verify.differentiation.cotangent import Cotangent
 from ntk_deq.verify.differentiation.estimate import estimated_derivative
 from ntk_deq.verify.differentiation.function_rules import NoRuleError
-from ntk_deq.verify.differentiation.node import KINKED, Node, reachable
+from ntk_deq.verify.differentiation.kinks import Kinks
+from ntk_deq.verify.differentiation.node import Node, reachable
 from ntk_deq.verify.differentiation.reverse import Reverse
 from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.operations import guard_entries, note_kinks
+from ntk_deq.verify.operations import guard_entries
 from ntk_deq.verify.quantity import Matrix, Scalar
 
 CHUNK_ENTRIES = 2**22
@@ -38,8 +39,8 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
         indices: Values of the step indices in scope.
 
     Raises:
-        OutsideClaimError: An argument of relu, step or abs, in f or in what it refers to, is or may be zero; or another
-            function has no derivative there.
+        OutsideClaimError: An argument of relu, step or abs on the way from x to f is or may be zero; or another function
+            has no derivative there.
         UndifferentiableError: f holds a derivative itself.
         LimitError: The Jacobian would be too large.
     """
@@ -64,7 +65,7 @@ class Derivatives:
         self._env = env
         self._tape = Tape(env)
         self._reverse = Reverse(self._tape, env.notes)
-        self._smooth: set[int] = set()
+        self._smooth: set[tuple[int, int]] = set()
         self._results: dict[tuple[str, int, str], Scalar | Matrix] = {}
 
     def of(self, kind: str, inner: Expr, name: str, indices: Mapping[str, float]) -> Scalar | Matrix:
@@ -74,13 +75,12 @@ class Derivatives:
             NoRuleError: A function on the way has no certified rule.
             LimitError: The environment's matrices have more digits than floats; kinks are noted before.
         """
-        root = self._tape.build(inner, indices)
-        self._note_kinks(root)
+        root, target = self._tape.build(inner, indices), self._tape.base.variables[name]
+        self._note_kinks(root, target)
         if self._env.precision is not None:
             raise LimitError(f"`{kind}` is not evaluated at more than float64's precision")
         key = (kind, root.number, name)
         if key not in self._results:
-            target = self._tape.base.variables[name]
             value = self._gradient(root, target) if kind == "grad" else self._jacobian(root, target)
             if value.ball.radius == math.inf if isinstance(value, Matrix) else not value.ball.is_finite():
                 reason = value.ball.reason if isinstance(value, Matrix) else "an error bound is not finite"
@@ -88,14 +88,15 @@ class Derivatives:
             self._results[key] = value
         return self._results[key]
 
-    def _note_kinks(self, root: Node) -> None:
-        """Stop where an argument of relu, step or abs is zero for certain, or else where one may be."""
-        if root.number in self._smooth:
+    def _note_kinks(self, root: Node, target: Node) -> None:
+        """Stop where an argument of relu, step or abs that the derivative passes is zero for certain, or may be."""
+        if (root.number, target.number) in self._smooth:
             return
-        balls = [node.args[0].dense() for node in reachable([root]) if node.operation in KINKED]
-        for ball in sorted(balls, key=lambda ball: not ct.entry_min(ct.absolute(ball)) == 0):
-            note_kinks(ball, self._env.notes)
-        self._smooth.add(root.number)
+        states = {number: state for number, (state, _) in self._tape.equilibria.items()}
+        met = Kinks(root, target, states).worst()
+        if met is not None:
+            self._env.notes.kink(f"an argument of relu {'is exactly' if met else 'that may be'} zero", certain=met)
+        self._smooth.add((root.number, target.number))
 
     def _gradient(self, root: Node, target: Node) -> Scalar | Matrix:
         like = self._env.like

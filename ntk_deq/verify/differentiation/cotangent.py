@@ -102,7 +102,7 @@ def times_entries(cot: Cotangent, matrix: Matrix) -> Cotangent:
 
 def times_signs(cot: Cotangent, signs: Tensor) -> Cotangent:
     """Return C .* S for each cotangent C and a matrix S of -1, 0 and 1, which needs no rounding."""
-    return rearranged(cot, cot.ball.centre * signs.reshape(1, -1))
+    return rearranged(cot, cot.ball.centre * signs.reshape(1, -1).to(cot.ball.centre))
 
 
 def transposed(cot: Cotangent, shape: Shape) -> Cotangent:

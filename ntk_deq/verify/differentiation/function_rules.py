@@ -21,6 +21,7 @@ from ntk_deq.verify.differentiation.cotangent import (
     times_right,
     times_signs,
 )
+from ntk_deq.verify.differentiation.kinks import signs_of
 from ntk_deq.verify.differentiation.node import ONE, Node
 from ntk_deq.verify.differentiation.operator_rules import OPERATOR_RULES, Rule, transposed_value
 from ntk_deq.verify.differentiation.singular import singular_direction
@@ -45,19 +46,14 @@ class NoRuleError(NtkDeqError):
         self.reason = reason
 
 
-def certain_signs(node: Node, notes: Notes) -> Tensor:
-    """Return the signs of a node's entries; stop where one is or may be zero."""
-    ball = node.dense()
-    note_kinks(ball, notes)
-    return ball.centre.sign()
-
-
 def _relu(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return times_signs(cot, certain_signs(node.args[0], notes).clamp(min=0).to(cot.ball.centre))
+    """Pass C .* D; where an argument may be zero any slope will do, as `kinks` has seen, and 0 is taken."""
+    return times_signs(cot, signs_of(node.args[0]).above.to(torch.int8))
 
 
 def _absolute(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return times_signs(cot, certain_signs(node.args[0], notes).to(cot.ball.centre))
+    signs = signs_of(node.args[0])
+    return times_signs(cot, signs.above.to(torch.int8) - signs.below.to(torch.int8))
 
 
 def _vec(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
@@ -133,6 +129,7 @@ def _frobenius(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangen
 def _norm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     argument = node.args[0]
     if argument.is_scalar:
+        note_kinks(argument.dense(), notes)
         return _absolute(node, cot, place, notes)
     if 1 in argument.shape:
         return _frobenius(node, cot, place, notes)
