@@ -1,7 +1,7 @@
 """An equilibrium at the working precision of arb: Newton steps with a float inverse, then a bound entry by entry.
 
 Every step evaluates the map on exact midpoints, so a step gains about as many digits as a float has, until the
-precision is reached. The bound is Banach's, residual/(1 - q), sharpened where entries are certainly fixed.
+precision is reached. The bound is residual/gap, for a contraction sharpened where entries are certainly fixed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ _STEPS = 400
 Apply = Callable[[PreciseMatrix], PreciseMatrix]
 
 
-def refined_equilibrium(apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb) -> PreciseMatrix:
-    """Return a precise ball that contains the equilibrium of a contraction.
+def refined_equilibrium(
+    apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb, *, contracts: bool
+) -> PreciseMatrix:
+    """Return a precise ball that contains the only equilibrium of a map.
 
     Args:
         apply: The map, in precise balls.
         start: An approximate equilibrium in floats, rows x cols.
         inverse: About (I - J)^-1 for the map's Jacobian J by columns there; None: plain steps only.
-        gap: A ball of 1 - q with q < 1 a Lipschitz constant of the map in the Frobenius norm.
+        gap: A ball of a number g for which the equilibrium lies within norm(map(Z) - Z)/g of every Z; 1 - q for a
+            contraction.
+        contracts: Whether the map contracts by 1 - gap in the Frobenius norm.
 
     Returns:
-        The ball; entries that the map certainly leaves where they are come out exa
+        The ball; entries that a contraction certainly leaves where they are come out exact.
     """
     state = middle(apply(_iterated(apply, precise(start), inverse)))  # a plain step makes what relu cuts off zero
     image = apply(state)
@@ -43,7 +47,8 @@ def refined_equilibrium(apply: Apply, start: Tensor, inverse: Tensor | None, gap
     radius = (frobenius(residual) / gap).upper()
     if not radius.is_finite():
         return image
-    fixed = {i for i, entry in enumerate(residual.flat) if entry == 0}
+    # Without a contraction the iterates may leave the box before they come back.
+    fixed = {i for i, entry in enumerate(residual.flat) if entry == 0} if contracts else set[int]()
     while True:
         box = _around(state, radius, fixed)
         image = apply(box)

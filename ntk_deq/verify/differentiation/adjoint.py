@@ -1,7 +1,8 @@
 """Cotangents through an equilibrium Z = map(Z): the adjoint V = W + J'V, solved in floats and bounded in balls.
 
 J is the derivative of the map by the state. The map's contraction factor q bounds norm2(J), and that of J', so for any
-V~ the solution lies within fro(W + J'V~ - V~)/(1 - q) of it.
+V~ the solution lies within fro(W + J'V~ - V~)/(1 - q) of it. Where q is near one or above it, so that the equilibrium
+exists for another reason, an approximate inverse of I - J bounds the distance instead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.verify.differentiation.cotangent import Cotangent
 from ntk_deq.verify.differentiation.node import Node
 from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.equilibria import contraction_factor, tensor_names
+from ntk_deq.verify.equilibria import tensor_names
+from ntk_deq.verify.existence import contraction_factor
 from ntk_deq.verify.tensors import SOLVER, tensor_value
 
 DENSE = 256
@@ -55,10 +57,10 @@ class Adjoint:
         self._depends = state.number in image.depends
         q = contraction_factor(env).ball
         self._q = sc.upper(q) if q.is_finite() else math.inf
-        self._known = value.is_finite and self._q < 1
+        self._known = value.is_finite
         self._jacobian: ct.Ball | None = None
         self._inverse: Tensor | None = None
-        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known else math.inf
+        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known and self._q < 1 else math.inf
         if self._known and self._depends and self._entries <= DENSE:
             self._write_out()
 
@@ -66,8 +68,8 @@ class Adjoint:
         """Return V = W + J'V for each cotangent W of the equilibrium."""
         if not self._depends:
             return cot
-        if not (self._known and cot.ball.is_finite):
-            reason = cot.ball.reason or "the equilibrium is not known"
+        if not (self._gain < math.inf and cot.ball.is_finite):
+            reason = cot.ball.reason or ("no inverse of I - J is proved" if self._known else "the equilibrium is not known")
             return Cotangent(no_information(cot.ball, *cot.ball.shape, reason), math.inf)
         found = self._solve_float(cot.ball.work).to(cot.ball.centre.dtype)
         candidate = ct.Ball(found)
@@ -125,7 +127,7 @@ class Adjoint:
             lambda v: forcing + transposed(v),
             torch.zeros_like(forcing),
             solver=SOLVER,
-            contraction=self._q,
+            contraction=self._q if self._q < 1 else None,
             max_steps=self._env.max_steps,
             raise_on_failure=False,
         ).value
