@@ -54,7 +54,7 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
     free = formulas.definitions.keys() - formulas.tainted
     known = {name: tensor_value(expr, names) for name, expr in formulas.definitions.items() if name in free}
     known_fixed = {key: value.detach() for key, value in {**names.variables, **known}.items()}
-    fixed = replace(names, variables=known_fixed, trouble=None)
+    fixed = replace(names, variables=known_fixed, trouble=None, kinks=None)
     moving = any(value.requires_grad for value in names.variables.values())
     state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed, contraction) > 0), with_jacobian=moving)
     if names.trouble is not None:

@@ -106,9 +106,7 @@ def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix
     return Matrix(ct.Ball(found, radius), scale)
 
 
-def _solved(
-    env: Environment, names: TensorNames, initial: torch.Tensor, known: Existence
-) -> tuple[torch.Tensor, str]:
+def _solved(env: Environment, names: TensorNames, initial: torch.Tensor, known: Existence) -> tuple[torch.Tensor, str]:
     """Return a float equilibrium, and in words how the solve ended."""
     formulas = env.formulas
     assert formulas is not None

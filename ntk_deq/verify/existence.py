@@ -108,9 +108,7 @@ def _by_dominance(weight: ct.Ball) -> arb | None:
         return None
     order, zero = len(rows), arb(0)
     left = [1 - rows[i][i] for i in range(order)]
-    shares = [
-        [zero if i == j else absolute_value(rows[i][j]) / left[i] for j in range(order)] for i in range(order)
-    ]
+    shares = [[zero if i == j else absolute_value(rows[i][j]) / left[i] for j in range(order)] for i in range(order)]
     floats = torch.tensor([[float(x.mid()) for x in row] for row in shares], dtype=torch.float64)
     found, info = torch.linalg.solve_ex(
         torch.eye(order, dtype=torch.float64) - floats, torch.ones(order, 1, dtype=torch.float64)

@@ -26,7 +26,7 @@ Apply = Callable[[PreciseMatrix], PreciseMatrix]
 
 
 def refined_equilibrium(
-    apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb, *, contracts: bool
+    apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb, *, contracts: bool = True
 ) -> PreciseMatrix:
     """Return a precise ball that contains the only equilibrium of a map.
 

@@ -69,7 +69,9 @@ class Adjoint:
         if not self._depends:
             return cot
         if not (self._gain < math.inf and cot.ball.is_finite):
-            reason = cot.ball.reason or ("no inverse of I - J is proved" if self._known else "the equilibrium is not known")
+            reason = cot.ball.reason or (
+                "no inverse of I - J is proved" if self._known else "the equilibrium is not known"
+            )
             return Cotangent(no_information(cot.ball, *cot.ball.shape, reason), math.inf)
         found = self._solve_float(cot.ball.work).to(cot.ball.centre.dtype)
         candidate = ct.Ball(found)
