@@ -15,7 +15,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.claims.tree import Expr
 from ntk_deq.errors import LimitError
-from ntk_deq.verify.differentiation.cotangent import Cotangent
+from ntk_deq.verify.differentiation.cotangent import Cotangent, rearranged_ball
 from ntk_deq.verify.differentiation.estimate import estimated_derivative
 from ntk_deq.verify.differentiation.function_rules import NoRuleError
 from ntk_deq.verify.differentiation.kinks import Kinks
@@ -39,8 +39,8 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
         indices: Values of the step indices in scope.
 
     Raises:
-        OutsideClaimError: An argument of relu, step or abs on the way from x to f is or may be zero; or another function
-            has no derivative there.
+        OutsideClaimError: An argument of relu, step or abs on the way from x to f is or may be zero; or another
+            function has no derivative there.
         UndifferentiableError: f holds a derivative itself.
         LimitError: The Jacobian would be too large.
     """
@@ -50,6 +50,8 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
     try:
         return env.derivatives.of(expr.name, inner, name, indices or {})
     except NoRuleError as missing:
+        if env.precision is not None:
+            raise LimitError(f"`{expr.name}` of {missing.operation} is an estimate in floats") from missing
         env.notes.estimated.setdefault(missing.operation, missing.reason)
         return estimated_derivative(expr.name, inner, name, env, indices or {})
 
@@ -73,12 +75,10 @@ class Derivatives:
 
         Raises:
             NoRuleError: A function on the way has no certified rule.
-            LimitError: The environment's matrices have more digits than floats; kinks are noted before.
+            LimitError: A function on the way is known in floats only, where more digits are asked for.
         """
         root, target = self._tape.build(inner, indices), self._tape.base.variables[name]
         self._note_kinks(root, target)
-        if self._env.precision is not None:
-            raise LimitError(f"`{kind}` is not evaluated at more than float64's precision")
         key = (kind, root.number, name)
         if key not in self._results:
             value = self._gradient(root, target) if kind == "grad" else self._jacobian(root, target)
@@ -101,12 +101,12 @@ class Derivatives:
     def _gradient(self, root: Node, target: Node) -> Scalar | Matrix:
         like = self._env.like
         if target.number not in root.depends:
-            return _zeros(like, target.shape) if not target.is_scalar else Scalar(ct.exact(0), 0.0)
-        seed = Cotangent(ct.Ball(like.new_ones(1, 1)), 1.0)
+            return self._zeros(target.shape) if not target.is_scalar else Scalar(ct.exact(0), 0.0)
+        seed = Cotangent(self._env.constant(ct.Ball(like.new_ones(1, 1))), 1.0)
         cot = self._reverse.pull(root, seed, target, (root.number, 0, 1))
         if target.is_scalar:
             return Scalar(ct.as_scalar(cot.ball), cot.scale)
-        return Matrix(ct.Ball(cot.ball.centre.reshape(target.shape), cot.ball.radius, cot.ball.reason), cot.scale)
+        return Matrix(rearranged_ball(cot.ball, lambda c: c.reshape(target.shape)), cot.scale)
 
     def _jacobian(self, root: Node, target: Node) -> Matrix:
         (rows, cols), (high, wide) = root.shape, target.shape
@@ -114,13 +114,16 @@ class Derivatives:
         guard_entries(count, entries, "A Jacobian")
         like = self._env.like
         if target.number not in root.depends:
-            return _zeros(like, (count, entries))
+            return self._zeros((count, entries))
         # Row k of the Jacobian is the k-th entry of vec f: column after column, where a cotangent goes row after row.
         order = torch.arange(count, device=like.device).reshape(rows, cols).mT.flatten()
         # The same parts for every variable, so that adjoints are shared.
         largest = max(node.shape[0] * node.shape[1] for node in reachable([root]))
-        size = max(1, CHUNK_ENTRIES // largest)
+        size = max(1, CHUNK_ENTRIES // largest) if self._env.precision is None else count
         parts = [self._rows(root, target, order, start, size) for start in range(0, count, size)]
+        if len(parts) == 1:
+            moved = rearranged_ball(parts[0].ball, lambda c: c.reshape(count, high, wide).mT.reshape(count, entries))
+            return Matrix(moved, parts[0].scale)
         centre = torch.cat([part.ball.centre for part in parts])
         centre = centre.reshape(count, high, wide).mT.reshape(count, entries)
         radius = _length_up([part.ball.radius for part in parts])
@@ -133,12 +136,11 @@ class Derivatives:
         picked = order[start : start + size]
         unit = like.new_zeros(len(picked), len(order))
         unit[torch.arange(len(picked), device=like.device), picked] = 1.0
-        seed = Cotangent(ct.Ball(unit), float(len(picked)) ** 0.5)
+        seed = Cotangent(self._env.constant(ct.Ball(unit)), float(len(picked)) ** 0.5)
         return self._reverse.pull(root, seed, target, (root.number, start, len(picked)))
 
-
-def _zeros(like: torch.Tensor, shape: tuple[int, int]) -> Matrix:
-    return Matrix(ct.Ball(like.new_zeros(shape)), 0.0)
+    def _zeros(self, shape: tuple[int, int]) -> Matrix:
+        return Matrix(self._env.constant(ct.Ball(self._env.like.new_zeros(shape))), 0.0)
 
 
 def _length_up(values: list[float]) -> float:

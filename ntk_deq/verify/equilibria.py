@@ -1,8 +1,8 @@
 """Equilibria and iterates of a model's map, as balls.
 
 The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, and the equilibrium lies
-within r/g of it, where g is 1 - q for a contraction by a factor q < 1 (Banach's theorem), or what another reason for its
-existence gives (`existence`).
+within r/g of it, where g is 1 - q for a contraction by a factor q < 1 (Banach's theorem), or what another reason for
+its existence gives (`existence`).
 """
 
 from __future__ import annotations

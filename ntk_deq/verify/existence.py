@@ -12,8 +12,8 @@ difference quotients D between 0 and 1, e = r + D W e.
 2. I - W >= m I > 0 in its symmetric part: z1 = act(W z + c) is the proximal map's value, so m norm(z1 - z*) <=
    norm(W (z - z1)), and norm(e) <= (1 + norm(W)/m) norm(r). The residual over m is no bound.
 3. I - D W of positive determinant for all D of zeros and ones: I - W is a P-matrix, so that one solution exists
-   whatever c. The entries of (I - D W)^-1 are quotients of functions that are linear in each entry of D; between 0 and 1
-   they are extreme at the ends, and e = (I - D W)^-1 r.
+   whatever c. The entries of (I - D W)^-1 are quotients of functions that are linear in each entry of D; between 0 and
+   1 they are extreme at the ends, and e = (I - D W)^-1 r.
 
 References:
     Samelson, Thrall and Wesler, Proc. AMS 9, 1958 (3); Chen and Xiang, Mathematical Programming 106, 2006 (the bounds).

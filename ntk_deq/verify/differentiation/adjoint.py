@@ -18,9 +18,11 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.ball import no_information
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
+from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.claims.tree import Kind
 from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.errors import LimitError
 from ntk_deq.verify.differentiation.cotangent import Cotangent
 from ntk_deq.verify.differentiation.node import Node
 from ntk_deq.verify.environment import Environment
@@ -30,6 +32,9 @@ from ntk_deq.verify.tensors import SOLVER, tensor_value
 
 DENSE = 256
 """Up to this many entries of the state J is written out: a product of such matrices takes a few milliseconds."""
+
+PRECISE = 64
+"""Up to this many entries it is written out in arb: the inverse takes some 30 ms."""
 
 _AMPLE = 16.0
 # A bound 1/(1 - q) below this is good enough; above it, an inverse of I - J can give a far better one.
@@ -133,6 +138,36 @@ class Adjoint:
             max_steps=self._env.max_steps,
             raise_on_failure=False,
         ).value
+
+
+class PreciseAdjoint:
+    """The adjoint problems of one equilibrium in arb entries, by a proven inverse of I - J.
+
+    Args:
+        image: The map's value at the state.
+        state: The state in the map.
+        pull: Reverse mode in balls: from a node and its cotangents to those of a leaf.
+
+    Raises:
+        LimitError: The state is too large.
+    """
+
+    def __init__(self, image: Node, state: Node, pull: Pull) -> None:
+        entries = state.shape[0] * state.shape[1]
+        if entries > PRECISE:
+            raise LimitError(f"an adjoint of {entries} entries is not solved at more than float64's precision")
+        self._inverse: ct.Ball | None = None
+        if state.number in image.depends:
+            unit = as_ball(precise(torch.eye(entries, dtype=torch.float64)))
+            jacobian = pull(image, Cotangent(unit, 1.0), state).ball
+            self._inverse = ct.inverse(ct.subtract(unit, jacobian))
+
+    def solve(self, cot: Cotangent) -> Cotangent:
+        """Return V = W + J'V for each cotangent W of the equilibrium."""
+        if self._inverse is None:
+            return cot
+        found = ct.matmul(cot.ball, self._inverse)
+        return Cotangent(found, max(cot.scale, sc.upper(ct.frobenius(found))) if found.is_finite else math.inf)
 
 
 def _transposed_derivative(

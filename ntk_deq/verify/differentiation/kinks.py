@@ -6,9 +6,10 @@ that are zero and do not move. Both are decided entry by entry, from zeros that 
 known of a function, every entry of its value moves with every entry of its arguments.
 
 An equilibrium needs a word. Let F be its map and S a set of entries of the state such that the entries S of F(Z) do not
-move as long as the entries S of Z do not. From the equilibrium itself, iteration (of F, or of the map that the proof of
-existence is about) for nearby variables keeps the entries S and converges, so they do not move. The largest such set is
-found from below: entries move that are shown to.
+move as long as the entries S of Z do not. For variables near by, the map of the other entries, with the entries S as
+they are, has a solution near by too (what makes an equilibrium exist makes that one exist), and the two parts together
+are a fixed point of F: the equilibrium, of which the entries S have not moved. The largest such set is found from
+below: entries move that are shown to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from flint import arb_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
@@ -24,6 +26,7 @@ from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.claims.tree import Kind
 from ntk_deq.verify.differentiation.node import EQUILIBRIUM, KINKED, STATE, Node, reachable
 from ntk_deq.verify.differentiation.operator_rules import number_place
+from ntk_deq.verify.quantity import Scalar
 
 _LARGEST = 2**20
 """Entries of a node up to which zeros are followed; beyond, every zero of an argument counts."""
@@ -42,7 +45,7 @@ class Signs:
 
 def signs_of(node: Node) -> Signs:
     """Return what is certain of the signs of a node's entries."""
-    ball = node.dense()
+    ball = PreciseMatrix(arb_mat([[node.value.ball]])) if isinstance(node.value, Scalar) else node.dense()
     if isinstance(ball, PreciseMatrix):
         found = [torch.tensor([bool(test(x)) for x in ball.flat]).reshape(ball.shape) for test in _TESTS]
         return Signs(*found)
