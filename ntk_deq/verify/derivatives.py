@@ -20,6 +20,7 @@ from ntk_deq.verify.differentiation.estimate import estimated_derivative
 from ntk_deq.verify.differentiation.function_rules import NoRuleError
 from ntk_deq.verify.differentiation.kinks import Kinks
 from ntk_deq.verify.differentiation.node import Node, reachable
+from ntk_deq.verify.differentiation.repeated import EXTREMES, is_repeated, moves_freely
 from ntk_deq.verify.differentiation.reverse import Reverse
 from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Environment
@@ -96,7 +97,22 @@ class Derivatives:
         met = Kinks(root, target, states).worst()
         if met is not None:
             self._env.notes.kink(f"an argument of relu {'is exactly' if met else 'that may be'} zero", certain=met)
+        self._note_repeated(root, target)
         self._smooth.add((root.number, target.number))
+
+    def _note_repeated(self, root: Node, target: Node) -> None:
+        """Stop where an eigenvalue that the derivative passes is repeated for certain, or may be."""
+        unsure = ""
+        for node in reachable([root]):
+            if node.operation not in EXTREMES or target.number not in node.args[0].depends:
+                continue
+            repeated = is_repeated(node.args[0].dense(), node.operation)
+            if repeated and moves_freely(node.args[0], target):
+                self._env.notes.kink(f"the eigenvalue of {node.operation} is repeated", certain=True)
+            if repeated is not False:
+                unsure = f"the eigenvalue of {node.operation} may be repeated"
+        if unsure:
+            self._env.notes.kink(unsure, certain=False)
 
     def _gradient(self, root: Node, target: Node) -> Scalar | Matrix:
         like = self._env.like
