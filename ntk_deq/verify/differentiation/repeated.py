@@ -69,7 +69,10 @@ def _exact_roots(matrix: ct.Ball) -> list[tuple[acb, int]]:
     if matrix.shape[0] > _ORDER or not matrix.is_exact:
         return []
     whole = whole_matrix(adopt(matrix))
-    return [] if whole is None else [(acb(root), int(count)) for root, count in whole[0].charpoly().complex_roots()]
+    if whole is None:
+        return []
+    found: list[tuple[acb, int]] = whole[0].charpoly().complex_roots()  # type: ignore[assignment]
+    return [(acb(root), int(count)) for root, count in found]
 
 
 def _discs(matrix: ct.Ball) -> list[tuple[acb, int]]:
