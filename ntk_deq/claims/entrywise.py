@@ -47,7 +47,8 @@ def _note(text: str, relation: str, high: Expr, low: Expr) -> str:
     elif _is_number(high):
         order = f"lambda_max({smaller}) <{strict} {larger}"
     else:
-        order = f"lambda_min({larger} - ({smaller})) >{strict} 0"
+        smaller = f"({smaller})" if low.kind in (Kind.ADD, Kind.SUBTRACT, Kind.NEGATE) else smaller
+        order = f"lambda_min({larger} - {smaller}) >{strict} 0"
     return f"`{relation}` compares symmetric matrices entry by entry; the order of quadratic forms is {order}"
 
 

@@ -75,6 +75,11 @@ class Kinks:
         changing = {target.number}
         changing |= {number for number, node in self._states.items() if target.number in node.depends}
         self._active = {node.number for node in self._nodes if node.depends & changing}
+        self._resting: set[int] = set()  # what is computed from a state
+        for node in self._nodes:
+            inside = node.operation != EQUILIBRIUM and any(arg.number in self._resting for arg in node.args)
+            if inside or node.number in self._states:
+                self._resting.add(node.number)
         self._signs: dict[int, Signs] = {}
         self._moves: dict[int, Tensor] = {}
         self._alive: dict[int, Tensor] = {}
@@ -113,15 +118,32 @@ class Kinks:
         # step is a constant to those who ask what matters, so that its jumps all count.
         return moving if node.operation == "step" else moving & self._matters[node.number]
 
+    def _zeros(self) -> dict[int, Tensor]:
+        """Return, for each state, the entries that are not shown to be zero.
+
+        Where every state that is zero on a set of entries has an image that is so too, the equilibrium is zero there.
+        What is asked of the image must hold at all those states, so that no value at the equilibrium is looked at.
+        """
+        nowhere = {number: torch.zeros(node.shape, dtype=torch.bool) for number, node in self._states.items()}
+        images = {number: node.args[0].number for number, node in self._states.items()}
+        alive, active, self._active = nowhere, self._active, set()
+        while True:
+            for node in self._nodes:
+                self._step(node, nowhere, alive, everywhere=True)
+            more = {number: alive[number] | self._alive[image] for number, image in images.items()}
+            if all(torch.equal(more[number], alive[number]) for number in images):
+                self._active = active
+                return {number: alive[number] & ~self._sign(node).zero for number, node in self._states.items()}
+            alive = more
+
     def _follow(self) -> None:
         """Find what moves, and what is or may become other than zero, from the variable on."""
-        nowhere = {number: torch.zeros(node.shape, dtype=torch.bool) for number, node in self._states.items()}
-        moving = dict(nowhere)  # of the states
-        alive = {number: ~self._sign(node).zero for number, node in self._states.items()}
+        alive = self._zeros()
+        images = {number: node.args[0].number for number, node in self._states.items()}
+        moving = {number: torch.zeros(node.shape, dtype=torch.bool) for number, node in self._states.items()}
         while True:
             for node in self._nodes:
                 self._step(node, moving, alive)
-            images = {number: node.args[0].number for number, node in self._states.items()}
             more = {number: moving[number] | self._moves[image] for number, image in images.items()}
             # The equilibrium is its own image: what is zero in one is so in the other.
             less = {number: alive[number] & (self._alive[image] | moving[number]) for number, image in images.items()}
@@ -129,8 +151,11 @@ class Kinks:
                 return
             moving, alive = more, less
 
-    def _step(self, node: Node, moving: Mapping[int, Tensor], alive: Mapping[int, Tensor]) -> None:
-        shape = node.shape
+    def _step(
+        self, node: Node, moving: Mapping[int, Tensor], alive: Mapping[int, Tensor], *, everywhere: bool = False
+    ) -> None:
+        """Find what moves of a node and what is alive, at the equilibrium or at every state that is zero as said."""
+        shape, certain = node.shape, not (everywhere and node.number in self._resting)
         if node.operation == STATE:
             moves, lives = moving[node.number], alive[node.number]
         elif node is self._target:
@@ -139,13 +164,13 @@ class Kinks:
             moves, lives = torch.zeros(shape, dtype=torch.bool), torch.ones(shape, dtype=torch.bool)
         else:
             args = [(self._moves[arg.number], self._alive[arg.number]) for arg in node.args]
-            moves, lives = self._passed(node, args)
+            moves, lives = self._passed(node, args, certain=certain)
         if node.number not in self._active:
             moves = torch.zeros(shape, dtype=torch.bool)
         self._moves[node.number] = moves
-        self._alive[node.number] = moves | (lives & ~self._sign(node).zero if _is_plain(node) else lives)
+        self._alive[node.number] = moves | (lives & ~self._sign(node).zero if certain and _is_plain(node) else lives)
 
-    def _passed(self, node: Node, args: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _passed(self, node: Node, args: list[tuple[Tensor, Tensor]], *, certain: bool) -> tuple[Tensor, Tensor]:
         """Return where a node's value moves and where it may be other than zero, from the same of its arguments."""
         operation = node.operation
         (moves, lives), *others = args
@@ -156,7 +181,7 @@ class Kinks:
         if operation == EQUILIBRIUM or operation == "abs":
             return moves, lives
         if operation == "relu":
-            below = self._sign(node.args[0]).below
+            below = self._sign(node.args[0]).below & certain
             return moves & ~below, lives & ~below
         if operation == str(Kind.DIVIDE):
             return (lives if bool(others[0][0].any()) else moves), lives
