@@ -22,6 +22,9 @@ from ntk_deq.certified.precise.sums import frobenius
 _STEPS = 400
 """Steps at most; a Newton step gains some 30 bits, a plain one of a map that contracts by one half a single bit."""
 
+_PATIENCE = 3
+"""Steps in a row without a gain after which the precision is taken to be reached, where the map is no contraction."""
+
 Apply = Callable[[PreciseMatrix], PreciseMatrix]
 
 
@@ -41,7 +44,10 @@ def refined_equilibrium(
     Returns:
         The ball; entries that a contraction certainly leaves where they are come out exact.
     """
-    state = middle(apply(_iterated(apply, precise(start), inverse)))  # a plain step makes what relu cuts off zero
+    patience = 0 if contracts else _PATIENCE
+    state = middle(
+        apply(_iterated(apply, precise(start), inverse, patience))
+    )  # a plain step makes what relu cuts off zero
     image = apply(state)
     residual = subtract(image, state)
     radius = (frobenius(residual) / gap).upper()
@@ -60,25 +66,32 @@ def refined_equilibrium(
         fixed = kept
 
 
-def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None) -> PreciseMatrix:
-    """Return the midpoints to which Newton steps, or plain ones where those do not help, bring a state."""
+def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None, patience: int) -> PreciseMatrix:
+    """Return the midpoints to which Newton steps, or plain ones where those do not help, bring a state.
+
+    With patience, so many steps in a row may lead farther away: a unit at a kink crosses it and comes back.
+    """
+    best, least, waited = state, arb("inf"), 0
     target = arb(2) ** -flint.ctx.prec
     image = apply(state)
     size = _size(image, state)
     for _ in range(_STEPS):
+        if size < least:
+            best, least, waited = state, size, 0
         if not size > target * frobenius(image).upper():
             break
         moved = middle(image) if inverse is None else _newton(state, image, inverse)
         next_image = apply(moved)
         next_size = _size(next_image, moved)
-        if inverse is not None and not 2 * next_size < size:
+        if inverse is not None and not 2 * next_size < size and not patience:
             moved = middle(image)
             next_image = apply(moved)
             next_size = _size(next_image, moved)
-        if not next_size < size:
+        waited += not next_size < least
+        if waited > patience:
             break
         state, image, size = moved, next_image, next_size
-    return state
+    return best
 
 
 def _newton(state: PreciseMatrix, image: PreciseMatrix, inverse: Tensor) -> PreciseMatrix:
