@@ -41,10 +41,10 @@ PAIRS = {
         'setting: tall, conclude: "lambda_max(jac(yhat, b)*jac(yhat, b)\') == 0"',
     ),
     "more samples than parameters": (
-        "setting: few, assume: gamma*norm(A) < 1, "
-        "let: {H: \"jac(yhat, b)*jac(yhat, b)' + jac(yhat, A)*jac(yhat, A)'\"}, conclude: 'lambda_min(H) == 0 and det(H) == 0 and sigma_min(H) == 0'",
-        'setting: few, assume: gamma*norm(A) < 1, let: {H: "jac(yhat, b)*jac(yhat, b)\' + I(N)/64"}, '
-        "conclude: 'lambda_min(H) == 0'",
+        "setting: few, assume: gamma*norm(A) < 1, conclude: lambda_min(H) == 0 and det(H) == 0 and sigma_min(H) == 0, "
+        "let: {H: \"jac(yhat, b)*jac(yhat, b)' + jac(yhat, A)*jac(yhat, A)'\"}",
+        "setting: few, assume: gamma*norm(A) < 1, conclude: lambda_min(H) == 0, "
+        'let: {H: "jac(yhat, b)*jac(yhat, b)\' + I(N)/64"}',
     ),
     "two samples that are one": (
         'setting: equal, conclude: "lambda_min(jac(yhat, W)*jac(yhat, W)\') == 0"',
