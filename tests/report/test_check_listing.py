@@ -154,9 +154,9 @@ def test_warnings_and_the_order_of_symmetric_matrices_come_last():
     warning = Problem(Position("checks/a.yaml", 4, 9), "`let.k` is used nowhere.", "R.X1")
     order = {"(ii)": formula("(ii)", "A*A' >= C*A'*A")}
     lines = shown(replace(claim(), conclude=order, warnings=(warning,)), width=120).splitlines()
-    assert lines[10:12] == [
-        "  warning  checks/a.yaml:4:9: `let.k` is used nowhere.",
-        "  note     (ii): `>=` compares symmetric matrices entry by entry; the order of quadratic forms is",
-    ]
-    assert lines[12].strip() == "lambda_min(A*A' - C*A'*A) >= 0"
+    assert lines[-5] == "  warning  checks/a.yaml:4:9: `let.k` is used nowhere."
+    assert lines[-4].startswith("  note     (ii): `>=` compares symmetric matrices entry by entry;")
+    assert " ".join("".join(lines[-4:-2]).split()).endswith(
+        "the order of quadratic forms is lambda_min(A*A' - C*A'*A) >= 0"
+    )
     assert lines[-1] == "1 claim, every formula is well-formed"
