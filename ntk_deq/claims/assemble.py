@@ -65,7 +65,8 @@ def assemble(draft: Draft) -> Claim | IllFormed:
         return _ill_formed(draft, problems, default, ())
     assembler = _Assembler(draft, draft.node, model, problems)
     claim = assembler.claim(model.expect or default)
-    return _ill_formed(draft, problems, claim.expect, claim.tags) if problems else claim
+    # An unused definition may explain a name that is unknown.
+    return _ill_formed(draft, [*problems, *claim.warnings], claim.expect, claim.tags) if problems else claim
 
 
 def _ill_formed(draft: Draft, problems: list[Problem], expect: Verdict, tags: tuple[str, ...]) -> IllFormed:
@@ -86,6 +87,7 @@ class _Assembler:
     model: ClaimModel
     problems: list[Problem]
     broken: set[str] = field(default_factory=set)  # names whose definition cannot be used
+    warnings: list[Problem] = field(default_factory=list)
 
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
@@ -125,6 +127,7 @@ class _Assembler:
             source=self.draft.source,
             instances=self.model.instances,
             choose=build_choose(self.model, typed),
+            warnings=tuple(replace(warning, claim=self.draft.id) for warning in self.warnings),
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -294,7 +297,10 @@ class _Assembler:
         formulas: dict[str, dict[str, Formula]],
         start: dict[Key, Formula],
     ) -> set[str]:
-        """Report names that nothing uses, unless they are inherited or something could not be read; return them all."""
+        """Report names that nothing uses, unless they are inherited or something could not be read; return them all.
+
+        A variable that nothing uses is a problem: the author thinks that the claim speaks of it. A definition is not.
+        """
         let = formulas["let"]
         statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
         statements += [formula.expr for formula in start.values()]
@@ -309,7 +315,10 @@ class _Assembler:
                 section = "given" if name in given else "let"
                 near = nearest_name(name, sorted(read - known))
                 hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None
-                self._add((section, name), f"`{section}.{name}` is used nowhere.", key=True, hint=hint)
+                message = f"`{section}.{name}` is used nowhere."
+                found_at = place(self.node, (section, name), key=True)
+                reported = self.problems if section == "given" else self.warnings
+                reported.append(Problem(found_at, message, hint=hint))
         return found
 
     def _entries(self, section: str) -> dict[str, Node]:

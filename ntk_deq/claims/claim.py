@@ -270,6 +270,7 @@ class Claim:
         position: Where the claim stands.
         source: The suite's source reference (title, authors, url).
         definitions: Per setting with a model: its definitions (for example Phi, yhat), typed, in order.
+        warnings: What is odd about it and stops nothing.
     """
 
     id: str
@@ -289,6 +290,7 @@ class Claim:
     source: dict[str, object] = field(default_factory=dict)
     instances: int | None = None
     choose: Choose | None = None
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def trains(self) -> bool:

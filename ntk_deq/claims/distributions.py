@@ -107,7 +107,7 @@ def _named(expr: Expr, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
 def _check_shape(expr: Expr, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
     name = expr.name
     is_matrix = type_.sort is Sort.MATRIX
-    if name in _SQUARE and not (is_matrix and type_.rows == type_.cols):
+    if name in _SQUARE and not (is_matrix and _is_square(type_, sizes)):
         raise _error(expr, f"`{name}` needs a square matrix. Got {type_}.")
     if name in _NOT_SCALAR and not is_matrix:
         raise _error(expr, f"`{name}` needs a vector or a matrix. Got a scalar.")
@@ -118,6 +118,16 @@ def _check_shape(expr: Expr, type_: Type, sizes: Mapping[str, SizeRange]) -> Non
         if most > least:
             detail = f"{type_.rows} goes up to {most}, {type_.cols} down to {least}"
             raise _error(expr, f"`{name}` needs at most as many rows as columns, for all sizes; {detail}.")
+
+
+def _is_square(type_: Type, sizes: Mapping[str, SizeRange]) -> bool:
+    """Return whether a matrix is square by its letters, or by the only values that they have."""
+    if type_.rows == type_.cols:
+        return True
+    letters = type_.rows.letters | type_.cols.letters
+    if type_.cols == ONE or not all(name in sizes and sizes[name].fixed for name in letters):
+        return False
+    return _extreme(type_.rows, sizes, high=True) == _extreme(type_.cols, sizes, high=True)
 
 
 def _extreme(size: Size, sizes: Mapping[str, SizeRange], *, high: bool) -> int:

@@ -36,7 +36,11 @@ _ALL = (
         "orthonormal_rows", (), "orthonormal rows, uniformly distributed; at most as many rows as columns"
     ),
     DistributionName("orthogonal", (), "a square orthogonal matrix, uniformly distributed"),
-    DistributionName("identity", (), "the identity matrix"),
+    DistributionName(
+        "identity",
+        (),
+        "the identity matrix; like every square draw it takes N x d where N and d are the same fixed number",
+    ),
     DistributionName("zeros", (), "every entry 0"),
     DistributionName("ones", (), "every entry 1"),
     DistributionName("nonnegative", ("distribution",), "absolute values of the entries"),

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, DomainKind, Formula, Free, IllFormed, Setting, SizeRange, Suite
 from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import BOOLEAN, Type
@@ -121,6 +122,11 @@ def _render_claim(console: Console, claim: Claim) -> None:
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
     _render_lines(console, claim)
+    for warning in claim.warnings:
+        text = f"{warning.position}: {warning.message}" + (f" {warning.hint}." if warning.hint else "")
+        say_hanging(console, [("  warning  ", "yellow")], [one_line(text)])
+    for name, note in entrywise_notes(claim).items():
+        say_hanging(console, [("  note     ", "yellow")], [one_line(f"{name}: {note}")])
 
 
 def _setting_words(setting: Setting) -> list[Piece]:

@@ -60,13 +60,13 @@ def negate(value: Value) -> Value:
     if isinstance(value, Scalar):
         return Scalar(-value.ball, value.scale)
     matrix = to_matrix(value)
-    return Matrix(ct.negate(matrix.ball), matrix.scale)
+    return Matrix(ct.negate(matrix.ball), matrix.scale, matrix.rank)
 
 
 def transpose(value: Value) -> Value:
     """Return value'."""
     matrix = to_matrix(value)
-    return Matrix(ct.transpose(matrix.ball), matrix.scale)
+    return Matrix(ct.transpose(matrix.ball), matrix.scale, matrix.rank, matrix.gram)
 
 
 def add(left: Value, right: Value, notes: Notes) -> Value:
@@ -75,7 +75,7 @@ def add(left: Value, right: Value, notes: Notes) -> Value:
         a, b = to_scalar(left), to_scalar(right)
         return Scalar(a.ball + b.ball, a.scale + b.scale)
     x, y = to_matrix(left), to_matrix(right)
-    return Matrix(ct.add(x.ball, y.ball), x.scale + y.scale)
+    return Matrix(ct.add(x.ball, y.ball), x.scale + y.scale, x.most + y.most, x.gram and y.gram)
 
 
 def subtract(left: Value, right: Value, notes: Notes) -> Value:
@@ -84,7 +84,7 @@ def subtract(left: Value, right: Value, notes: Notes) -> Value:
         a, b = to_scalar(left), to_scalar(right)
         return Scalar(a.ball - b.ball, a.scale + b.scale)
     x, y = to_matrix(left), to_matrix(right)
-    return Matrix(ct.subtract(x.ball, y.ball), x.scale + y.scale)
+    return Matrix(ct.subtract(x.ball, y.ball), x.scale + y.scale, x.most + y.most)
 
 
 def multiply(left: Value, right: Value, notes: Notes) -> Value:
@@ -93,7 +93,8 @@ def multiply(left: Value, right: Value, notes: Notes) -> Value:
         return Scalar(ct.multiply(left.ball, right.ball), left.scale * right.scale)
     if isinstance(left, Scalar):
         matrix = to_matrix(right)
-        return Matrix(ct.scale(left.ball, matrix.ball), left.scale * matrix.scale)
+        gram = matrix.gram and bool(left.ball >= 0)
+        return Matrix(ct.scale(left.ball, matrix.ball), left.scale * matrix.scale, matrix.rank, gram)
     if isinstance(right, Scalar):
         return multiply(right, left, notes)
     x, y = to_matrix(left), to_matrix(right)
@@ -104,7 +105,7 @@ def multiply(left: Value, right: Value, notes: Notes) -> Value:
         return multiply(x, to_scalar(y), notes)
     if isinstance(x.ball, ct.Ball) and isinstance(y.ball, ct.Ball):
         require_room(x.ball.shape[0], y.ball.shape[1], "A product")
-    return Matrix(ct.matmul(x.ball, y.ball), x.scale * y.scale)
+    return Matrix(ct.matmul(x.ball, y.ball), x.scale * y.scale, min(x.most, y.most))
 
 
 def divide(left: Value, right: Value, notes: Notes) -> Value:
@@ -159,7 +160,7 @@ def inverse(value: Matrix, notes: Notes) -> Matrix:
     """Return the inverse; a matrix that is not provably invertible is noted."""
     result = ct.inverse(value.ball)
     if not result.radius < float("inf"):
-        singular = value.ball.radius == 0 and bool(ct.sigma_min(value.ball) == 0)
+        singular = value.is_deficient or (value.ball.radius == 0 and bool(ct.sigma_min(value.ball) == 0))
         what = "an inverse of a singular matrix" if singular else "an inverse that cannot be bounded"
         notes.undefined(what, certain=singular)
         return Matrix(result, float("inf"))

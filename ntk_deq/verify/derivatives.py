@@ -15,14 +15,16 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.claims.tree import Expr
 from ntk_deq.errors import LimitError
-from ntk_deq.verify.differentiation.cotangent import Cotangent
+from ntk_deq.verify.differentiation.cotangent import Cotangent, rearranged_ball
 from ntk_deq.verify.differentiation.estimate import estimated_derivative
 from ntk_deq.verify.differentiation.function_rules import NoRuleError
-from ntk_deq.verify.differentiation.node import KINKED, Node, reachable
+from ntk_deq.verify.differentiation.kinks import Kinks
+from ntk_deq.verify.differentiation.node import Node, reachable
+from ntk_deq.verify.differentiation.repeated import EXTREMES, is_repeated, moves_freely
 from ntk_deq.verify.differentiation.reverse import Reverse
 from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.operations import guard_entries, note_kinks
+from ntk_deq.verify.operations import guard_entries
 from ntk_deq.verify.quantity import Matrix, Scalar
 
 CHUNK_ENTRIES = 2**22
@@ -38,7 +40,7 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
         indices: Values of the step indices in scope.
 
     Raises:
-        OutsideClaimError: An argument of relu, step or abs, in f or in what it refers to, is or may be zero; or another
+        OutsideClaimError: An argument of relu, step or abs on the way from x to f is or may be zero; or another
             function has no derivative there.
         UndifferentiableError: f holds a derivative itself.
         LimitError: The Jacobian would be too large.
@@ -49,6 +51,8 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
     try:
         return env.derivatives.of(expr.name, inner, name, indices or {})
     except NoRuleError as missing:
+        if env.precision is not None:
+            raise LimitError(f"`{expr.name}` of {missing.operation} is an estimate in floats") from missing
         env.notes.estimated.setdefault(missing.operation, missing.reason)
         return estimated_derivative(expr.name, inner, name, env, indices or {})
 
@@ -64,7 +68,7 @@ class Derivatives:
         self._env = env
         self._tape = Tape(env)
         self._reverse = Reverse(self._tape, env.notes)
-        self._smooth: set[int] = set()
+        self._smooth: set[tuple[int, int]] = set()
         self._results: dict[tuple[str, int, str], Scalar | Matrix] = {}
 
     def of(self, kind: str, inner: Expr, name: str, indices: Mapping[str, float]) -> Scalar | Matrix:
@@ -72,15 +76,12 @@ class Derivatives:
 
         Raises:
             NoRuleError: A function on the way has no certified rule.
-            LimitError: The environment's matrices have more digits than floats; kinks are noted before.
+            LimitError: A function on the way is known in floats only, where more digits are asked for.
         """
-        root = self._tape.build(inner, indices)
-        self._note_kinks(root)
-        if self._env.precision is not None:
-            raise LimitError(f"`{kind}` is not evaluated at more than float64's precision")
+        root, target = self._tape.build(inner, indices), self._tape.base.variables[name]
+        self._note_kinks(root, target)
         key = (kind, root.number, name)
         if key not in self._results:
-            target = self._tape.base.variables[name]
             value = self._gradient(root, target) if kind == "grad" else self._jacobian(root, target)
             if value.ball.radius == math.inf if isinstance(value, Matrix) else not value.ball.is_finite():
                 reason = value.ball.reason if isinstance(value, Matrix) else "an error bound is not finite"
@@ -88,24 +89,40 @@ class Derivatives:
             self._results[key] = value
         return self._results[key]
 
-    def _note_kinks(self, root: Node) -> None:
-        """Stop where an argument of relu, step or abs is zero for certain, or else where one may be."""
-        if root.number in self._smooth:
+    def _note_kinks(self, root: Node, target: Node) -> None:
+        """Stop where an argument of relu, step or abs that the derivative passes is zero for certain, or may be."""
+        if (root.number, target.number) in self._smooth:
             return
-        balls = [node.args[0].dense() for node in reachable([root]) if node.operation in KINKED]
-        for ball in sorted(balls, key=lambda ball: not ct.entry_min(ct.absolute(ball)) == 0):
-            note_kinks(ball, self._env.notes)
-        self._smooth.add(root.number)
+        states = {number: state for number, (state, _) in self._tape.equilibria.items()}
+        met = Kinks(root, target, states).worst()
+        if met is not None:
+            self._env.notes.kink(f"an argument of relu {'is exactly' if met else 'that may be'} zero", certain=met)
+        self._note_repeated(root, target)
+        self._smooth.add((root.number, target.number))
+
+    def _note_repeated(self, root: Node, target: Node) -> None:
+        """Stop where an eigenvalue that the derivative passes is repeated for certain, or may be."""
+        unsure = ""
+        for node in reachable([root]):
+            if node.operation not in EXTREMES or target.number not in node.args[0].depends:
+                continue
+            repeated = is_repeated(node.args[0].dense(), node.operation)
+            if repeated and moves_freely(node.args[0], target):
+                self._env.notes.kink(f"the eigenvalue of {node.operation} is repeated", certain=True)
+            if repeated is not False:
+                unsure = f"the eigenvalue of {node.operation} may be repeated"
+        if unsure:
+            self._env.notes.kink(unsure, certain=False)
 
     def _gradient(self, root: Node, target: Node) -> Scalar | Matrix:
         like = self._env.like
         if target.number not in root.depends:
-            return _zeros(like, target.shape) if not target.is_scalar else Scalar(ct.exact(0), 0.0)
-        seed = Cotangent(ct.Ball(like.new_ones(1, 1)), 1.0)
+            return self._zeros(target.shape) if not target.is_scalar else Scalar(ct.exact(0), 0.0)
+        seed = Cotangent(self._env.constant(ct.Ball(like.new_ones(1, 1))), 1.0)
         cot = self._reverse.pull(root, seed, target, (root.number, 0, 1))
         if target.is_scalar:
             return Scalar(ct.as_scalar(cot.ball), cot.scale)
-        return Matrix(ct.Ball(cot.ball.centre.reshape(target.shape), cot.ball.radius, cot.ball.reason), cot.scale)
+        return Matrix(rearranged_ball(cot.ball, lambda c: c.reshape(target.shape)), cot.scale)
 
     def _jacobian(self, root: Node, target: Node) -> Matrix:
         (rows, cols), (high, wide) = root.shape, target.shape
@@ -113,13 +130,16 @@ class Derivatives:
         guard_entries(count, entries, "A Jacobian")
         like = self._env.like
         if target.number not in root.depends:
-            return _zeros(like, (count, entries))
+            return self._zeros((count, entries))
         # Row k of the Jacobian is the k-th entry of vec f: column after column, where a cotangent goes row after row.
         order = torch.arange(count, device=like.device).reshape(rows, cols).mT.flatten()
         # The same parts for every variable, so that adjoints are shared.
         largest = max(node.shape[0] * node.shape[1] for node in reachable([root]))
-        size = max(1, CHUNK_ENTRIES // largest)
+        size = max(1, CHUNK_ENTRIES // largest) if self._env.precision is None else count
         parts = [self._rows(root, target, order, start, size) for start in range(0, count, size)]
+        if len(parts) == 1:
+            moved = rearranged_ball(parts[0].ball, lambda c: c.reshape(count, high, wide).mT.reshape(count, entries))
+            return Matrix(moved, parts[0].scale)
         centre = torch.cat([part.ball.centre for part in parts])
         centre = centre.reshape(count, high, wide).mT.reshape(count, entries)
         radius = _length_up([part.ball.radius for part in parts])
@@ -132,12 +152,11 @@ class Derivatives:
         picked = order[start : start + size]
         unit = like.new_zeros(len(picked), len(order))
         unit[torch.arange(len(picked), device=like.device), picked] = 1.0
-        seed = Cotangent(ct.Ball(unit), float(len(picked)) ** 0.5)
+        seed = Cotangent(self._env.constant(ct.Ball(unit)), float(len(picked)) ** 0.5)
         return self._reverse.pull(root, seed, target, (root.number, start, len(picked)))
 
-
-def _zeros(like: torch.Tensor, shape: tuple[int, int]) -> Matrix:
-    return Matrix(ct.Ball(like.new_zeros(shape)), 0.0)
+    def _zeros(self, shape: tuple[int, int]) -> Matrix:
+        return Matrix(self._env.constant(ct.Ball(self._env.like.new_zeros(shape))), 0.0)
 
 
 def _length_up(values: list[float]) -> float:

@@ -12,7 +12,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ntk_deq.verify.environment import ModelFormulas
 from ntk_deq.verify.tensor_functions import frobenius, scalar
 from ntk_deq.verify.tensors import TensorNames, tensor_map, tensor_value
 
@@ -22,20 +21,28 @@ _MAX_STEPS = 16
 _ROUNDINGS = 64.0  # units of round-off, relative to the state, that a residual may keep
 
 
-def state_free(formulas: ModelFormulas) -> tuple[str, ...]:
-    """Return the names of the model's definitions that do not depend on its state."""
-    tainted = {formulas.state}
-    free = []
-    for name, expr in formulas.definitions.items():
-        if any(node.name in tainted for node in expr.walk()):
-            tainted.add(name)
-        else:
-            free.append(name)
-    return tuple(free)
+def well_posed(names: TensorNames, contraction: Tensor) -> Tensor:
+    """Return a number that is positive where the equilibrium is seen to exist: 1 less a Lipschitz constant of the map.
+
+    Where the map of one layer, Z -> act(Z L + C), is no contraction in the Frobenius norm, the smallest eigenvalue of
+    the symmetric part of I - L takes its place if it is larger (`existence` knows further reasons).
+
+    Args:
+        names: What names mean.
+        contraction: The model's Lipschitz constant.
+    """
+    margin = 1 - contraction
+    if names.formulas is None or names.formulas.weight is None or bool((margin > 0).all()):
+        return margin
+    weight = tensor_value(names.formulas.weight, names)
+    finite = torch.nan_to_num(weight, posinf=0.0, neginf=0.0)
+    monotone = 1 - torch.linalg.eigvalsh((finite + finite.mT) / 2)[..., -1]
+    monotone = torch.where(torch.isfinite(weight).all(-1).all(-1), monotone, -torch.inf)
+    return torch.where(margin > 0, margin, torch.maximum(margin, monotone))
 
 
 def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
-    """Return the equilibrium, differentiable once; marks as trouble where no contraction is seen or none is found.
+    """Return the equilibrium, differentiable once; marks as trouble where none is seen to exist, or none is found.
 
     Args:
         names: What names mean.
@@ -44,11 +51,12 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
     formulas = names.formulas
     assert formulas is not None
     contraction = scalar(tensor_value(formulas.contraction, names)).detach()
-    known = {name: tensor_value(formulas.definitions[name], names) for name in state_free(formulas)}
+    free = formulas.definitions.keys() - formulas.tainted
+    known = {name: tensor_value(expr, names) for name, expr in formulas.definitions.items() if name in free}
     known_fixed = {key: value.detach() for key, value in {**names.variables, **known}.items()}
-    fixed = replace(names, variables=known_fixed, trouble=None)
+    fixed = replace(names, variables=known_fixed, trouble=None, kinks=None)
     moving = any(value.requires_grad for value in names.variables.values())
-    state, jacobian, missed = _newton(fixed, start, contraction, with_jacobian=moving)
+    state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed, contraction) > 0), with_jacobian=moving)
     if names.trouble is not None:
         names.trouble.append(missed)
     if not moving:
@@ -57,16 +65,22 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
     return state + _solve(jacobian, image - state)
 
 
-def _newton(
-    names: TensorNames, start: Tensor | None, contraction: Tensor, *, with_jacobian: bool
+def newton(
+    names: TensorNames, start: Tensor | None, lost: Tensor, *, with_jacobian: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the equilibrium, I - J there where it is wanted, and where the search failed."""
+    """Return the equilibrium, I - J there where it is wanted, and where the search failed.
+
+    Args:
+        names: What names mean.
+        start: Where to start, or None: zeros.
+        lost: Instances that are not worth a search.
+        with_jacobian: Whether I - J is wanted.
+    """
     eps = torch.finfo(names.like.dtype).eps
     with torch.no_grad():
         state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
         for _ in range(_WARM_UP):
             state = tensor_map(names, state)
-        lost = ~(contraction < 1)
         state = torch.where(lost[..., None, None], 0.0, state)
         for count in range(_MAX_STEPS + 1):
             image = tensor_map(names, state)

@@ -22,6 +22,7 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.registry import model_signature
 from ntk_deq.models.signature import ModelSignature
+from ntk_deq.verify.layer import layer_weight
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
 
 if TYPE_CHECKING:
@@ -34,24 +35,37 @@ ROUNDED = 16.0  # round-offs; Householder QR of sizes up to hundreds stays well 
 
 @dataclass(frozen=True)
 class ModelFormulas:
-    """The formulas of a model's signature, parsed."""
+    """The formulas of a model's signature, parsed; `weight` is L of a map act(Z L + C), act relu or the identity."""
 
     state: str
     map: Expr
     contraction: Expr
     definitions: dict[str, Expr]
+    weight: Expr | None = None
+
+    @property
+    def tainted(self) -> set[str]:
+        """The state and the names of definitions that depend on it."""
+        found = {self.state}
+        for name, expr in self.definitions.items():
+            if any(node.name in found for node in expr.walk()):
+                found.add(name)
+        return found
 
 
 @cache
 def model_formulas(name: str) -> ModelFormulas:
     """Return the parsed formulas of the model registered under `name`."""
     signature = model_signature(name)
-    return ModelFormulas(
+    formulas = ModelFormulas(
         signature.state,
         parse(signature.map),
         parse(signature.contraction),
         {key: parse(text) for key, text in signature.definitions.items()},
     )
+    scalars = {variable.name for variable in signature.variables if not variable.shape}
+    weight = layer_weight(formulas.map, formulas.state, tainted=formulas.tainted, scalars=scalars)
+    return replace(formulas, weight=weight)
 
 
 class OutsideClaimError(NtkDeqError):
@@ -200,11 +214,7 @@ class Environment:
         """Names of model definitions that do not depend on the state."""
         assert self.model is not None
         formulas = model_formulas(self.model.name)
-        tainted = {formulas.state}
-        for name, expr in formulas.definitions.items():
-            if any(node.name in tainted for node in expr.walk()):
-                tainted.add(name)
-        return set(formulas.definitions) - tainted
+        return set(formulas.definitions) - formulas.tainted
 
 
 def instance_environment(

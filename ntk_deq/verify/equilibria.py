@@ -1,13 +1,13 @@
 """Equilibria and iterates of a model's map, as balls.
 
-The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, the model's Lipschitz
-constant bounds the contraction factor q, and for q < 1 the equilibrium lies within r/(1 - q) of Z~ (Banach's theorem).
+The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, and the equilibrium lies
+within r/g of it, where g is 1 - q for a contraction by a factor q < 1 (Banach's theorem), or what another reason for
+its existence gives (`existence`).
 """
 
 from __future__ import annotations
 
 import torch
-from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
@@ -15,16 +15,16 @@ from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
 from ntk_deq.certified.rounding import divide_up
 from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, newton
 from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.evaluate import evaluate, evaluate_scalar
+from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.verify.existence import Existence, contraction_factor, existence
 from ntk_deq.verify.precise_equilibrium import refined_equilibrium
-from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.verify.quantity import Matrix
 from ntk_deq.verify.tensor_functions import vec
 from ntk_deq.verify.tensors import SOLVER, TensorNames, tensor_value
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
-
-_CONTRACTION = "contraction factor"  # no name of the language has a blank in it
 
 
 def state_shape(env: Environment) -> tuple[int, int]:
@@ -73,69 +73,72 @@ def map_once(env: Environment, state: Matrix) -> Matrix:
     return result
 
 
-def contraction_factor(env: Environment) -> Scalar:
-    """Return the model's Lipschitz constant on this instance."""
-    assert env.formulas is not None
-    known = env.cache.get(_CONTRACTION)
-    if not isinstance(known, Scalar):
-        known = evaluate_scalar(env.formulas.contraction, env)
-        env.cache[_CONTRACTION] = known
-    return known
-
-
 def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix:
     """Return a ball that contains the equilibrium, solved from `start` (zeros where None).
 
-    Where no contraction is certain the ball carries no information and the notes say why. A solve that stopped early
+    Where it is not certain to exist the ball carries no information and the notes say why. A solve that stopped early
     gives a wide ball, which still contains the equilibrium.
     """
     formulas = env.formulas
     assert formulas is not None
     shape = state_shape(env)
-    q = contraction_factor(env)
-    gap = 1 - q.ball  # a ball: close to the edge a float cannot tell q from 1
-    q_bound = sc.upper(q.ball) if q.ball.is_finite() else float("inf")
+    known = existence(env)
     like = env.like
-    if not gap > 0:
+    if known.gap is None:
+        factor = contraction_factor(env).ball
+        q = sc.upper(factor) if factor.is_finite() else float("inf")
         env.notes.doubt(
-            f"the equilibrium's existence is not certain: the map's contraction factor is {q_bound:.6g}; it must be < 1"
+            f"the equilibrium's existence is not certain: the map's contraction factor is {q:.6g}; it must be < 1"
         )
         return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
     names = tensor_names(env)
-    initial = like.new_zeros(shape) if start is None else float_centre(start.ball)
+    found, reason = _solved(env, names, like.new_zeros(shape) if start is None else float_centre(start.ball), known)
+    if env.precision is not None:
+        return _precise_equilibrium(env, names, found, known, start)
+    candidate = Matrix(ct.ball(found), float(torch.linalg.vector_norm(found)))
+    image = map_once(env, candidate)
+    residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
+    radius = divide_up(residual, sc.lower(known.gap)) if residual > 0 else 0.0
+    # Where the solve started counts among what the result was computed from: its rounding is relative to that.
+    scale = max(candidate.scale, image.scale, 0.0 if start is None else start.scale)
+    if not radius < float("inf"):
+        env.notes.doubt(f"the equilibrium solve stopped: {reason}")
+    return Matrix(ct.Ball(found, radius), scale)
+
+
+def _solved(env: Environment, names: TensorNames, initial: torch.Tensor, known: Existence) -> tuple[torch.Tensor, str]:
+    """Return a float equilibrium, and in words how the solve ended."""
+    formulas = env.formulas
+    assert formulas is not None
+    if not known.contracts and initial.numel() <= MAX_ENTRIES:
+        nowhere = torch.zeros((), dtype=torch.bool, device=initial.device)
+        state, _, missed = newton(names, initial, nowhere, with_jacobian=False)
+        return state, "Newton's method did not settle" if bool(missed) else "Newton's method settled"
 
     def step(z: torch.Tensor) -> torch.Tensor:
         env.notes.check_time()
         return tensor_value(formulas.map, _with_state(names, z))
 
+    factor = contraction_factor(env).ball
     solved = solve_fixed_point(
         step,
         initial,
         solver=SOLVER,
         batch_dims=0,
-        contraction=min(q_bound, _LARGEST_BELOW_ONE),
+        contraction=min(sc.upper(factor), _LARGEST_BELOW_ONE) if known.contracts else None,
         max_steps=env.max_steps,
         raise_on_failure=False,
     )
-    if env.precision is not None:
-        return _precise_equilibrium(env, names, solved.value, gap, start)
-    candidate = Matrix(ct.ball(solved.value), float(torch.linalg.vector_norm(solved.value)))
-    image = map_once(env, candidate)
-    residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
-    radius = divide_up(residual, sc.lower(gap)) if residual > 0 else 0.0
-    # Where the solve started counts among what the result was computed from: its rounding is relative to that.
-    scale = max(candidate.scale, image.scale, 0.0 if start is None else start.scale)
-    if not radius < float("inf"):
-        env.notes.doubt(f"the equilibrium solve stopped: {solved.describe()}")
-    return Matrix(ct.Ball(solved.value, radius), scale)
+    return solved.value, solved.describe()
 
 
 def _precise_equilibrium(
-    env: Environment, names: TensorNames, found: torch.Tensor, gap: arb, start: Matrix | None
+    env: Environment, names: TensorNames, found: torch.Tensor, known: Existence, start: Matrix | None
 ) -> Matrix:
     """Return the equilibrium in arb entries, from a float one."""
     formulas = env.formulas
     assert formulas is not None
+    assert known.gap is not None
     rows, cols = found.shape
 
     def flat_map(column: torch.Tensor) -> torch.Tensor:
@@ -149,7 +152,7 @@ def _precise_equilibrium(
     def apply(state: PreciseMatrix) -> PreciseMatrix:
         return adopt(map_once(env, Matrix(as_ball(state), size)).ball)
 
-    refined = refined_equilibrium(apply, found, inverse, gap)
+    refined = refined_equilibrium(apply, found, inverse, known.gap, contracts=known.contracts)
     image = map_once(env, Matrix(as_ball(refined), size))
     return Matrix(as_ball(refined), max(size, image.scale, 0.0 if start is None else start.scale))
 

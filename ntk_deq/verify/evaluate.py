@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product, repeat
 
 from flint import arb
@@ -161,6 +162,26 @@ def _binary(operation: Callable[..., Value]) -> Callable[[Expr, Environment, Ind
     return handler
 
 
+def _multiply(expr: Expr, env: Environment, indices: Indices) -> Value:
+    left, right = expr.args
+    value = ar.multiply(evaluate(left, env, indices), evaluate(right, env, indices), env.notes)
+    return replace(value, gram=True) if isinstance(value, Matrix) and _is_gram(left, right, env, indices) else value
+
+
+def _is_gram(left: Expr, right: Expr, env: Environment, indices: Indices) -> bool:
+    """Whether a product is A A', perhaps times a number >= 0 in front, or A'A."""
+    if left.kind is Kind.TRANSPOSE and _same(left.args[0], right, indices):
+        return True
+    if right.kind is not Kind.TRANSPOSE:
+        return False
+    if _same(left, right.args[0], indices):
+        return True
+    if left.kind is not Kind.MULTIPLY or not _same(left.args[1], right.args[0], indices):
+        return False
+    factor = evaluate(left.args[0], env, indices)
+    return isinstance(factor, Scalar) and bool(factor.ball >= 0)
+
+
 def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     values = [evaluate(arg, env, indices) for arg in expr.args]
     if env.notes.sides is not None and len(values) == 2 and all(map(_plain, values)):
@@ -310,7 +331,7 @@ _HANDLERS: dict[Kind, Callable[[Expr, Environment, Indices], Value]] = {
     Kind.NEGATE: _unary(ar.negate),
     Kind.ADD: _binary(ar.add),
     Kind.SUBTRACT: _binary(ar.subtract),
-    Kind.MULTIPLY: _binary(ar.multiply),
+    Kind.MULTIPLY: _multiply,
     Kind.DIVIDE: _binary(ar.divide),
     Kind.POWER: _binary(ar.power),
     Kind.TRANSPOSE: _unary(ar.transpose),

@@ -22,7 +22,7 @@ from ntk_deq.verify.training.trajectory import NoRunError
 from ntk_deq.verify.training_records import TrainingRecord
 
 IMPLICIT = {
-    "differentiable": "(implicit) no argument of relu is zero where a derivative is taken",
+    "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists",
 }
 

@@ -40,6 +40,24 @@ def _norm(functional: Callable[[ct.Ball], arb]) -> Handler:
     return handler
 
 
+def _lowest(functional: Callable[[ct.Ball], arb], *, of_gram: bool) -> Handler:
+    """A functional that is zero where the form of a matrix shows that it is not of full rank.
+
+    Args:
+        functional: The functional.
+        of_gram: Whether that takes a matrix that is positive semidefinite by its form.
+    """
+    plain = _norm(functional)
+
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        matrix = args[0]
+        if isinstance(matrix, Matrix) and matrix.is_deficient and (matrix.gram or not of_gram):
+            return Scalar(arb(0), matrix.scale)
+        return plain(args, env)
+
+    return handler
+
+
 def _same_shape(operation: Callable[[ct.Ball], ct.Ball]) -> Handler:
     def handler(args: Sequence[Value], env: Environment) -> Value:
         matrix = ar.to_matrix(args[0])
@@ -50,12 +68,13 @@ def _same_shape(operation: Callable[[ct.Ball], ct.Ball]) -> Handler:
 
 def _kron(args: Sequence[Value], env: Environment) -> Value:
     a, b = (ar.to_matrix(arg) for arg in args)
-    return Matrix(ct.kron(a.ball, b.ball), a.scale * b.scale)
+    return Matrix(ct.kron(a.ball, b.ball), a.scale * b.scale, a.most * b.most, a.gram and b.gram)
 
 
 def _hadamard(args: Sequence[Value], env: Environment) -> Value:
     a, b = (ar.to_matrix(arg) for arg in args)
-    return Matrix(ct.hadamard(a.ball, b.ball), a.scale * b.scale)
+    # The product of entries is a submatrix of the Kronecker product, in the same rows and columns for a square one.
+    return Matrix(ct.hadamard(a.ball, b.ball), a.scale * b.scale, a.most * b.most, a.gram and b.gram)
 
 
 def _diag(args: Sequence[Value], env: Environment) -> Value:
@@ -166,7 +185,7 @@ def _sized(functional: Callable[[ct.Ball], arb]) -> Handler:
 
 def _determinant(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
-    ball = ct.determinant(matrix.ball)
+    ball = arb(0) if matrix.is_deficient else ct.determinant(matrix.ball)
     # Hadamard's bound: |det A| <= (fro(A)/sqrt(n))^n.
     n = matrix.ball.shape[0]
     return Scalar(ball, max(ar.raised(matrix.scale / float(n) ** 0.5, n), ar.magnitude(ball)))
@@ -174,7 +193,7 @@ def _determinant(args: Sequence[Value], env: Environment) -> Value:
 
 def _condition(args: Sequence[Value], env: Environment) -> Value:
     matrix = ar.to_matrix(args[0])
-    smallest = ct.sigma_min(matrix.ball)
+    smallest = arb(0) if matrix.is_deficient else ct.sigma_min(matrix.ball)
     if not smallest.is_finite() or smallest.contains(0):
         singular = smallest.is_finite() and bool(smallest == 0)
         what = "a condition number of a singular matrix" if singular else "a condition number that cannot be bounded"
@@ -206,7 +225,7 @@ OPERATIONS: dict[str, Handler] = {
     "inv": _inverse,
     "kron": _kron,
     "lambda_max": _norm(ct.lambda_max),
-    "lambda_min": _norm(ct.lambda_min),
+    "lambda_min": _lowest(ct.lambda_min, of_gram=True),
     "log": _analytic(ct.logarithm, "log"),
     "max": _extreme(ct.maximum, ct.entry_max),
     "min": _extreme(ct.minimum, ct.entry_min),
@@ -217,7 +236,7 @@ OPERATIONS: dict[str, Handler] = {
     "relu": _relu,
     "rho": _norm(ct.rho),
     "sigma_max": _norm(ct.sigma_max),
-    "sigma_min": _norm(ct.sigma_min),
+    "sigma_min": _lowest(ct.sigma_min, of_gram=False),
     "sqrt": _analytic(ct.square_root, "sqrt"),
     "step": _step,
     "sum": _sized(ct.entry_sum),

@@ -1,7 +1,7 @@
 """An equilibrium at the working precision of arb: Newton steps with a float inverse, then a bound entry by entry.
 
 Every step evaluates the map on exact midpoints, so a step gains about as many digits as a float has, until the
-precision is reached. The bound is Banach's, residual/(1 - q), sharpened where entries are certainly fixed.
+precision is reached. The bound is residual/gap, for a contraction sharpened where entries are certainly fixed.
 """
 
 from __future__ import annotations
@@ -22,28 +22,39 @@ from ntk_deq.certified.precise.sums import frobenius
 _STEPS = 400
 """Steps at most; a Newton step gains some 30 bits, a plain one of a map that contracts by one half a single bit."""
 
+_PATIENCE = 3
+"""Steps in a row without a gain after which the precision is taken to be reached, where the map is no contraction."""
+
 Apply = Callable[[PreciseMatrix], PreciseMatrix]
 
 
-def refined_equilibrium(apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb) -> PreciseMatrix:
-    """Return a precise ball that contains the equilibrium of a contraction.
+def refined_equilibrium(
+    apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb, *, contracts: bool = True
+) -> PreciseMatrix:
+    """Return a precise ball that contains the only equilibrium of a map.
 
     Args:
         apply: The map, in precise balls.
         start: An approximate equilibrium in floats, rows x cols.
         inverse: About (I - J)^-1 for the map's Jacobian J by columns there; None: plain steps only.
-        gap: A ball of 1 - q with q < 1 a Lipschitz constant of the map in the Frobenius norm.
+        gap: A ball of a number g for which the equilibrium lies within norm(map(Z) - Z)/g of every Z; 1 - q for a
+            contraction.
+        contracts: Whether the map contracts by 1 - gap in the Frobenius norm.
 
     Returns:
-        The ball; entries that the map certainly leaves where they are come out exa
+        The ball; entries that a contraction certainly leaves where they are come out exact.
     """
-    state = middle(apply(_iterated(apply, precise(start), inverse)))  # a plain step makes what relu cuts off zero
+    patience = 0 if contracts else _PATIENCE
+    state = middle(
+        apply(_iterated(apply, precise(start), inverse, patience))
+    )  # a plain step makes what relu cuts off zero
     image = apply(state)
     residual = subtract(image, state)
     radius = (frobenius(residual) / gap).upper()
     if not radius.is_finite():
         return image
-    fixed = {i for i, entry in enumerate(residual.flat) if entry == 0}
+    # Without a contraction the iterates may leave the box before they come back.
+    fixed = {i for i, entry in enumerate(residual.flat) if entry == 0} if contracts else set[int]()
     while True:
         box = _around(state, radius, fixed)
         image = apply(box)
@@ -55,25 +66,32 @@ def refined_equilibrium(apply: Apply, start: Tensor, inverse: Tensor | None, gap
         fixed = kept
 
 
-def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None) -> PreciseMatrix:
-    """Return the midpoints to which Newton steps, or plain ones where those do not help, bring a state."""
+def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None, patience: int) -> PreciseMatrix:
+    """Return the midpoints to which Newton steps, or plain ones where those do not help, bring a state.
+
+    With patience, so many steps in a row may lead farther away: a unit at a kink crosses it and comes back.
+    """
+    best, least, waited = state, arb("inf"), 0
     target = arb(2) ** -flint.ctx.prec
     image = apply(state)
     size = _size(image, state)
     for _ in range(_STEPS):
+        if size < least:
+            best, least, waited = state, size, 0
         if not size > target * frobenius(image).upper():
             break
         moved = middle(image) if inverse is None else _newton(state, image, inverse)
         next_image = apply(moved)
         next_size = _size(next_image, moved)
-        if inverse is not None and not 2 * next_size < size:
+        if inverse is not None and not 2 * next_size < size and not patience:
             moved = middle(image)
             next_image = apply(moved)
             next_size = _size(next_image, moved)
-        if not next_size < size:
+        waited += not next_size < least
+        if waited > patience:
             break
         state, image, size = moved, next_image, next_size
-    return state
+    return best
 
 
 def _newton(state: PreciseMatrix, image: PreciseMatrix, inverse: Tensor) -> PreciseMatrix:

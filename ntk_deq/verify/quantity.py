@@ -43,10 +43,30 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix (vectors are columns) known up to a ball."""
+    """A matrix (vectors are columns) known up to a ball.
+
+    Attributes:
+        ball: The ball.
+        scale: Magnitude of what it was computed from.
+        rank: What its rank is at most by its form, as that of a product whose inner size is small; None: its sizes.
+        gram: Whether it is positive semidefinite by its form: A A', and sums and products of such.
+    """
 
     ball: Ball
     scale: float
+    rank: int | None = None
+    gram: bool = False
+
+    @property
+    def most(self) -> int:
+        """The largest rank it can have."""
+        smaller: int = min(self.ball.shape)
+        return smaller if self.rank is None else min(self.rank, smaller)
+
+    @property
+    def is_deficient(self) -> bool:
+        """Whether its form shows that its rank is not full; not where it may not exist."""
+        return self.ball.is_finite and self.most < min(self.ball.shape)
 
 
 @dataclass(frozen=True)

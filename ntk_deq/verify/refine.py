@@ -124,8 +124,10 @@ class Refiner:
         require_agreement(first, again)
         if not again.conclusions:
             return again
-        # A conclusion with a function that only floats have keeps its first outcome; near zero is not enough then.
-        return replace(again, conclusions={**_doubted(first).conclusions, **again.conclusions})
+        # A conclusion with a function that only floats have keeps its first outcome; near zero is not enough then. What
+        # was certain in floats stays so.
+        certain = {name: o for name, o in first.conclusions.items() if o.truth in (Truth.TRUE, Truth.FALSE)}
+        return replace(again, conclusions={**_doubted(first).conclusions, **again.conclusions, **certain})
 
     def _worthwhile(self, judgement: Judgement) -> bool:
         if self._bits <= FLOAT_BITS or self.tried >= MOST or self._in_vain >= HOPELESS:

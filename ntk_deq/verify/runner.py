@@ -117,7 +117,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         seconds=trial.seconds,
         searched=trial.evaluations,
         replay=replay,
-        warnings=tuple(trial.warnings),
+        warnings=(*(f"{w.position}: {w.message}" for w in claim.warnings), *trial.warnings),
         reason=reason,
         tags=claim.tags,
         mutates=claim.mutates,

@@ -14,7 +14,7 @@ from ntk_deq.claims.types import ONE, Sort
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.score import Score, Scores
-from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly
+from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly, well_posed
 from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.tensor_functions import scalar
@@ -32,7 +32,7 @@ _ORDERS = ("<", "<=", ">", ">=")
 class ClaimScorer:
     """Scores instances of one setting against one claim (`ntk_deq.falsify.score.Scorer`).
 
-    The equilibrium's existence counts as a hypothesis: where the model's map is no contraction nothing can be certain.
+    The equilibrium's existence counts as a hypothesis: where it is not seen to exist nothing can be certain.
 
     Args:
         claim: The claim.
@@ -236,13 +236,13 @@ class ClaimScorer:
         for part in self._hypotheses:
             yield margins.part(part)
         if self._needs_equilibrium:
-            yield self._contraction(names)
+            yield self._existence(names)
 
-    def _contraction(self, names: TensorNames) -> Tensor:
-        """The relative margin of the implicit hypothesis that the map is a contraction."""
+    def _existence(self, names: TensorNames) -> Tensor:
+        """The relative margin of the implicit hypothesis that the equilibrium exists."""
         assert self._formulas is not None
         factor = scalar(tensor_value(self._formulas.contraction, names))
-        margin = (1 - factor) / factor.detach().clamp_min(1.0)
+        margin = well_posed(names, factor) / factor.detach().clamp_min(1.0)
         return torch.where(margin.detach() == 0, margin.new_full((), BROKEN_BY_EQUALITY), margin)
 
     def _names(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> TensorNames:
@@ -297,12 +297,13 @@ def score_instance(
 
 
 def _solve_alone(names: TensorNames, start: Tensor | None) -> Tensor:
-    """Return the equilibrium of one instance with a large state; marks one that is no contraction."""
+    """Return the equilibrium of one instance with a large state; marks one where none is seen to exist."""
     assert names.formulas is not None
     contraction = scalar(tensor_value(names.formulas.contraction, names)).detach()
+    lost = ~(well_posed(names, contraction) > 0)
     if names.trouble is not None:
-        names.trouble.append(~(contraction < 1))
-    if not bool(contraction < 1):
+        names.trouble.append(lost)
+    if bool(lost):
         return names.like.new_zeros(names.state_shape)
     return equilibrium(replace(names, solve=None, trouble=None), start)
 

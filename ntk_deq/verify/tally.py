@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
@@ -62,6 +63,13 @@ class ConclusionTally:
         """Whether some instance bears the conclusion out: certain and not tight, or an identity."""
         return self.counts[Truth.TRUE] > 0 or (self.identity and self.counts[Truth.TIGHT] > 0)
 
+
+_OPEN_WORDS = {
+    **dict.fromkeys(("<", ">"), "a strict inequality whose narrow ball contains zero"),
+    **dict.fromkeys(("<=", ">="), "an inequality whose ball contains zero"),
+    "==": "an identity whose ball contains zero, so that the two sides may differ",
+    "!=": "two sides whose difference has a ball that contains zero, so that they may be equal",
+}
 
 RUNS_KEPT = 6
 """Training runs of one claim that the report shows: the first ones, those of a counterexample in front."""
@@ -137,10 +145,8 @@ class Tally:
     def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:
         """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""
         if self.counterexamples:
-            return (
-                Verdict.REFUTED,
-                f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it",
-            )
+            reason = f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it"
+            return Verdict.REFUTED, "; ".join([reason, *self._entrywise()])
         if stopped:
             return Verdict.UNDECIDED, stopped
         if self.met == 0:
@@ -166,6 +172,11 @@ class Tally:
                 verb = "is an equality" if len(missing) == 1 else "are equalities"
                 remarks.append(f"{name!r} is strict, and was not tested where {equal} {verb}")
         return tuple(remarks)
+
+    def _entrywise(self) -> list[str]:
+        """Return what to write for another order of symmetric matrices, where a conclusion broke that orders them."""
+        broken = {n for j in self.counterexamples for n, o in j.conclusions.items() if o.truth is Truth.FALSE}
+        return [f"{name}: {note}" for name, note in entrywise_notes(self.claim).items() if name in broken]
 
     @property
     def worst_hypothesis(self) -> str | None:
@@ -206,11 +217,21 @@ class Tally:
             Standing.UNSURE: "the conclusion breaks where a hypothesis could not be decided",
         }[first.standing]
         names = [n for n, o in first.conclusions.items() if o.truth < Truth.NEAR_ZERO]
-        detail = first.reason or "a strict inequality whose narrow ball contains zero"
+        detail = first.reason or self._open_words(first)
         return (
             f"{len(self.doubts)} of {self.instances} instances are undecided; first, {first.instance.setting} #"
             f"{first.instance.index} ({first.instance.family}), {', '.join(names)}: {kind}: {detail}"
         )
+
+    @staticmethod
+    def _open_words(first: Judgement) -> str:
+        """Say in words which comparison of a judgement without a reason is open."""
+        of_hypotheses = first.standing is Standing.UNSURE
+        outcomes = first.hypotheses if of_hypotheses else first.conclusions
+        undecided = [o for o in outcomes.values() if o.truth not in (Truth.TRUE, Truth.FALSE)]
+        worst = min(undecided, key=lambda o: o.truth, default=None)
+        relation = "" if worst is None or worst.comparison is None else worst.comparison.relation
+        return _OPEN_WORDS.get(relation, "a statement that could not be decided")
 
     def worst_margin(self) -> Margin | None:
         """Return the smallest margin: of the counterexamples if there are some, else of all that met the hypotheses."""

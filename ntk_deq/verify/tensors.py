@@ -49,7 +49,8 @@ class TensorNames:
         solve: How to find the equilibrium from a start, or None: by a differentiable iteration.
         batch: The shape that the batch dimension has: `()` or `(count,)`.
         trouble: Where marks of undefined instances are gathered (true where one is), or None: nobody asks.
-        differentiating: Whether kinks of relu and abs count among the troubles.
+        kinks: Where marks of zero arguments of relu and abs are gathered, or None: nobody asks.
+        upper: Whether relu and abs have their slope from above at zero, which only derivatives see.
         trains: Whether an index is a step of a training run; the values are those of its start.
         moments: What names mean at the steps of that run that are known, or None: only at its start.
         cache: Values of names and of subformulas; a replaced environment starts anew.
@@ -68,7 +69,8 @@ class TensorNames:
     solve: Callable[[TensorNames, Tensor | None], Tensor] | None = None
     batch: tuple[int, ...] = ()
     trouble: list[Tensor] | None = None
-    differentiating: bool = False
+    kinks: list[Tensor] | None = None
+    upper: bool = False
     trains: bool = False
     moments: Mapping[float, TensorNames] | None = None
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -183,9 +185,12 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
-    if names.trouble is not None and (expr.name == "step" or (names.differentiating and expr.name in ("relu", "abs"))):
+    gathered = {"step": names.trouble, "relu": names.kinks, "abs": names.kinks}.get(expr.name)
+    if gathered is not None:
         zero = args[0] == 0
-        names.trouble.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
+        gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
+    if names.upper and expr.name in ("relu", "abs"):
+        return torch.where(args[0] >= 0, args[0], 0 if expr.name == "relu" else -args[0])
     return FUNCTIONS[expr.name](names.like, *args)
 
 

@@ -133,7 +133,6 @@ class TestIllFormed:
             ("conclude: norm(Q) > 0", 42, "unknown name `Q`", None),
             ("conclude: norm(P*P) > 0", 43, "inner sizes m and n differ", "transpose the right factor: '"),
             ("conclude: c + 1", 37, "a statement is needed here", None),
-            ("conclude: c > 0, let: {k: 1}", 50, "`let.k` is used nowhere", None),
             ("conclude: c > 0, given: {k: real}", 52, "`given.k` is used nowhere", None),
             ("conclude: c > a, let: {a: b, b: a}", 50, "`let.a` is defined by itself: a -> b -> a.", None),
             ("conclude: norm > 0, let: {norm: 1}", 53, "`let` cannot define `norm`: that is a function", None),
@@ -180,6 +179,14 @@ class TestIllFormed:
         assert (problem.position.line, problem.position.column) == (9, column), body
         if hint is not None:
             assert problem.hint == hint
+
+    def test_an_unused_definition_is_a_warning_with_its_place(self, suite):
+        claim = only(suite("- {id: a, setting: plain, conclude: c > 0, let: {k: 1}}"))
+        assert isinstance(claim, Claim)
+        (warning,) = claim.warnings
+        assert (warning.message, warning.claim) == ("`let.k` is used nowhere.", "a")
+        assert (warning.position.line, warning.position.column) == (9, 50)
+        assert claim.let == {}
 
     def test_an_unused_name_near_an_unknown_one(self, suite):
         claim = only(suite("- {id: a, setting: plain, let: {gamma0: c}, conclude: gama0 > 0}"))

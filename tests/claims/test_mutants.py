@@ -72,9 +72,9 @@ class TestOverrides:
         (claim,) = mutants("{id: M, mutates: R, assume: {well-posed: }, conclude: {(i): norm(Z) <= 1}}")
         assert (claim.let, claim.given) == ({}, {})
 
-    def test_own_names_may_not_be_unused(self, mutants):
+    def test_own_names_that_are_unused_are_warned_of(self, mutants):
         (claim,) = mutants("{id: M, mutates: R, let: {mine: 1}}")
-        assert [p.message for p in claim.problems] == ["`let.mine` is used nowhere."]
+        assert [p.message for p in claim.warnings] == ["`let.mine` is used nowhere."]
 
     def test_another_setting(self, mutants):
         (claim,) = mutants("{id: M, mutates: R, setting: [any, wide]}")

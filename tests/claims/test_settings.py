@@ -242,6 +242,13 @@ class TestDistributions:
         with pytest.raises(ExpressionError, match=words.replace("(", r"\(")):
             check_distribution(parse(text), type_, {"n": SizeRange(2, 6), "m": SizeRange(4, 9)})
 
+    @pytest.mark.parametrize("text", ["identity", "orthogonal", "identity/2 + skew(gaussian)"])
+    def test_sizes_of_one_value_make_a_square(self, text):
+        check_distribution(parse(text), matrix("n", "m"), {"n": SizeRange(2, 2), "m": SizeRange(2, 2)})
+        for m in (SizeRange(3, 3), SizeRange(2, 3)):
+            with pytest.raises(ExpressionError, match="needs a square matrix"):
+                check_distribution(parse(text), matrix("n", "m"), {"n": SizeRange(2, 2), "m": m})
+
     @pytest.mark.parametrize(
         ("body", "column", "words"),
         [

@@ -89,7 +89,7 @@ SINGLE_CLAIM = {
     "no statement": ("setting: plain, conclude: fro(A)", "a statement is needed here", ""),
     "not a formula": ("setting: plain, conclude: fro(A >= 0", "suite.yaml", "close the bracket"),
     "wrong arity": ("setting: plain, conclude: 'fro(A, A) >= 0'", "`fro` takes", "Got 2"),
-    "unused definition": ("setting: plain, let: {k: 1}, conclude: c == c", "`let.k` is used nowhere", ""),
+    "unused variable": ("setting: plain, given: {k: real}, conclude: c == c", "`given.k` is used nowhere", ""),
     "circular definition": ("setting: plain, let: {a: b, b: a}, conclude: a > 0", "a -> b -> a", ""),
     "a size of 1e9": ("setting: plain, conclude: 'trace(I(1000000000)) > 0'", "1000000000", ""),
     "unknown domain": ("setting: plain, given: {t: reel}, conclude: t == t", "reel", "did you mean `real`?"),

@@ -196,7 +196,8 @@ def test_floats_agree_with_the_balls_on_every_claim(claim: Claim) -> None:
         if judged.standing is Standing.UNMET:
             assert found.feasible < 1e-9
             continue
-        if judged.standing is Standing.UNSURE:
+        # The floats look at all conclusions at once: one at a kink leaves none.
+        if judged.standing is Standing.UNSURE or judged.conclusions.keys() != claim.conclude.keys():
             continue
         decided += 1
         assert found.feasible >= 0

@@ -148,3 +148,15 @@ def test_highlighting_keeps_the_text():
     styled = {piece[0] for piece in pieces if not isinstance(piece, str)}
     assert {"sigma_min", ">=", "1.5e-3", "and", "!=", "for all"} <= styled
     assert "x" not in styled
+
+
+def test_warnings_and_the_order_of_symmetric_matrices_come_last():
+    warning = Problem(Position("checks/a.yaml", 4, 9), "`let.k` is used nowhere.", "R.X1")
+    order = {"(ii)": formula("(ii)", "A*A' >= C*A'*A")}
+    lines = shown(replace(claim(), conclude=order, warnings=(warning,)), width=120).splitlines()
+    assert lines[-5] == "  warning  checks/a.yaml:4:9: `let.k` is used nowhere."
+    assert lines[-4].startswith("  note     (ii): `>=` compares symmetric matrices entry by entry;")
+    assert " ".join("".join(lines[-4:-2]).split()).endswith(
+        "the order of quadratic forms is lambda_min(A*A' - C*A'*A) >= 0"
+    )
+    assert lines[-1] == "1 claim, every formula is well-formed"

@@ -22,16 +22,15 @@ def model_env(values, model, **options):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("seed", range(30))
 def test_gradients_of_the_loss_through_the_equilibrium(model, seed):
-    """Sixty random instances, nine of them with kinks: the exact gradient lies in the ball, and the ball is narrow."""
+    """Sixty random instances: the exact gradient lies in the ball, and the ball is narrow.
+
+    On nine of them a row of the features is zero, and so is what relu is applied to there, whatever A is near by.
+    """
     draw, solve = MODELS[model]
     shape = [1 + int(torch.randint(4, (), generator=generator(100 * seed + k))) for k in range(3)]
     values = draw(*shape, norm=(0.2, 0.5, 0.8, 0.95, 0.99)[seed % 5], seed=seed)
     truth = solve(values)
     env = model_env(values, model)
-    if truth.kink:  # a row of the features is zero, and so is what relu is applied to
-        with pytest.raises(OutsideClaimError):
-            value_of("grad(L, A)", env)
-        return
     for name, gradient in truth.gradients.items():
         value = value_of(f"grad(L, {name})", env)
         assert not outside(value, gradient), name
@@ -154,7 +153,7 @@ class TestKinks:
             "grad(sum(abs(A)), A)",
             "jac(relu(A), A)",
             "grad(relu(x), x)",
-            "grad(sum(relu(B*A)), B)",
+            "grad(sum(relu(B*A)), A)",
         ],
     )
     def test_an_exact_zero_is_outside_for_certain(self, text):
@@ -174,7 +173,7 @@ class TestKinks:
             value_of("grad(f, A)", environment({"A": self.ZERO}, lets={"f": "sum(g)", "g": "relu(A)"}))
         values = MODELS["implicit-relu"][0](2, 2, 2, norm=0.5, seed=0)
         with pytest.raises(OutsideClaimError):
-            value_of("grad(L, A)", model_env({**values, "W": self.ZERO}, "implicit-relu"))
+            value_of("grad(L, W)", model_env({**values, "W": self.ZERO}, "implicit-relu"))
 
     @pytest.mark.parametrize(
         ("text", "points"),

@@ -1,7 +1,8 @@
 """Cotangents through an equilibrium Z = map(Z): the adjoint V = W + J'V, solved in floats and bounded in balls.
 
 J is the derivative of the map by the state. The map's contraction factor q bounds norm2(J), and that of J', so for any
-V~ the solution lies within fro(W + J'V~ - V~)/(1 - q) of it.
+V~ the solution lies within fro(W + J'V~ - V~)/(1 - q) of it. Where q is near one or above it, so that the equilibrium
+exists for another reason, an approximate inverse of I - J bounds the distance instead.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.ball import no_information
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
+from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.claims.tree import Kind
 from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.errors import LimitError
 from ntk_deq.verify.differentiation.cotangent import Cotangent
 from ntk_deq.verify.differentiation.node import Node
 from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.equilibria import contraction_factor, tensor_names
+from ntk_deq.verify.equilibria import tensor_names
+from ntk_deq.verify.existence import contraction_factor
 from ntk_deq.verify.tensors import SOLVER, tensor_value
 
 DENSE = 256
 """Up to this many entries of the state J is written out: a product of such matrices takes a few milliseconds."""
+
+PRECISE = 64
+"""Up to this many entries it is written out in arb: the inverse takes some 30 ms."""
 
 _AMPLE = 16.0
 # A bound 1/(1 - q) below this is good enough; above it, an inverse of I - J can give a far better one.
@@ -55,10 +62,10 @@ class Adjoint:
         self._depends = state.number in image.depends
         q = contraction_factor(env).ball
         self._q = sc.upper(q) if q.is_finite() else math.inf
-        self._known = value.is_finite and self._q < 1
+        self._known = value.is_finite
         self._jacobian: ct.Ball | None = None
         self._inverse: Tensor | None = None
-        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known else math.inf
+        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known and self._q < 1 else math.inf
         if self._known and self._depends and self._entries <= DENSE:
             self._write_out()
 
@@ -66,8 +73,10 @@ class Adjoint:
         """Return V = W + J'V for each cotangent W of the equilibrium."""
         if not self._depends:
             return cot
-        if not (self._known and cot.ball.is_finite):
-            reason = cot.ball.reason or "the equilibrium is not known"
+        if not (self._gain < math.inf and cot.ball.is_finite):
+            reason = cot.ball.reason or (
+                "no inverse of I - J is proved" if self._known else "the equilibrium is not known"
+            )
             return Cotangent(no_information(cot.ball, *cot.ball.shape, reason), math.inf)
         found = self._solve_float(cot.ball.work).to(cot.ball.centre.dtype)
         candidate = ct.Ball(found)
@@ -125,10 +134,40 @@ class Adjoint:
             lambda v: forcing + transposed(v),
             torch.zeros_like(forcing),
             solver=SOLVER,
-            contraction=self._q,
+            contraction=self._q if self._q < 1 else None,
             max_steps=self._env.max_steps,
             raise_on_failure=False,
         ).value
+
+
+class PreciseAdjoint:
+    """The adjoint problems of one equilibrium in arb entries, by a proven inverse of I - J.
+
+    Args:
+        image: The map's value at the state.
+        state: The state in the map.
+        pull: Reverse mode in balls: from a node and its cotangents to those of a leaf.
+
+    Raises:
+        LimitError: The state is too large.
+    """
+
+    def __init__(self, image: Node, state: Node, pull: Pull) -> None:
+        entries = state.shape[0] * state.shape[1]
+        if entries > PRECISE:
+            raise LimitError(f"an adjoint of {entries} entries is not solved at more than float64's precision")
+        self._inverse: ct.Ball | None = None
+        if state.number in image.depends:
+            unit = as_ball(precise(torch.eye(entries, dtype=torch.float64)))
+            jacobian = pull(image, Cotangent(unit, 1.0), state).ball
+            self._inverse = ct.inverse(ct.subtract(unit, jacobian))
+
+    def solve(self, cot: Cotangent) -> Cotangent:
+        """Return V = W + J'V for each cotangent W of the equilibrium."""
+        if self._inverse is None:
+            return cot
+        found = ct.matmul(cot.ball, self._inverse)
+        return Cotangent(found, max(cot.scale, sc.upper(ct.frobenius(found))) if found.is_finite else math.inf)
 
 
 def _transposed_derivative(

@@ -7,12 +7,17 @@ a single one; and a product from the left or the right with all of them is one m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+from flint import arb
 from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.certified.precise import PreciseMatrix, as_ball
+from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import multiply_up, root_up
 from ntk_deq.verify.quantity import Matrix, Scalar
 
@@ -24,7 +29,7 @@ class Cotangent:
     """R cotangents of one quantity.
 
     Attributes:
-        ball: R x (rows cols), entries row after row.
+        ball: R x (rows cols), entries row after row; in arb where the environment's matrices are.
         scale: Magnitude of what it was computed from, as in `Matrix`.
     """
 
@@ -37,9 +42,20 @@ class Cotangent:
         return self.ball.shape[0]
 
 
-def rearranged(cot: Cotangent, centre: Tensor) -> Cotangent:
-    """Return the cotangents with their entries moved, some left out or zeros put between: no error grows by that."""
-    return Cotangent(ct.Ball(centre, cot.ball.radius, cot.ball.reason), cot.scale)
+def rearranged_ball(ball: ct.Ball, move: Callable[[Tensor], Tensor]) -> ct.Ball:
+    """Return a matrix with its entries moved, some left out or zeros put between: no error grows by that."""
+    if isinstance(ball, PreciseMatrix):
+        rows, cols = ball.shape
+        places = move(torch.arange(1, rows * cols + 1).reshape(rows, cols))
+        entries = [arb(0), *ball.flat]
+        moved = [entries[k] for k in places.flatten().tolist()]
+        return as_ball(from_rows(places.shape[0], places.shape[1], moved, ball.reason))
+    return ct.Ball(move(ball.centre), ball.radius, ball.reason)
+
+
+def rearranged(cot: Cotangent, move: Callable[[Tensor], Tensor]) -> Cotangent:
+    """Return the cotangents with their entries moved; `move` takes and returns a matrix, a row for each cotangent."""
+    return Cotangent(rearranged_ball(cot.ball, move), cot.scale)
 
 
 def plus(left: Cotangent, right: Cotangent) -> Cotangent:
@@ -60,25 +76,23 @@ def scaled(factor: Scalar, cot: Cotangent) -> Cotangent:
 def times_right(cot: Cotangent, shape: Shape, factor: Matrix) -> Cotangent:
     """Return C B for each cotangent C of a given shape."""
     rows, cols = shape
-    stacked = ct.Ball(cot.ball.centre.reshape(-1, cols), cot.ball.radius, cot.ball.reason)
+    stacked = rearranged_ball(cot.ball, lambda c: c.reshape(-1, cols))
     product: ct.Ball = dense_form(ct.matmul(stacked, factor.ball))
-    flat = product.centre.reshape(cot.count, rows * product.shape[1])
-    return Cotangent(ct.Ball(flat, product.radius, product.reason), cot.scale * factor.scale)
+    wide = product.shape[1]
+    return Cotangent(rearranged_ball(product, lambda c: c.reshape(-1, rows * wide)), cot.scale * factor.scale)
 
 
 def times_left(factor: Matrix, cot: Cotangent, shape: Shape) -> Cotangent:
     """Return A C for each cotangent C of a given shape."""
-    rows, cols = shape
-    beside = cot.ball.centre.reshape(cot.count, rows, cols).transpose(0, 1).reshape(rows, -1)
-    product: ct.Ball = dense_form(ct.matmul(factor.ball, ct.Ball(beside, cot.ball.radius, cot.ball.reason)))
-    blocks = product.centre.reshape(product.shape[0], cot.count, cols).transpose(0, 1)
-    flat = blocks.reshape(cot.count, product.shape[0] * cols)
-    return Cotangent(ct.Ball(flat, product.radius, product.reason), cot.scale * factor.scale)
+    (rows, cols), count = shape, cot.count
+    beside = rearranged_ball(cot.ball, lambda c: c.reshape(count, rows, cols).transpose(0, 1).reshape(rows, -1))
+    product: ct.Ball = dense_form(ct.matmul(factor.ball, beside))
+    flat = rearranged_ball(product, lambda c: c.reshape(-1, count, cols).transpose(0, 1).reshape(count, -1))
+    return Cotangent(flat, cot.scale * factor.scale)
 
 
 def _flat(matrix: Matrix, rows: int) -> ct.Ball:
-    ball: ct.Ball = dense_form(matrix.ball)
-    return ct.Ball(ball.centre.reshape(rows, -1), ball.radius, ball.reason)
+    return rearranged_ball(dense_form(matrix.ball), lambda c: c.reshape(rows, -1))
 
 
 def inner(cot: Cotangent, matrix: Matrix) -> Cotangent:
@@ -94,15 +108,19 @@ def outer(cot: Cotangent, matrix: Matrix) -> Cotangent:
 
 def times_entries(cot: Cotangent, matrix: Matrix) -> Cotangent:
     """Return C .* P for each cotangent C."""
-    flat = _flat(matrix, 1)
-    repeated = flat.centre.expand(cot.count, -1).contiguous()
-    spread = multiply_up(root_up(float(cot.count)), flat.radius) if cot.count > 1 else flat.radius
-    return Cotangent(ct.hadamard(cot.ball, ct.Ball(repeated, spread, flat.reason)), cot.scale * matrix.scale)
+    repeated = rearranged_ball(_flat(matrix, 1), lambda c: c.expand(cot.count, -1).contiguous())
+    if isinstance(repeated, ct.Ball) and cot.count > 1:
+        spread = multiply_up(root_up(float(cot.count)), repeated.radius)
+        repeated = ct.Ball(repeated.centre, spread, repeated.reason)
+    return Cotangent(ct.hadamard(cot.ball, repeated), cot.scale * matrix.scale)
 
 
 def times_signs(cot: Cotangent, signs: Tensor) -> Cotangent:
     """Return C .* S for each cotangent C and a matrix S of -1, 0 and 1, which needs no rounding."""
-    return rearranged(cot, cot.ball.centre * signs.reshape(1, -1))
+    row = signs.reshape(1, -1)
+    if isinstance(cot.ball, PreciseMatrix):
+        return Cotangent(ct.hadamard(cot.ball, ct.ball(row.double().expand(cot.count, -1))), cot.scale)
+    return rearranged(cot, lambda c: c * row.to(c))
 
 
 def transposed(cot: Cotangent, shape: Shape) -> Cotangent:
@@ -110,4 +128,4 @@ def transposed(cot: Cotangent, shape: Shape) -> Cotangent:
     rows, cols = shape
     if 1 in shape:
         return cot
-    return rearranged(cot, cot.ball.centre.reshape(-1, rows, cols).mT.reshape(-1, rows * cols))
+    return rearranged(cot, lambda c: c.reshape(-1, rows, cols).mT.reshape(-1, rows * cols))

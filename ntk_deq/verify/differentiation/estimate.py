@@ -47,6 +47,7 @@ def estimated_derivative(
 
     Raises:
         UndifferentiableError: f has a part that this route does not know.
+        OutsideClaimError: Floats cannot tell whether there is a derivative.
     """
     names = _in_double(_around_equilibrium(env))
     numbers: dict[str, float] = {**names.sizes, **indices}
@@ -60,6 +61,8 @@ def estimated_derivative(
         shape = _shape(kind, inner, name, env, indices)
         return Matrix(ct.Ball(env.like.new_zeros(shape), math.inf), math.inf)
     size = float(torch.linalg.vector_norm(value))
+    if math.isnan(size):
+        env.notes.kink(f"a derivative by {name} that may not exist, as rounding can tell", certain=False)
     radius = _BACKWARD * (spread / _PERTURBATION) + _FLOOR * size
     scale = max(size, spread / _PERTURBATION)
     if value.ndim == 0:

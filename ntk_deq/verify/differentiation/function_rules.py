@@ -7,7 +7,9 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.errors import NtkDeqError
+from ntk_deq.certified.precise import PreciseMatrix
+from ntk_deq.certified.scalar import upper
+from ntk_deq.errors import LimitError, NtkDeqError
 from ntk_deq.verify import arithmetic as ar
 from ntk_deq.verify.differentiation.cotangent import (
     Cotangent,
@@ -21,6 +23,7 @@ from ntk_deq.verify.differentiation.cotangent import (
     times_right,
     times_signs,
 )
+from ntk_deq.verify.differentiation.kinks import signs_of
 from ntk_deq.verify.differentiation.node import ONE, Node
 from ntk_deq.verify.differentiation.operator_rules import OPERATOR_RULES, Rule, transposed_value
 from ntk_deq.verify.differentiation.singular import singular_direction
@@ -45,42 +48,37 @@ class NoRuleError(NtkDeqError):
         self.reason = reason
 
 
-def certain_signs(node: Node, notes: Notes) -> Tensor:
-    """Return the signs of a node's entries; stop where one is or may be zero."""
-    ball = node.dense()
-    note_kinks(ball, notes)
-    return ball.centre.sign()
-
-
 def _relu(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return times_signs(cot, certain_signs(node.args[0], notes).clamp(min=0).to(cot.ball.centre))
+    """Pass C .* D; where an argument may be zero any slope will do, as `kinks` has seen, and 0 is taken."""
+    return times_signs(cot, signs_of(node.args[0]).above.to(torch.int8))
 
 
 def _absolute(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return times_signs(cot, certain_signs(node.args[0], notes).to(cot.ball.centre))
+    signs = signs_of(node.args[0])
+    return times_signs(cot, signs.above.to(torch.int8) - signs.below.to(torch.int8))
 
 
 def _vec(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     rows, cols = node.args[0].shape
-    return rearranged(cot, cot.ball.centre.reshape(-1, cols, rows).mT.reshape(cot.count, -1))
+    return rearranged(cot, lambda c: c.reshape(-1, cols, rows).mT.reshape(cot.count, -1))
 
 
 def _diag(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     rows, cols = node.args[0].shape
     if cols == 1:
-        return rearranged(cot, cot.ball.centre.reshape(-1, rows, rows).diagonal(dim1=1, dim2=2).contiguous())
-    return rearranged(cot, torch.diag_embed(cot.ball.centre).reshape(cot.count, -1))
+        return rearranged(cot, lambda c: c.reshape(-1, rows, rows).diagonal(dim1=1, dim2=2).contiguous())
+    return rearranged(cot, lambda c: torch.diag_embed(c).reshape(cot.count, -1))
 
 
 def _kron(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     """Pass Y = A (x) B: block (i, j) of C gives <block, B> to A[i, j] and A[i, j] block to B."""
     (p, q), (r, s) = (arg.shape for arg in node.args)
-    blocks = cot.ball.centre.reshape(cot.count, p, r, q, s)
-    moved = blocks.permute(0, 1, 3, 2, 4) if place == 0 else blocks.permute(0, 2, 4, 1, 3)
+    order = (0, 1, 3, 2, 4) if place == 0 else (0, 2, 4, 1, 3)
     factor = node.args[1 - place]
-    rows = rearranged(cot, moved.reshape(-1, factor.shape[0] * factor.shape[1]))
+    size = factor.shape[0] * factor.shape[1]
+    rows = rearranged(cot, lambda c: c.reshape(cot.count, p, r, q, s).permute(order).reshape(-1, size))
     share = inner(rows, factor.matrix())
-    return rearranged(share, share.ball.centre.reshape(cot.count, -1))
+    return rearranged(share, lambda c: c.reshape(cot.count, -1))
 
 
 def _hadamard(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
@@ -98,8 +96,8 @@ def _inverse(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
 
 
 def _trace(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    like = cot.ball.centre
-    return outer(cot, _exact(torch.eye(node.args[0].shape[0], dtype=like.dtype, device=like.device)))
+    unit = torch.eye(node.args[0].shape[0], dtype=cot.ball.dtype, device=cot.ball.device)
+    return outer(cot, _exact(unit))
 
 
 def _exact(tensor: Tensor) -> Matrix:
@@ -108,7 +106,9 @@ def _exact(tensor: Tensor) -> Matrix:
 
 def _sum(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     argument = node.args[0]
-    return cot if argument.is_scalar else outer(cot, _exact(cot.ball.centre.new_ones(argument.shape)))
+    if argument.is_scalar:
+        return cot
+    return outer(cot, _exact(torch.ones(argument.shape, dtype=cot.ball.dtype, device=cot.ball.device)))
 
 
 def _determinant(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
@@ -116,7 +116,7 @@ def _determinant(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotang
     inverse = ct.transpose(ct.inverse(node.args[0].dense()))
     if not inverse.is_finite:
         raise NoRuleError("det", "the derivative of a determinant is certified for invertible matrices only")
-    return outer(scaled(ar.to_scalar(node.value), cot), Matrix(inverse, inverse.fro))
+    return outer(scaled(ar.to_scalar(node.value), cot), Matrix(inverse, upper(ct.frobenius(inverse))))
 
 
 def _frobenius(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
@@ -133,9 +133,12 @@ def _frobenius(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangen
 def _norm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     argument = node.args[0]
     if argument.is_scalar:
+        note_kinks(argument.dense(), notes)
         return _absolute(node, cot, place, notes)
     if 1 in argument.shape:
         return _frobenius(node, cot, place, notes)
+    if isinstance(cot.ball, PreciseMatrix):
+        raise LimitError("the derivative of a spectral norm is not evaluated at more than float64's precision")
     return _singular(0)(node, cot, place, notes)
 
 
@@ -251,6 +254,10 @@ RULES: dict[str, Rule] = {
     "vec": _vec,
 }
 """Every operator and function with a certified rule; constants (I, zeros, ones, commutation, step) need none."""
+
+
+IN_FLOATS = frozenset({"cond", "max", "min", "norm1", "norminf", "sigma_max", "sigma_min"})
+"""Functions whose rules take float balls only."""
 
 
 def rule_of(operation: str) -> Rule:

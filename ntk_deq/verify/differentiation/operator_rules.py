@@ -57,7 +57,7 @@ def _multiply(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent
     left, right = node.args
     if left.is_scalar and right.is_scalar:
         return scaled(ar.to_scalar(node.args[1 - place].value), cot)
-    number = _number_place(left, right)
+    number = number_place(left, right)
     if number is None:
         shape = (left.shape[0], right.shape[1])
         if place == 0:
@@ -68,7 +68,7 @@ def _multiply(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent
     return scaled(ar.to_scalar(node.args[number].value), cot)
 
 
-def _number_place(left: Node, right: Node) -> int | None:
+def number_place(left: Node, right: Node) -> int | None:
     """Return which factor scales the other, or None for a matrix product; as `arithmetic.multiply` reads it."""
     if left.is_scalar:
         return 0

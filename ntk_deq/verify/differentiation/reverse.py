@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ntk_deq.verify.differentiation.adjoint import Adjoint
+from ntk_deq.certified.precise import PreciseMatrix
+from ntk_deq.errors import LimitError
+from ntk_deq.verify.differentiation.adjoint import Adjoint, PreciseAdjoint
 from ntk_deq.verify.differentiation.cotangent import Cotangent, plus
-from ntk_deq.verify.differentiation.function_rules import rule_of
+from ntk_deq.verify.differentiation.function_rules import IN_FLOATS, rule_of
 from ntk_deq.verify.differentiation.node import EQUILIBRIUM, Node, reachable
 from ntk_deq.verify.differentiation.tape import Tape
 from ntk_deq.verify.environment import Notes
@@ -23,7 +25,7 @@ class Reverse:
 
     def __init__(self, tape: Tape, notes: Notes) -> None:
         self._tape, self._notes = tape, notes
-        self._adjoints: dict[int, Adjoint] = {}
+        self._adjoints: dict[int, Adjoint | PreciseAdjoint] = {}
         self._solved: dict[tuple[int, Seed], Cotangent] = {}
 
     def pull(self, root: Node, cot: Cotangent, target: Node, seed: Seed | None = None) -> Cotangent:
@@ -37,6 +39,7 @@ class Reverse:
 
         Raises:
             NoRuleError: A function on the way has no certified rule.
+            LimitError: One has none at more than float64's precision, where that is asked for.
         """
         found: dict[int, Cotangent] = {root.number: cot}
         for node in reachable([root]):
@@ -52,6 +55,8 @@ class Reverse:
         return found[target.number]
 
     def _share(self, node: Node, cot: Cotangent, place: int, seed: Seed | None) -> Cotangent:
+        if node.operation in IN_FLOATS and isinstance(cot.ball, PreciseMatrix):
+            raise LimitError(f"the derivative of {node.operation} is not evaluated at more than float64's precision")
         if node.operation != EQUILIBRIUM:
             return rule_of(node.operation)(node, cot, place, self._notes)
         if seed is None:
@@ -61,8 +66,11 @@ class Reverse:
             self._solved[key] = self._adjoint(node).solve(cot)
         return self._solved[key]
 
-    def _adjoint(self, node: Node) -> Adjoint:
+    def _adjoint(self, node: Node) -> Adjoint | PreciseAdjoint:
         if node.number not in self._adjoints:
             state, env = self._tape.equilibria[node.number]
-            self._adjoints[node.number] = Adjoint(node.args[0], state, env, self.pull)
+            if env.precision is None:
+                self._adjoints[node.number] = Adjoint(node.args[0], state, env, self.pull)
+            else:
+                self._adjoints[node.number] = PreciseAdjoint(node.args[0], state, self.pull)
         return self._adjoints[node.number]
