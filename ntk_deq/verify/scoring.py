@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Formula, Setting
+from ntk_deq.claims.claim import Claim, Formula, Setting, SizeRange
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import ONE, Sort
 from ntk_deq.errors import NtkDeqError
@@ -17,9 +17,12 @@ from ntk_deq.falsify.score import Score, Scores
 from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly
 from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
+from ntk_deq.verify.solved.floats import domain_margin, solved_names
+from ntk_deq.verify.solved.plan import Equations, Plan
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 
+_SOLVED = 1e-9  # relative size of what is left of an equation that is solved
 _ORDERS = ("<", "<=", ">", ">=")
 
 
@@ -61,7 +64,9 @@ class ClaimScorer:
         used = _Uses([*claim.assume.values(), *claim.conclude.values()], claim, self._formulas)
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
-        self.uses = frozenset(used.names & self._types.keys())
+        self._equations = Equations(claim, setting)
+        self._plans: dict[tuple[tuple[str, int], ...], Plan | None] = {}
+        self.uses = frozenset(used.names & self._types.keys()) - self._computed()
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
@@ -167,7 +172,8 @@ class ClaimScorer:
     def _scores(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> Scores:
         names = self._names(base, moving, batch)
         margins = Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
-        hypotheses = [margins.part(part) for part in self._hypotheses]
+        plan = self._plan(base.sizes)
+        hypotheses = [self._hypothesis(place, margins, plan) for place in range(len(self._hypotheses))]
         if self._needs_equilibrium:
             hypotheses.append(self._contraction(names))
         goals = [margins.part(part) for part in self._conclusions]
@@ -197,7 +203,7 @@ class ClaimScorer:
             column = type_.sort is Sort.MATRIX and type_.cols == ONE
             variables[name] = value.unsqueeze(-1) if column else value
         direct = self._state_entries(base) <= MAX_ENTRIES
-        return TensorNames(
+        names = TensorNames(
             variables,
             base.sizes,
             self.claim.let,
@@ -209,11 +215,53 @@ class ClaimScorer:
             trouble=[],
             trains=self.claim.trains,
         )
+        plan = self._plan(base.sizes)
+        return names if plan is None else solved_names(names, plan)
+
+    def _plan(self, sizes: Mapping[str, int]) -> Plan | None:
+        """Return how the equations among the hypotheses are solved; None where there are none."""
+        key = tuple(sizes.items())
+        if key not in self._plans:
+            self._plans[key] = next(iter(self._equations.plans(sizes)), None) if self._equations.found else None
+        return self._plans[key]
+
+    def _computed(self) -> frozenset[str]:
+        """Return the variables that the equations give at all sizes, and that therefore do not move."""
+        if not self._equations.found:
+            return frozenset()
+        ends = [{letter: end(span) for letter, span in self.setting.sizes.items()} for end in (_low, _high)]
+        plans = [self._plan(sizes) for sizes in ends]
+        names = [plan.variables if plan is not None else frozenset[str]() for plan in plans]
+        return names[0] & names[1]
+
+    def _hypothesis(self, place: int, margins: Margins, plan: Plan | None) -> Tensor:
+        """Return the margin of a comparison; of an equation that is solved, by how much its variables are inside.
+
+        The margin of such an equation is zero, or noise, where it is solved, and its sign says nothing.
+        """
+        part = self._hypotheses[place]
+        margin = margins.part(part)
+        first = next(k for k, other in enumerate(self._hypotheses) if other.name == part.name)
+        if plan is None or (part.name, place - first) not in plan.equations:
+            return margin
+        inside = [
+            domain_margin(variable.domain, margins.names.variables[variable.name])
+            for variable in plan.given_by((part.name, place - first))
+        ]
+        return torch.where(margin.detach() >= -_SOLVED, torch.stack(torch.broadcast_tensors(*inside)).amin(0), margin)
 
     def _undefined(self) -> Scores:
         no = self.like.new_full((1, self.hypotheses), -1.0)
         defined = torch.zeros(1, dtype=torch.bool, device=self.like.device)
         return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined)
+
+
+def _low(span: SizeRange) -> int:
+    return span.low
+
+
+def _high(span: SizeRange) -> int:
+    return span.high
 
 
 def _is_number(side: Expr) -> bool:

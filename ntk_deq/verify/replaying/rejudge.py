@@ -50,7 +50,13 @@ def judge_again(
     """
     with one_thread():
         return judge_instance(
-            claim, instance, device=torch.device("cpu"), dtype=dtype, precision=precision, deadline=deadline
+            claim,
+            instance,
+            device=torch.device("cpu"),
+            dtype=dtype,
+            precision=precision,
+            deadline=deadline,
+            anew=False,
         )
 
 
