@@ -215,11 +215,18 @@ def hypotheses_fail(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
 ) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
+    return first_failing(claim, instance, device=device, dtype=dtype, deadline=deadline) is not None
+
+
+def first_failing(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> str | None:
+    """Return the name of a hypothesis, an implicit one too, that certainly fails on `instance`, or None."""
     try:
         outcomes = _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)
-        return any(outcome.truth is Truth.FALSE for outcome in outcomes)
-    except OutsideClaimError:
-        return True
+        return next((name for name, outcome in outcomes if outcome.truth is Truth.FALSE), None)
+    except OutsideClaimError as outside:
+        return outside.hypothesis
 
 
 def hypotheses_standing(
@@ -227,7 +234,7 @@ def hypotheses_standing(
 ) -> Standing:
     """Return how `instance` stands to the hypotheses; those about every step of a training run are left out."""
     try:
-        truths = [o.truth for o in _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)]
+        truths = [o.truth for _, o in _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)]
     except OutsideClaimError as outside:
         return Standing.UNMET if outside.certain else Standing.UNSURE
     if Truth.FALSE in truths:
@@ -237,8 +244,8 @@ def hypotheses_standing(
 
 def _at_the_start(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> Iterator[Outcome]:
-    """Yield the outcomes of the hypotheses that can be known without a training run."""
+) -> Iterator[tuple[str, Outcome]]:
+    """Yield the names and outcomes of the hypotheses that can be known without a training run."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
     instance, env = solve(claim, instance, env, dtype=dtype, anew=True)
     known = [formula for _, formula in _in_order(claim, env)]
@@ -246,7 +253,7 @@ def _at_the_start(
         begin(claim, env)
         known = [formula for formula in known if not needs_the_run(formula, claim.let)]
     for formula in known:
-        yield _hypothesis(formula, env)
+        yield formula.name, _hypothesis(formula, env)
 
 
 def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:

@@ -16,12 +16,13 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.repair import shrink_variants
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.environment import DeadlineError
-from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, first_failing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.proof.prover import Proof, prove_claim
 from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
+from ntk_deq.verify.solved.plan import Equations
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
 from ntk_deq.verify.witness import plainness
@@ -96,8 +97,11 @@ def feasible(claim: Claim, setting: Setting, instance: Instance, options: Option
         device = torch.device(options.device)
         return hypotheses_fail(claim, candidate, device=device, dtype=options.dtype, deadline=deadline)
 
-    if not fails(instance):
-        return instance
+    failing = first_failing(
+        claim, instance, device=torch.device(options.device), dtype=options.dtype, deadline=deadline
+    )
+    if failing is None or failing in Equations(claim, setting).hypotheses:
+        return instance  # an equation that could not be solved is not solved by smaller numbers
     return next((v for v in shrink_variants(instance, setting, claim.given) if not fails(v)), instance)
 
 

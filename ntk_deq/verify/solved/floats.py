@@ -23,7 +23,8 @@ from ntk_deq.verify.tensors import TensorNames, tensor_value
 
 _STEPS = 24
 _SHORTER = (1.0, 0.25, 0.05)  # parts of a step that are tried
-_ENOUGH = 4.0  # units of round-off of the variables below which a step changes nothing
+_ROUNDINGS = 256.0  # units of round-off, of what the Jacobian makes of the variables, that may be left
+_PROGRESS = 0.9  # part of what is left of the equations that a step must leave at most
 _RANK = 1e-12
 
 Residual = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
@@ -39,7 +40,7 @@ def solved_names(names: TensorNames, plan: Plan) -> TensorNames:
         plan: How the equations are solved.
     """
     for joint in plan.joint:
-        names = replace(names, variables={**names.variables, **_jointly(joint, names, plan)})
+        names = replace(names, variables={**names.variables, **solved_jointly(joint, names, plan)[0]})
     for step in plan.explicit:
         inside = replace(names, trouble=None if names.trouble is None else [])
         value = tensor_value(step.formula.expr, inside)
@@ -72,8 +73,14 @@ def domain_margin(domain: Domain, value: Tensor) -> Tensor:
     return margin
 
 
-def _jointly(joint: Joint, names: TensorNames, plan: Plan) -> dict[str, Tensor]:
-    """Return the values of a joint system's variables."""
+def solved_jointly(joint: Joint, names: TensorNames, plan: Plan) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the values of a joint system's variables, and whether they solve it up to rounding.
+
+    Args:
+        joint: The system.
+        names: What names mean; the values of the system's variables are where the iteration starts.
+        plan: Whose explicit variables stand in the system as definitions.
+    """
     chart = _Chart(joint, names)
     explicit = {step.variable.name for step in plan.explicit}
     lets = plan.definitions(names.lets)
@@ -89,16 +96,20 @@ def _jointly(joint: Joint, names: TensorNames, plan: Plan) -> dict[str, Tensor]:
 
     still = {name: value.detach() for name, value in names.variables.items()}
     start = chart.coordinates(still)
-    found, norm = _newton(residual, still, start)
-    if not bool((norm == 0).all()):
-        other, lower = _newton(residual, still, torch.zeros_like(start))
-        better = lower < 1e-3 * norm
-        found = torch.where(better.unsqueeze(-1), other, found)
+    # Zero is where a fixed point is looked for; at zero a length has no slope, and a start of no special kind has one.
+    waves = torch.arange(1, start.shape[-1] + 1).to(start).cos().expand_as(start)
+    found, solved = start, torch.zeros(chart.batch, dtype=torch.bool, device=start.device)
+    for first in (start, torch.zeros_like(start), waves):
+        other, too = _newton(residual, still, first)
+        found = torch.where((too & ~solved).unsqueeze(-1), other, found)
+        solved = solved | too
+        if bool(solved.all()):
+            break
     if any(value.requires_grad for value in names.variables.values()) and torch.is_grad_enabled():
         _, jacobian = _linearised(residual, still, found)
         gap = residual(found, names.variables)
         found = found - (_pseudoinverse(jacobian) @ gap.unsqueeze(-1)).squeeze(-1)
-    return chart.values(found)
+    return chart.values(found), solved
 
 
 class _Chart:
@@ -127,7 +138,7 @@ class _Chart:
         found = []
         for variable, places in zip(self._joint.variables, self._joint.places, strict=True):
             value, shape = variables[variable.name], self._shapes[variable.name]
-            flat = value.reshape(*value.shape[: value.ndim - len(shape)], -1)
+            flat = value.reshape((*value.shape[: value.ndim - len(shape)], -1))
             picked = flat[..., [place[0][0] for place in places]]
             signs = self._like.new_tensor([place[0][1] for place in places])
             found.append((picked * signs).expand(*self.batch, len(places)))
@@ -139,7 +150,7 @@ class _Chart:
         for variable, pattern in zip(self._joint.variables, self._patterns, strict=True):
             part = coordinates[..., start : start + len(pattern)]
             start += len(pattern)
-            values[variable.name] = (part @ pattern).reshape(*coordinates.shape[:-1], *self._shapes[variable.name])
+            values[variable.name] = (part @ pattern).reshape((*coordinates.shape[:-1], *self._shapes[variable.name]))
         return values
 
 
@@ -150,15 +161,18 @@ def _rows(left: Tensor, right: Tensor, rows: tuple[int, ...]) -> Tensor:
 
 
 def _newton(residual: Residual, variables: Mapping[str, Tensor], start: Tensor) -> tuple[Tensor, Tensor]:
-    """Return coordinates at which the equations hold, or nearly, and the length of what is left of them."""
+    """Return coordinates at which the equations hold, or nearly, and whether they do up to rounding."""
     best = start
     with torch.no_grad():
         norm = _length(residual(best, variables))
+    solved = norm == 0
     for _ in range(_STEPS):
+        if bool(solved.all()):
+            break
         gap, jacobian = _linearised(residual, variables, best)
         step = (_pseudoinverse(jacobian) @ gap.unsqueeze(-1)).squeeze(-1)
-        moved = torch.zeros_like(norm, dtype=torch.bool)
-        large = _ENOUGH * torch.finfo(best.dtype).eps * best.abs().amax(-1)
+        rounding = _ROUNDINGS * torch.finfo(best.dtype).eps * _length(jacobian.flatten(-2)) * _length(best)
+        before, moved = norm, solved
         for part in _SHORTER:
             trial = best - part * step
             with torch.no_grad():
@@ -167,11 +181,12 @@ def _newton(residual: Residual, variables: Mapping[str, Tensor], start: Tensor) 
             best = torch.where(better.unsqueeze(-1), trial, best)
             norm = torch.where(better, lower, norm)
             moved = moved | better
-            if bool((moved | (step.abs().amax(-1) <= large)).all()):
+            if bool((moved | (norm <= rounding)).all()):
                 break
-        if not bool((moved & (step.abs().amax(-1) > large)).any()):
+        solved = norm <= rounding
+        if not bool(((norm < _PROGRESS * before) & ~solved).any()):
             break
-    return best, norm
+    return best, solved
 
 
 def _linearised(residual: Residual, variables: Mapping[str, Tensor], at: Tensor) -> tuple[Tensor, Tensor]:

@@ -144,6 +144,11 @@ class Equations:
             self.free = movable(setting, claim.given, {*setting.free, *claim.given})
             self.found = tuple(equation for equation in self._equations() if equation.names & self.free.keys())
 
+    @property
+    def hypotheses(self) -> frozenset[str]:
+        """Names of the hypotheses that are, or hold, equations which may be solved."""
+        return frozenset(equation.place[0] for equation in self.found)
+
     def _equations(self) -> Iterator[Equation]:
         for formula in self._claim.assume.values():
             for number, part in enumerate(parts(formula.name, formula.expr)):

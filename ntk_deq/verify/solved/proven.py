@@ -42,7 +42,7 @@ from ntk_deq.verify.environment import DeadlineError, Environment, Notes, instan
 from ntk_deq.verify.equilibria import tensor_names
 from ntk_deq.verify.evaluate import evaluate, evaluate_truth
 from ntk_deq.verify.quantity import Matrix, Scalar, Truth
-from ntk_deq.verify.solved.floats import solved_names
+from ntk_deq.verify.solved.floats import solved_jointly
 from ntk_deq.verify.solved.plan import Equation, Equations, Explicit, Joint, Place, Plan
 
 BITS = 128
@@ -145,9 +145,9 @@ class _Proof:
 
     def run(self, plan: Plan, *, anew: bool) -> None:
         """Solve what can be solved, and prove it."""
-        start = self._start(plan) if anew and plan.joint else dict(self.instance.values)
         for joint in plan.joint:
             try:
+                start = self._start(joint, plan) if anew else self.instance.values
                 self._jointly(joint, plan, start)
             except DeadlineError:
                 raise
@@ -196,13 +196,13 @@ class _Proof:
         variables = {**self.env.variables, **self.values}
         return instance, replace(self.env, variables=variables, cache={}, iterates=[], met=frozenset(self.met))
 
-    def _start(self, plan: Plan) -> dict[str, Tensor]:
-        """Return floats near a solution, as good as floats have them."""
+    def _start(self, joint: Joint, plan: Plan) -> Mapping[str, Tensor] | None:
+        """Return floats near a solution of a system, as good as floats have them; None where none are found."""
         with torch.no_grad():
-            names = solved_names(tensor_names(self._float_environment()), plan)
-        old = self.instance.values
-        found = {name: names.variables[name].reshape(old[name].shape).double() for name in plan.variables}
-        return {**old, **{name: _snapped(value) for name, value in found.items()}}
+            found, solved = solved_jointly(joint, tensor_names(self._float_environment()), plan)
+        if not bool(solved.all()):
+            return None
+        return {name: _snapped(value.reshape(self.instance.values[name].shape)) for name, value in found.items()}
 
     def _float_environment(self) -> Environment:
         """Return the environment in float64 balls on the CPU: each variable the same set, or one around it."""
@@ -266,10 +266,11 @@ class _Proof:
         self.exact |= {variable.name} if exact else set()
         self.met |= {equation.place for equation in equations}
 
-    def _jointly(self, joint: Joint, plan: Plan, start: Mapping[str, Tensor]) -> None:
-        """Enclose the solution of a joint system near floats."""
-        system = _System(joint, plan, self._float_environment(), self._precise_environment(), start)
-        coordinates = system.solution()
+    def _jointly(self, joint: Joint, plan: Plan, start: Mapping[str, Tensor] | None) -> None:
+        """Enclose the solution of a joint system near floats; without such only the instance as it is may solve it."""
+        given = self.instance.values if start is None else start
+        system = _System(joint, plan, self._float_environment(), self._precise_environment(), given)
+        coordinates = system.solution(exact=start is None)
         kept = (dict(self.values), set(self.exact), set(self.met))
         try:
             for place, variable in enumerate(joint.variables):
@@ -305,8 +306,11 @@ class _System:
             self._start += [place[0][1] * flat[place[0][0]] for place in places]
         self._bits = BITS if self._fine is None or self._fine.precision is None else self._fine.precision
 
-    def solution(self) -> list[arb]:
+    def solution(self, *, exact: bool) -> list[arb]:
         """Return balls that hold the coordinates of a true solution.
+
+        Args:
+            exact: Whether the floats themselves must be it.
 
         Raises:
             NtkDeqError: None is proven.
@@ -317,6 +321,8 @@ class _System:
             point = [sc.exact(number) for number in self._start]
             if all(entry.is_exact() and entry == 0 for entry in self._residual(point)):
                 return point
+        if exact:
+            raise _UnprovenError("the floats are no solution")
         size = max(max(map(abs, self._start)), _TINY)
         radius = _NARROW * size
         for _ in range(2):
