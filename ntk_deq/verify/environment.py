@@ -147,7 +147,8 @@ class Environment:
         iterates: The states at steps 0, 1, ... computed so far.
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
         origin: At a moment of a training run: the environment of its start, for what does not change along the run.
-        met: Comparisons of hypotheses that are true by how variables were computed: names, and places in them.
+        met: Comparisons of hypotheses that are true by how variables were computed, with the names of these: the key
+            is the hypothesis' name and the place of the comparison in it.
         failing: A hypothesis that is known to fail, or None.
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
     """
@@ -164,7 +165,7 @@ class Environment:
     iterates: list[Matrix] = field(default_factory=list)
     moments: Moments | None = None
     origin: Environment | None = None
-    met: frozenset[tuple[str, int]] = frozenset()
+    met: Mapping[tuple[str, int], str] = field(default_factory=dict)
     failing: str | None = None
     derivatives: Derivatives | None = field(default=None, init=False)
 

@@ -263,11 +263,12 @@ def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:
 
 def _hypothesis(formula: Formula, env: Environment) -> Outcome:
     """Return the outcome of a hypothesis; equations that variables were computed from are true by that."""
-    if not any(name == formula.name for name, _ in env.met):
+    places = {place: variables for (name, place), variables in env.met.items() if name == formula.name}
+    if not places:
         return _outcome(formula, env)
-    rest = [part for place, part in enumerate(parts(formula.name, formula.expr)) if (part.name, place) not in env.met]
-    outcomes = [_outcome(replace(formula, expr=part.alone), env) for part in rest]
-    return conjunction([Outcome(Truth.TRUE), *outcomes])
+    solved = Outcome(Truth.TRUE, None, f"solved for {', '.join(dict.fromkeys(places.values()))}")
+    rest = [part for place, part in enumerate(parts(formula.name, formula.expr)) if place not in places]
+    return conjunction([solved, *(_outcome(replace(formula, expr=part.alone), env) for part in rest)])
 
 
 def _outcome(formula: Formula, env: Environment) -> Outcome:

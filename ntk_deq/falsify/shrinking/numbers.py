@@ -51,7 +51,9 @@ def slots(instance: Instance, knobs: Knobs) -> list[Slot]:
     found: list[Slot] = []
     for name, variable in knobs.free.items():
         shape = tuple(instance.values[name].shape)
-        found += [Slot(name, places, variable.domain, not shape) for places in entry_places(variable.domain.kind, shape)]
+        found += [
+            Slot(name, places, variable.domain, not shape) for places in entry_places(variable.domain.kind, shape)
+        ]
     return sorted(found, key=lambda slot: not slot.scalar)
 
 

@@ -118,7 +118,9 @@ class _Chart:
     def __init__(self, joint: Joint, names: TensorNames) -> None:
         self.batch = names.batch
         self._joint, self._like = joint, names.like
-        self._shapes = {v.name: names.variables[v.name].shape[len(self._lead(names, v.name)) :] for v in joint.variables}
+        self._shapes = {
+            v.name: names.variables[v.name].shape[len(self._lead(names, v.name)) :] for v in joint.variables
+        }
         self._patterns = []
         for variable, places in zip(joint.variables, joint.places, strict=True):
             entries = max(1, self._shapes[variable.name].numel())

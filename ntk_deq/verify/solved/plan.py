@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from ntk_deq.claims.claim import Claim, Domain, DomainKind, Formula, Free, Setting
 from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.claims.types import Sort, Type
-from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import shape_of
 from ntk_deq.falsify.search.space import movable
 from ntk_deq.falsify.shrinking.numbers import entry_places
@@ -135,7 +134,7 @@ class Equations:
     """
 
     def __init__(self, claim: Claim, setting: Setting) -> None:
-        self._claim = claim
+        self._claim, self._setting = claim, setting
         self.position = claim.position
         self._rests = _Rests(claim, setting)
         self.found: tuple[Equation, ...] = ()
@@ -143,6 +142,11 @@ class Equations:
         if not claim.trains:
             self.free = movable(setting, claim.given, {*setting.free, *claim.given})
             self.found = tuple(equation for equation in self._equations() if equation.names & self.free.keys())
+
+    def largest(self, name: str) -> int:
+        """Return how many entries a variable has at the largest sizes."""
+        kind, sizes = self.free[name].type, {letter: span.high for letter, span in self._setting.sizes.items()}
+        return kind.rows.evaluate(sizes) * kind.cols.evaluate(sizes) if kind.sort is Sort.MATRIX else 1
 
     @property
     def hypotheses(self) -> frozenset[str]:
@@ -289,11 +293,10 @@ class _Planner:
         return not any(self._explicit[name].equation.derives for name in behind)
 
     def _candidates(self, equations: Sequence[Equation]) -> list[str]:
-        """Return what equations may be solved for, the smallest first."""
+        """Return what equations may be solved for; first what is smallest where sizes are largest, the same for all."""
         names = self._names(equations) - self._explicit.keys()
         free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in _JOINT]
-        sized = {v.name: len(self._places(v)) for v in free}
-        return sorted((v.name for v in free if sized[v.name]), key=lambda name: sized[name])
+        return sorted((v.name for v in free if self._places(v)), key=self._equations.largest)
 
     def _lack(self, equations: Sequence[Equation], variables: Sequence[str]) -> int:
         rows = sum(len(self._rows(equation)) for equation in equations)

@@ -3,8 +3,8 @@
 An explicit variable is the ball of what it is equal to. For a joint system F(u) = 0 with a float u, an approximate
 inverse Y of its Jacobian and a ball X of radius r around u, let q bound norm(I - Y J) for every Jacobian J over X. If
 norm(Y F(u)) <= (1 - q) r then v -> v - Y F(v) maps X into itself and contracts there: X holds exactly one solution, and
-it lies within norm(Y F(v))/(1 - q) of each v in X. The Jacobian is needed in floats only; F is evaluated with many bits,
-so that the solution is known to the last digit. A solution that floats hold exactly needs no proof but its residual.
+it lies within norm(Y F(v))/(1 - q) of each v in X. The Jacobian is needed in floats only; F is evaluated with more
+bits, so that the solution is known to the last digit. One that floats hold exactly needs no proof but its residual.
 
 A system with more coordinates than equations is solved for as many of them as there are equations; the others stay what
 the floats say.
@@ -96,7 +96,7 @@ def solve(
             continue
         if len(proof.met) > len(best.met):
             best = proof
-        if best.met == plan.equations:
+        if best.met.keys() == plan.equations:
             break
     if not best.met:
         if env.precision is not None and instance.solved:
@@ -106,7 +106,7 @@ def solve(
 
 
 def _failing(claim: Claim, equations: Equations, plan: Plan, env: Environment) -> str | None:
-    """Return a hypothesis that certainly fails and that no computed variable enters: then nothing needs to be solved."""
+    """Return a hypothesis that certainly fails and that no computed variable enters: then nothing need be solved."""
     for name, formula in claim.assume.items():
         if equations.rests_on(formula) & plan.variables:
             continue
@@ -131,7 +131,7 @@ class _Proof:
     Attributes:
         values: Values of the variables computed so far, as balls of the environment's kind.
         exact: Those of them that are floats.
-        met: The comparisons that are true by them.
+        met: The comparisons that are true by them, each with the variables that it was solved for.
     """
 
     claim: Claim
@@ -141,7 +141,7 @@ class _Proof:
     dtype: torch.dtype
     values: dict[str, Value] = field(default_factory=dict)
     exact: set[str] = field(default_factory=set)
-    met: set[Place] = field(default_factory=set)
+    met: dict[Place, str] = field(default_factory=dict)
 
     def run(self, plan: Plan, *, anew: bool) -> None:
         """Solve what can be solved, and prove it."""
@@ -160,7 +160,7 @@ class _Proof:
                 raise
             except NtkDeqError:
                 if plan.joint:  # a system may rest on this variable's being what it is said to be
-                    self.values, self.exact, self.met = {}, set(), set()
+                    self.values, self.exact, self.met = {}, set(), {}
                     return
 
     def keeps(self, plan: Plan) -> bool:
@@ -183,18 +183,14 @@ class _Proof:
         old = self.instance.values
         values = {name: _tensor(value, old[name]) for name, value in self.values.items()}
         solved = frozenset(self.values) - self.exact
-        named = [name for name in old if name in solved]
-        words = f"; {', '.join(named)} solved from the hypotheses" if named else ""
-        family = self.instance.family if self.instance.family.endswith(words) else self.instance.family + words
         instance = replace(
             self.instance,
             values={**old, **values},
-            family=family,
             rounded=self.instance.rounded - set(values),
             solved=solved,
         )
         variables = {**self.env.variables, **self.values}
-        return instance, replace(self.env, variables=variables, cache={}, iterates=[], met=frozenset(self.met))
+        return instance, replace(self.env, variables=variables, cache={}, iterates=[], met=self.met)
 
     def _start(self, joint: Joint, plan: Plan) -> Mapping[str, Tensor] | None:
         """Return floats near a solution of a system, as good as floats have them; None where none are found."""
@@ -264,14 +260,16 @@ class _Proof:
             raise _UnprovenError(f"`{variable.name}` may lie outside its domain")
         self.values[variable.name] = value
         self.exact |= {variable.name} if exact else set()
-        self.met |= {equation.place for equation in equations}
+        for equation in equations:
+            solved = self.met.get(equation.place)
+            self.met[equation.place] = variable.name if solved is None else f"{solved}, {variable.name}"
 
     def _jointly(self, joint: Joint, plan: Plan, start: Mapping[str, Tensor] | None) -> None:
         """Enclose the solution of a joint system near floats; without such only the instance as it is may solve it."""
         given = self.instance.values if start is None else start
         system = _System(joint, plan, self._float_environment(), self._precise_environment(), given)
         coordinates = system.solution(exact=start is None)
-        kept = (dict(self.values), set(self.exact), set(self.met))
+        kept = (dict(self.values), set(self.exact), dict(self.met))
         try:
             for place, variable in enumerate(joint.variables):
                 known = system.value(place, coordinates)
@@ -342,9 +340,7 @@ class _System:
             radius = 4 * first
         raise _UnprovenError("the floats are not near enough to a solution")
 
-    def _refined(
-        self, centre: list[arb], chosen: list[int], inverse: Tensor, q: float, radius: float
-    ) -> list[arb]:
+    def _refined(self, centre: list[arb], chosen: list[int], inverse: Tensor, q: float, radius: float) -> list[arb]:
         """Return the solution that lies within a radius of a point, as narrowly as the residual is known."""
         point, best, bound = list(centre), list(centre), math.inf
         gap = subtract_down(1.0, q)
@@ -588,7 +584,7 @@ def _inside(domain: Domain, value: Value, *, by_form: bool) -> bool:
 def _within(domain: Domain, low: arb, high: arb) -> bool:
     """Whether entries between two bounds lie in an interval for certain."""
     above = domain.low is None or bool(low > sc.exact(domain.low) if domain.low_open else low >= sc.exact(domain.low))
-    below = (
-        domain.high is None or bool(high < sc.exact(domain.high) if domain.high_open else high <= sc.exact(domain.high))
+    below = domain.high is None or bool(
+        high < sc.exact(domain.high) if domain.high_open else high <= sc.exact(domain.high)
     )
     return above and below

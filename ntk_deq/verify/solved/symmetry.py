@@ -66,9 +66,7 @@ class _Expansion:
             case Kind.ADD:
                 return _plus(self.words(expr.args[0]), self.words(expr.args[1]))
             case Kind.SUBTRACT:
-                return _plus(
-                    self.words(expr.args[0]), _times({((), ()): Fraction(-1)}, self.words(expr.args[1]))
-                )
+                return _plus(self.words(expr.args[0]), _times({((), ()): Fraction(-1)}, self.words(expr.args[1])))
             case Kind.TRANSPOSE:
                 return _turned(self.words(expr.args[0]))
             case Kind.MULTIPLY:
