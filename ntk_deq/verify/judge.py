@@ -223,7 +223,8 @@ def first_failing(
 ) -> str | None:
     """Return the name of a hypothesis, an implicit one too, that certainly fails on `instance`, or None."""
     try:
-        outcomes = _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)
+        _, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
+        outcomes = _at_the_start(claim, env)
         return next((name for name, outcome in outcomes if outcome.truth is Truth.FALSE), None)
     except OutsideClaimError as outside:
         return outside.hypothesis
@@ -233,27 +234,39 @@ def hypotheses_standing(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
 ) -> Standing:
     """Return how `instance` stands to the hypotheses; those about every step of a training run are left out."""
-    try:
-        truths = [o.truth for _, o in _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)]
-    except OutsideClaimError as outside:
-        return Standing.UNMET if outside.certain else Standing.UNSURE
-    if Truth.FALSE in truths:
-        return Standing.UNMET
-    return Standing.MET if all(truth is Truth.TRUE for truth in truths) else Standing.UNSURE
+    return standing_instance(claim, instance, device=device, dtype=dtype, deadline=deadline)[0]
 
 
-def _at_the_start(
+def standing_instance(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> Iterator[tuple[str, Outcome]]:
-    """Yield the names and outcomes of the hypotheses that can be known without a training run."""
+) -> tuple[Standing, Instance]:
+    """Return how an instance stands to the hypotheses, and the instance with what these give by equations."""
+    instance, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
+    try:
+        truths = [outcome.truth for _, outcome in _at_the_start(claim, env)]
+    except OutsideClaimError as outside:
+        return Standing.UNMET if outside.certain else Standing.UNSURE, instance
+    if Truth.FALSE in truths:
+        return Standing.UNMET, instance
+    return Standing.MET if all(truth is Truth.TRUE for truth in truths) else Standing.UNSURE, instance
+
+
+def _posed(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> tuple[Instance, Environment]:
+    """Return an instance with what the hypotheses give by equations, and its environment."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
-    instance, env = solve(claim, instance, env, dtype=dtype, anew=True)
-    known = [formula for _, formula in _in_order(claim, env)]
+    return solve(claim, instance, env, dtype=dtype, anew=True)
+
+
+def _at_the_start(claim: Claim, env: Environment) -> Iterator[tuple[str, Outcome]]:
+    """Yield the names and outcomes of the hypotheses that can be known without a training run."""
+    known = _in_order(claim, env)
     if claim.trains:
         begin(claim, env)
-        known = [formula for formula in known if not needs_the_run(formula, claim.let)]
-    for formula in known:
-        yield formula.name, _hypothesis(formula, env)
+        known = [(name, formula) for name, formula in known if not needs_the_run(formula, claim.let)]
+    for name, formula in known:
+        yield name, _hypothesis(formula, env)
 
 
 def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ MOST_EQUATIONS = 64
 """Numbers that one joint system may have to solve for: its Jacobian is written out."""
 
 MOST_ENTRIES = 512
-"""Entries of the variables of a joint system."""
+"""Entries of a variable of a joint system."""
 
 Place = tuple[str, int]
 """One comparison of a hypothesis: the hypothesis' name, and which of its comparisons."""
@@ -139,7 +140,8 @@ class Equations:
         self._rests = _Rests(claim, setting)
         self.found: tuple[Equation, ...] = ()
         self.free: dict[str, Free] = {}
-        if not claim.trains:
+        signs = {sign for f in claim.assume.values() for node in f.expr.walk() for sign in node.operators}
+        if "==" in signs and not claim.trains:
             self.free = movable(setting, claim.given, {*setting.free, *claim.given})
             self.found = tuple(equation for equation in self._equations() if equation.names & self.free.keys())
 
@@ -173,6 +175,8 @@ class Equations:
         Args:
             sizes: Values of the size letters.
         """
+        if not self.found:
+            return []
         found = [_Planner(self, sizes, kinds).plan() for kinds in (frozenset(DomainKind), _FREE | _PATTERN)]
         plans = [plan for plan in found if plan.variables]
         return plans[:1] if len(plans) > 1 and plans[0] == plans[1] else plans
@@ -259,7 +263,8 @@ class _Planner:
         for equation in rest:
             names = [name for name in self._candidates([equation]) if self._is_smooth(equation)]
             own = [s.name for s in (equation.left, equation.right) if s.kind is Kind.NAME and s.name in names]
-            if names:
+            rows, cols = self._shape(equation.left.type)
+            if names and rows * cols <= 2 * MOST_EQUATIONS:
                 systems.append(([equation], [(own or names)[0]]))
         while True:
             pair = next(
@@ -296,13 +301,15 @@ class _Planner:
         """Return what equations may be solved for; first what is smallest where sizes are largest, the same for all."""
         names = self._names(equations) - self._explicit.keys()
         free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in _JOINT]
-        return sorted((v.name for v in free if self._places(v)), key=self._equations.largest)
+        some = [v.name for v in free if 0 < math.prod(self._shape(v.type)) <= MOST_ENTRIES and self._places(v)]
+        return sorted(some, key=self._equations.largest)
 
     def _lack(self, equations: Sequence[Equation], variables: Sequence[str]) -> int:
         rows = sum(len(self._rows(equation)) for equation in equations)
         return rows - sum(len(self._places(self._equations.free[name])) for name in variables)
 
     def _joint(self, equations: Sequence[Equation], variables: Sequence[str]) -> Joint | None:
+        """Return the system, unless it is too large."""
         free = tuple(self._equations.free[name] for name in variables)
         joint = Joint(
             tuple(equations),
@@ -310,8 +317,7 @@ class _Planner:
             free,
             tuple(self._places(variable) for variable in free),
         )
-        small = sum(map(len, joint.rows)) <= MOST_EQUATIONS and sum(map(len, joint.places)) <= MOST_ENTRIES
-        return joint if small else None
+        return joint if sum(map(len, joint.rows)) <= MOST_EQUATIONS else None
 
     def _rows(self, equation: Equation) -> tuple[int, ...]:
         """Return the entries of left minus right that count, row after row."""

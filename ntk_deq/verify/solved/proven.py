@@ -79,30 +79,26 @@ def solve(
         LimitError: With more bits than floats have: the solution is not proven in that arithmetic.
         DeadlineError: The deadline passed.
     """
-    if claim.trains or not (anew or instance.solved):
+    if not (anew or instance.solved):
         return instance, env
     setting = next(s for s in claim.settings if s.name == instance.setting)
     equations = Equations(claim, setting)
-    if not equations.found:
-        return instance, env
     best = _Proof(claim, setting, instance, env, dtype)
     for plan in equations.plans(instance.sizes):
         failing = _failing(claim, equations, plan, env) if anew else None
         if failing is not None:
-            return instance, replace(env, failing=failing)
+            return replace(instance, solved=frozenset()), replace(env, failing=failing)
         proof = _Proof(claim, setting, instance, env, dtype)
         proof.run(plan, anew=anew)
-        if not anew and not proof.keeps(plan):
-            continue
-        if len(proof.met) > len(best.met):
+        if (anew or proof.keeps(plan)) and len(proof.met) > len(best.met):
             best = proof
         if best.met.keys() == plan.equations:
             break
-    if not best.met:
-        if env.precision is not None and instance.solved:
-            raise LimitError("the equations of this instance are not solved with more bits than floats have")
-        return instance, env
-    return best.result()
+    if best.met:
+        return best.result()
+    if env.precision is not None:
+        raise LimitError("the equations of this instance are not solved with more bits than floats have")
+    return replace(instance, solved=frozenset()) if anew else instance, env
 
 
 def _failing(claim: Claim, equations: Equations, plan: Plan, env: Environment) -> str | None:
