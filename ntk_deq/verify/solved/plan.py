@@ -170,7 +170,7 @@ class Equations:
     def plans(self, sizes: Mapping[str, int]) -> list[Plan]:
         """Return the ways to solve the equations for some sizes, the preferred one first.
 
-        What an equation says explicitly is taken from it; the second way does so only for variables that may be any.
+        What an equation says explicitly is taken from it. The second way computes only variables that may be any.
 
         Args:
             sizes: Values of the size letters.
@@ -208,7 +208,7 @@ class Equations:
 
 
 class _Planner:
-    """Distributes the equations over variables, for some sizes; explicit ones for variables of some domains only."""
+    """Distributes the equations over the variables of some domains, for some sizes."""
 
     def __init__(self, equations: Equations, sizes: Mapping[str, int], kinds: frozenset[DomainKind]) -> None:
         self._equations, self._sizes, self._kinds = equations, sizes, kinds
@@ -300,7 +300,8 @@ class _Planner:
     def _candidates(self, equations: Sequence[Equation]) -> list[str]:
         """Return what equations may be solved for; first what is smallest where sizes are largest, the same for all."""
         names = self._names(equations) - self._explicit.keys()
-        free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in _JOINT]
+        kinds = self._kinds & _JOINT
+        free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in kinds]
         some = [v.name for v in free if 0 < math.prod(self._shape(v.type)) <= MOST_ENTRIES and self._places(v)]
         return sorted(some, key=self._equations.largest)
 
