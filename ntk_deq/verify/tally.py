@@ -144,8 +144,8 @@ class Tally:
         instance = judgement.instance
         self._families[instance.setting].add(_kind(instance.family))
         self._sizes[instance.setting].add(tuple(instance.sizes.values()))
-        ordered = {name: o for name, o in judgement.conclusions.items() if name not in self._identities}
-        self._clear += closeness(replace(judgement, conclusions=ordered)) > CLOSE
+        ordered = [o.comparison for name, o in judgement.conclusions.items() if name not in self._identities]
+        self._clear += all(c is None or c.margin.lo > CLOSE * c.scale for c in ordered)
 
     def support(self, searched: int) -> Support:
         """Return what a verdict rests on, with a remark where that is little.

@@ -145,10 +145,23 @@ class Equations:
             self.free = movable(setting, claim.given, {*setting.free, *claim.given})
             self.found = tuple(equation for equation in self._equations() if equation.names & self.free.keys())
 
-    def largest(self, name: str) -> int:
-        """Return how many entries a variable has at the largest sizes."""
-        kind, sizes = self.free[name].type, {letter: span.high for letter, span in self._setting.sizes.items()}
-        return kind.rows.evaluate(sizes) * kind.cols.evaluate(sizes) if kind.sort is Sort.MATRIX else 1
+    def order(self, name: str, equations: Sequence[Equation]) -> tuple[bool, int]:
+        """Return which variable to solve equations for: one with as many coordinates as there are equations, else few.
+
+        Counted at the largest sizes, so that it is the same variable for all.
+        """
+        sizes = {letter: span.high for letter, span in self._setting.sizes.items()}
+        kind = self.free[name].domain.kind
+        rows, cols = _shape(self.free[name].type, sizes)
+        count = rows * cols
+        if kind in _PATTERN | {DomainKind.PSD}:
+            count = rows * (rows - 1 if kind is DomainKind.SKEW else rows + 1) // 2
+        wanted = 0
+        for equation in equations:
+            high, wide = _shape(equation.left.type, sizes)
+            sign = self.parity(equation.difference) if high == wide > 1 else 0
+            wanted += high * (high + sign) // 2 if sign else high * wide
+        return count != wanted, count
 
     @property
     def hypotheses(self) -> frozenset[str]:
@@ -256,14 +269,14 @@ class _Planner:
     def _systems(self, rest: Sequence[Equation]) -> list[tuple[list[Equation], list[str]]]:
         """Return equations that must be solved together, with the variables to solve for.
 
-        An equation `z == f(z)` is solved for z, another one for the smallest variable in it. Systems that touch each
+        An equation `z == f(z)` is solved for z, another one for a variable of its own size. Systems that touch each
         other's variables are joined; one that has more equations than variables takes further, larger ones.
         """
         systems = []
         for equation in rest:
             names = [name for name in self._candidates([equation]) if self._is_smooth(equation)]
             own = [s.name for s in (equation.left, equation.right) if s.kind is Kind.NAME and s.name in names]
-            rows, cols = self._shape(equation.left.type)
+            rows, cols = _shape(equation.left.type, self._sizes)
             if names and rows * cols <= 2 * MOST_EQUATIONS:
                 systems.append(([equation], [(own or names)[0]]))
         while True:
@@ -298,12 +311,12 @@ class _Planner:
         return not any(self._explicit[name].equation.derives for name in behind)
 
     def _candidates(self, equations: Sequence[Equation]) -> list[str]:
-        """Return what equations may be solved for; first what is smallest where sizes are largest, the same for all."""
+        """Return what equations may be solved for, the preferred one first."""
         names = self._names(equations) - self._explicit.keys()
         kinds = self._kinds & _JOINT
         free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in kinds]
-        some = [v.name for v in free if 0 < math.prod(self._shape(v.type)) <= MOST_ENTRIES and self._places(v)]
-        return sorted(some, key=self._equations.largest)
+        some = [v.name for v in free if 0 < math.prod(_shape(v.type, self._sizes)) <= MOST_ENTRIES and self._places(v)]
+        return sorted(some, key=lambda name: self._equations.order(name, equations))
 
     def _lack(self, equations: Sequence[Equation], variables: Sequence[str]) -> int:
         rows = sum(len(self._rows(equation)) for equation in equations)
@@ -322,7 +335,7 @@ class _Planner:
 
     def _rows(self, equation: Equation) -> tuple[int, ...]:
         """Return the entries of left minus right that count, row after row."""
-        rows, cols = self._shape(equation.left.type)
+        rows, cols = _shape(equation.left.type, self._sizes)
         if rows == cols > 1:
             sign = self._equations.parity(equation.difference)
             if sign:
@@ -331,11 +344,6 @@ class _Planner:
 
     def _places(self, variable: Free) -> tuple[tuple[tuple[int, float], ...], ...]:
         return tuple(entry_places(variable.domain.kind, shape_of(variable.type, self._sizes, name=variable.name)))
-
-    def _shape(self, kind: Type | None) -> tuple[int, int]:
-        if kind is None or kind.sort is not Sort.MATRIX:
-            return 1, 1
-        return kind.rows.evaluate(self._sizes), kind.cols.evaluate(self._sizes)
 
 
 @dataclass
@@ -390,6 +398,12 @@ def _sides(part: Part) -> tuple[Expr, Expr] | None:
     if any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for side in (left, right) for node in side.walk()):
         return None
     return left, right
+
+
+def _shape(kind: Type | None, sizes: Mapping[str, int]) -> tuple[int, int]:
+    if kind is None or kind.sort is not Sort.MATRIX:
+        return 1, 1
+    return kind.rows.evaluate(sizes), kind.cols.evaluate(sizes)
 
 
 def _rank(domain: Domain) -> int:

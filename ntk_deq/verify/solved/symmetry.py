@@ -109,7 +109,9 @@ class _Expansion:
             return {}
         if expr.kind is Kind.CALL and expr.name in ("inv", "hadamard", "relu", "abs", "step"):
             parts = [self.words(arg) for arg in expr.args]
-            here, there = ((expr.name, *map(_frozen, some)) for some in (parts, [_turned(part) for part in parts]))
+            turned = [_turned(part) for part in parts]
+            # The order of the factors of an entrywise product does not matter.
+            here, there = ((expr.name, frozenset(map(_frozen, some))) for some in (parts, turned))
             return _single((here, there, 1))
         if expr.kind is Kind.CALL and _is_pattern(expr):
             return _single((key, key, 1))
