@@ -157,7 +157,7 @@ class _Search:
         try:
             return judge_instance(
                 self._claim,
-                instance,
+                judgement.instance,
                 device=torch.device("cpu"),
                 dtype=self._dtype,
                 deadline=self._deadline,

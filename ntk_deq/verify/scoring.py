@@ -87,7 +87,9 @@ class ClaimScorer:
         self.check_time()
         count = len(next(iter(moving.values()))) if moving else 1
         try:
-            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(moving):
+            plan = self._plan(base.sizes)
+            varied = {*moving, *(plan.variables if plan is not None else ())}
+            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(varied):
                 rows = [self._scores(base, {k: v[i] for k, v in moving.items()}, ()) for i in range(count)]
                 return _stacked(rows)
             return self._scores(base, moving, (count,) if moving else ())

@@ -180,8 +180,8 @@ class Equations:
         """Return the variables that a formula rests on, through definitions and the model."""
         return self._rests.of([formula.expr])[0]
 
-    def plans(self, sizes: Mapping[str, int]) -> list[Plan]:
-        """Return the ways to solve the equations for some sizes, the preferred one first.
+    def plans(self, sizes: Mapping[str, int]) -> Iterator[Plan]:
+        """Yield the ways to solve the equations for some sizes, the preferred one first.
 
         What an equation says explicitly is taken from it. The second way computes only variables that may be any.
 
@@ -189,10 +189,13 @@ class Equations:
             sizes: Values of the size letters.
         """
         if not self.found:
-            return []
-        found = [_Planner(self, sizes, kinds).plan() for kinds in (frozenset(DomainKind), _FREE | _PATTERN)]
-        plans = [plan for plan in found if plan.variables]
-        return plans[:1] if len(plans) > 1 and plans[0] == plans[1] else plans
+            return
+        first = _Planner(self, sizes, frozenset(DomainKind)).plan()
+        if first.variables:
+            yield first
+        second = _Planner(self, sizes, _FREE | _PATTERN).plan()
+        if second.variables and second != first:
+            yield second
 
     def explicit(self, equation: Equation) -> list[tuple[Free, Expr]]:
         """Return what an equation says explicitly: variables, and what each is equal to."""
