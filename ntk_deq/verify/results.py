@@ -155,7 +155,7 @@ class Support:
 
     Attributes:
         met: Instances that met the hypotheses.
-        clear: Those of them on which no conclusion but an identity is close to equality; None: all are identities.
+        clear: Those of them on which no conclusion is close to equality, those that say `==` left out; None: all do.
         families: Kinds among them, such as `A = identity`; numbers make no difference.
         sizes: Choices of sizes among them.
         searched: Instances that the adversarial search scored.

@@ -97,7 +97,7 @@ class Tally:
         self.estimated: dict[str, str] = {}
         self.runs: list[TrainingRecord] = []
         self._clear = 0
-        self._identities = {name for name, formula in claim.conclude.items() if _only_equations(formula.expr)}
+        self._identities = {name for name, formula in claim.conclude.items() if _says_equal(formula.expr)}
         self._families: dict[str, set[str]] = {s.name: set() for s in claim.settings}
         self._sizes: dict[str, set[tuple[int, ...]]] = {s.name: set() for s in claim.settings}
 
@@ -299,9 +299,9 @@ def closeness(judgement: Judgement) -> float:
     return min(ratios, default=float("inf"))
 
 
-def _only_equations(expr: Expr) -> bool:
-    """Whether a conclusion says nothing but that values are equal."""
-    return all(sign == "==" for node in expr.walk() for sign in node.operators)
+def _says_equal(expr: Expr) -> bool:
+    """Whether a conclusion says, among other things, that values are equal: then no margin of it is ever clear."""
+    return any(sign == "==" for node in expr.walk() for sign in node.operators)
 
 
 def _kind(family: str) -> str:
