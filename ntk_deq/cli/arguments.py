@@ -129,9 +129,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--search",
         type=_natural,
-        default=300,
         metavar="N",
-        help="evaluations of the search for a counterexample, a claim and domain; 0: none (default 300)",
+        help="how long to search for a counterexample, a claim and domain, in instances looked at one by one; many "
+        "small ones together cost little; 0: none (default: about a second, counted so that runs can be repeated)",
     )
     parser.add_argument(
         "--satisfy", action="store_true", help="where no instance meets the hypotheses, search for one that does"
@@ -192,7 +192,7 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
         type=_natural,
         default=600,
         metavar="N",
-        help="evaluations of the search for a counterexample, a mutant and domain; 0: none (default 600)",
+        help="how long to search for a counterexample, a mutant and domain; 0: none (default 600)",
     )
     parser.add_argument(
         "--shrink",

@@ -23,12 +23,11 @@ from ntk_deq.falsify.draws import draw_expression
 from ntk_deq.falsify.exact_families import exact_family
 from ntk_deq.falsify.instance import Instance, format_number, scale_variable, shape_of, with_values
 from ntk_deq.falsify.random_families import random_family
-from ntk_deq.falsify.repair import shrink_variants
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
 from ntk_deq.falsify.seeds import choose, stream
 from ntk_deq.falsify.sizes import random_sizes, sizes_at
 
-__all__ = ["Instance", "instance_at", "instances", "scale_variable", "shrink_variants", "with_values"]
+__all__ = ["Instance", "instance_at", "instances", "scale_variable", "with_values"]
 
 # A prime, at least the largest number of structured families: c + v r modulo it makes every pair of families of two
 # variables v meet within its square of instances (an orthogonal array of strength two; Bush 1952).

@@ -1,4 +1,4 @@
-"""Milder variants of an instance that fails a hypothesis, for hypotheses that ask for something to be small."""
+"""Variants of an instance that fails a hypothesis: milder ones, plain random ones, and some from all of its range."""
 
 from __future__ import annotations
 
@@ -8,14 +8,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+import torch
 from torch import Tensor
 
 from ntk_deq.claims.claim import Domain, Free, Setting
 from ntk_deq.claims.distributions import scalar_names
 from ntk_deq.falsify.domains import is_cone, within
 from ntk_deq.falsify.instance import Instance, format_number, with_values
+from ntk_deq.falsify.score import Scorer
+from ntk_deq.falsify.search.inside import Inside
+from ntk_deq.falsify.search.space import Space, movable
+from ntk_deq.falsify.search.starts import random_vectors
+from ntk_deq.falsify.seeds import stream
 
 MAX_VARIANTS = 24
+
+DRAWS = 256
+"""Random draws of which those that meet the hypotheses take the place of an instance."""
+
+_MOVED = 4  # copies of an instance that are moved into the hypotheses, each to another place
 
 _SCALAR_TARGETS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 16), Fraction(1, 2**10))
 _ONE_TENSOR = (-1, -3, -8)
@@ -88,3 +99,54 @@ def _scale(instance: Instance, names: list[str], exponent: int) -> _Change:
     """Return the tensors multiplied by a power of two."""
     words = f"{names[0] if len(names) == 1 else 'tensors'} scaled by 2^{exponent}" if names else ""
     return {name: (instance.values[name] * 2.0**exponent, words) for name in names}
+
+
+class Repair:
+    """Finds, for instances of a setting that fail a hypothesis, instances that meet it in floating point.
+
+    Shrinking alone brings every instance to where a claim is easy. So a third of them are shrunk first, a third are
+    moved to anywhere in the range that the hypotheses leave, its edge included, and for a third plain random draws
+    of the same sizes are looked through, as rejection sampling does.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        scorer: Measures the hypotheses.
+        seed: The run's seed.
+    """
+
+    def __init__(self, setting: Setting, given: Mapping[str, Free], scorer: Scorer, seed: int) -> None:
+        self._setting, self._given, self._scorer, self._seed = setting, given, scorer, seed
+        self._inside = Inside(setting, given, scorer)
+
+    def candidates(self, instance: Instance) -> Iterator[Instance]:
+        """Yield instances of the same sizes and index, those to be tried first in front."""
+        if not self._scorer.uses:  # every variable is computed from the hypotheses
+            return
+        ways = [self._shrunk, self._moved, self._drawn]
+        first = instance.index // 2 % len(ways)
+        for way in (*ways[first:], *ways[:first]):
+            yield from way(instance)
+
+    def _shrunk(self, instance: Instance) -> Iterator[Instance]:
+        variants = list(shrink_variants(instance, self._setting, self._given))
+        if variants:
+            moving = {name: torch.stack([v.values[name] for v in variants]) for name in self._scorer.uses}
+            met = (self._scorer.margins(instance, moving) >= 0).all(1)
+            yield from (variant for variant, meets in zip(variants, met.tolist(), strict=True) if meets)
+
+    def _moved(self, instance: Instance) -> Iterator[Instance]:
+        generator = stream(self._seed, self._setting.name, "places in the hypotheses", instance.index)
+        yield from self._inside.instances(instance, [instance] * _MOVED, generator)
+
+    def _drawn(self, instance: Instance) -> Iterator[Instance]:
+        space = Space(movable(self._setting, self._given, self._scorer.uses), instance, smooth=True)
+        if space.size == 0:
+            return
+        generator = stream(self._seed, self._setting.name, "draws in its place", instance.index)
+        drawn = random_vectors(space, DRAWS, generator)
+        met = (self._scorer.margins(instance, space.decode(drawn)) >= 0).all(1)
+        for place in met.nonzero().flatten().tolist():
+            found = space.instance(drawn[place], family="random draw that meets the hypotheses")
+            if found is not None:
+                yield found

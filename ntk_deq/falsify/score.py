@@ -34,11 +34,13 @@ class Scores:
         hypotheses: instances x comparisons of the hypotheses.
         goals: instances x comparisons of the conclusions; to make one of them negative is a goal of the search.
         defined: For each instance, whether every formula has a value there.
+        equations: Which columns of the hypotheses are equations: almost no instance meets one.
     """
 
     hypotheses: Tensor
     goals: Tensor
     defined: Tensor
+    equations: tuple[bool, ...] = ()
 
     @property
     def feasible(self) -> Tensor:
@@ -64,6 +66,7 @@ class Scorer(Protocol):
 
     Attributes:
         hypotheses: How many columns `Scores.hypotheses` has.
+        needs: For each of them, the variables that it depends on.
         goals: What each column of `Scores.goals` compares, for people.
         strict: For each goal, whether equality breaks it.
         uses: The variables that the claim depends on.
@@ -71,6 +74,7 @@ class Scorer(Protocol):
     """
 
     hypotheses: int
+    needs: tuple[frozenset[str], ...]
     goals: tuple[str, ...]
     strict: tuple[bool, ...]
     uses: frozenset[str]
@@ -78,3 +82,9 @@ class Scorer(Protocol):
 
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension."""
+
+    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
+        """Return the margins of the hypotheses alone, as in a call; -inf where one has no value."""
+
+    def cost(self, base: Instance) -> tuple[float, float]:
+        """Return what a call costs on its own, and for each instance in it; 1 is an instance scored alone."""

@@ -16,11 +16,23 @@ from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.scoring import TrainingScorer
 
-BUDGET = 4000
-"""Evaluations for each domain setting: one to three seconds for a handful of small matrices."""
+LONGEST, SHORTEST = 2500.0, 100.0
+"""Bounds of the default budget of a universal setting, in instances that are scored alone."""
 
-DRAWN_BUDGET = 400
-"""The same where data are drawn: instances are larger there, and little may move."""
+OPERATIONS = 75_000
+"""Operations that the default budget comes to, one to two seconds: a claim of short formulas gets more of them tried."""
+
+AROUND = 25
+"""Operations that everything around a look at an instance is worth."""
+
+DIFFERENTIATING = 4
+"""Times that a formula with a derivative is evaluated, about."""
+
+TRAINED_BUDGET = 300.0
+"""The default budget in training runs."""
+
+DRAWN_SHARE = 10
+"""What part of a budget is spent where data are drawn: instances are larger there, and little may move."""
 
 _CANDIDATES, _NEAR = 8, 3  # candidates and near misses that are judged when the search is over
 
@@ -48,7 +60,7 @@ def find_counterexamples(
     starts: Sequence[Instance],
     *,
     seed: int,
-    budget: int | None = None,
+    budget: float | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
@@ -60,7 +72,8 @@ def find_counterexamples(
         setting: One of its settings.
         starts: Instances to start from: the ladder's tightest feasible ones.
         seed: The run's seed.
-        budget: How many instances may be scored; None: `BUDGET`, or `DRAWN_BUDGET` where data are drawn.
+        budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
+            `Scorer.cost`. None: `default_budget`.
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
@@ -85,7 +98,7 @@ def find_counterexamples(
         claim.given,
         score=scorer,
         starts=starts,
-        budget=_budget(setting, budget),
+        budget=default_budget(scorer) if budget is None else budget,
         seed=seed,
         confirm=confirm,
     )
@@ -106,7 +119,7 @@ def find_satisfying(
     starts: Sequence[Instance],
     *,
     seed: int,
-    budget: int | None = None,
+    budget: float | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
@@ -118,7 +131,8 @@ def find_satisfying(
         setting: One of its settings.
         starts: Instances to start from: the ladder's nearest ones.
         seed: The run's seed.
-        budget: How many instances may be scored; None: `BUDGET`, or `DRAWN_BUDGET` where data are drawn.
+        budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
+            `Scorer.cost`. None: `default_budget`.
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
@@ -137,13 +151,19 @@ def find_satisfying(
         claim.given,
         score=scorer,
         starts=starts,
-        budget=_budget(setting, budget),
+        budget=default_budget(scorer) if budget is None else budget,
         seed=seed,
         confirm=confirm,
     )
 
 
-def _budget(setting: Setting, budget: int | None) -> int:
-    if budget is not None:
-        return budget
-    return BUDGET if setting.universal else DRAWN_BUDGET
+def default_budget(scorer: ClaimScorer | TrainingScorer) -> float:
+    """Return what the search of one setting may cost by default: one to two seconds, whatever the claim.
+
+    It is counted, not timed, so that a run depends on its seed alone.
+    """
+    if isinstance(scorer, TrainingScorer):
+        return TRAINED_BUDGET
+    each = AROUND + scorer.operations * (1 if scorer.differentiable else DIFFERENTIATING)
+    budget = min(LONGEST, max(SHORTEST, OPERATIONS / each))
+    return budget if scorer.setting.universal else budget / DRAWN_SHARE

@@ -24,7 +24,7 @@ from ntk_deq.verify.environment import DeadlineError, Environment, Notes, Outsid
 from ntk_deq.verify.evaluate import evaluate_scalar, step_scopes
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
-from ntk_deq.verify.runner import Options, feasible, judge, planned
+from ntk_deq.verify.runner import Feasible, Options, judge, planned
 from ntk_deq.verify.solved.proven import solve
 
 LEAST_ROOM = 1.05
@@ -211,11 +211,12 @@ def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:
     """Yield the instances of a run that meet the hypotheses for certain, until the time limit."""
     deadline = None if options.time_limit is None else time.perf_counter() + options.time_limit
     device = torch.device(options.device)
+    feasible = Feasible(claim, options, deadline)
     try:
         for setting, count in planned(claim, options):
             for index in range(count):
                 drawn = instance_at(setting, claim.given, index, options.seed)
-                instance = feasible(claim, setting, drawn, options, deadline)
+                instance = feasible(setting, drawn)
                 judgement = judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
                 if judgement.standing is Standing.MET:
                     yield judgement.instance

@@ -12,10 +12,10 @@ from ntk_deq.claims.claim import Claim, IllFormed, Setting, Verdict
 from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine, Support
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
-from ntk_deq.verify.trial import Options, Trial, feasible, planned
+from ntk_deq.verify.trial import Feasible, Options, Trial, planned
 from ntk_deq.verify.witness import counterexample_witness, nearest_witness, tightest_witness
 
-__all__ = ["Listener", "Options", "feasible", "judge", "judge_claims", "planned"]
+__all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
 
 class Listener(Protocol):

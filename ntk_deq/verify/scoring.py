@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Formula, Setting, SizeRange
+from ntk_deq.claims.claim import Claim, Setting
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import ONE, Sort
 from ntk_deq.errors import NtkDeqError
@@ -18,11 +18,17 @@ from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly
 from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.solved.floats import domain_margin, solved_names
-from ntk_deq.verify.solved.plan import Equations, Plan
+from ntk_deq.verify.solved.plan import Equations, Place, Plan
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 
+_SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
+_TOGETHER = 128  # small instances that cost as much as one call
+
+_SOLVING = 60  # operations that an equilibrium counts as, or a system of equations among the hypotheses
+
 _SOLVED = 1e-9  # relative size of what is left of an equation that is solved
+
 _ORDERS = ("<", "<=", ">", ">=")
 
 
@@ -37,6 +43,9 @@ class ClaimScorer:
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
+
+    Attributes:
+        operations: How many operations the formulas are made of: how long a call takes, about.
 
     Example:
         >>> from ntk_deq.claims.load import load_suite
@@ -61,15 +70,28 @@ class ClaimScorer:
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
         self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self._formulas = None if setting.model is None else model_formulas(setting.model.name)
-        used = _Uses([*claim.assume.values(), *claim.conclude.values()], claim, self._formulas)
+        used = self._used([f.expr for f in (*claim.assume.values(), *claim.conclude.values())])
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
-        self._equations = Equations(claim, setting)
-        self._plans: dict[tuple[tuple[str, int], ...], Plan | None] = {}
-        self.uses = frozenset(used.names & self._types.keys()) - self._computed()
+        self._solvable = Equations(claim, setting)
+        self._plans: dict[tuple[tuple[str, float], ...], Plan | None] = {}
+        computed = self._computed()
+        self.uses = frozenset(used.names & self._types.keys()) - computed
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
+        solved = self._solved_everywhere()
+        unsolved = [_is_equation(part) and k not in solved for k, part in enumerate(self._hypotheses)]
+        self._equations = (*unsolved, *(False,) * used.equilibrium)
+        compared = [part.expr for part in self._hypotheses]
+        if used.equilibrium and self._formulas is not None:
+            compared.append(self._formulas.contraction)
+        self.needs = tuple(self._needed(expr, computed) for expr in compared)
+        low = self._plans_at_the_ends()[0]
+        self.operations = used.operations + _SOLVING * (0 if low is None else len(low.joint))
+
+    def _used(self, formulas: Sequence[Expr]) -> _Uses:
+        return _Uses(formulas, self.claim, self._formulas)
 
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension.
@@ -99,6 +121,36 @@ class ClaimScorer:
         half = count // 2
         halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
         return _stacked([self(base, part) for part in halves])
+
+    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
+        """Return the margins of the hypotheses alone, rows x hypotheses; -inf where one has no value.
+
+        Raises:
+            DeadlineError: The deadline has passed.
+        """
+        self.check_time()
+        count = len(next(iter(moving.values()))) if moving else 1
+        alone = self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES
+        if not alone or count == 1:
+            try:
+                names = self._names(base, moving, (count,) if moving else ())
+                with torch.no_grad():
+                    columns = [margin.expand(count) for margin in self._hypothesis_margins(names)]
+                table = torch.stack(columns, dim=1) if columns else self.like.new_zeros((count, 0))
+                return table.nan_to_num(nan=-torch.inf).cpu().double()
+            except (NtkDeqError, torch.linalg.LinAlgError):
+                if count == 1:
+                    return torch.full((1, self.hypotheses), -torch.inf, dtype=torch.float64)
+        half = count // 2
+        halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
+        return torch.cat([self.margins(base, part) for part in halves])
+
+    def cost(self, base: Instance) -> tuple[float, float]:
+        """Return what a call costs on its own, and for each instance in it: many small ones cost hardly more than one."""
+        entries = sum(value.numel() for name, value in base.values.items() if name in self.uses)
+        if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
+            return 0.0, 1.0
+        return 1.0, max(1.0, (entries + self._state_entries(base)) / _SMALL) / _TOGETHER
 
     def values(self, base: Instance, moving: Mapping[str, Tensor], expr: Expr) -> Tensor:
         """Return the values of a scalar formula where some variables have many values, as in a call.
@@ -173,11 +225,8 @@ class ClaimScorer:
 
     def _scores(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> Scores:
         names = self._names(base, moving, batch)
-        margins = Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
-        plan = self._plan(base.sizes)
-        hypotheses = [self._hypothesis(place, margins, plan) for place in range(len(self._hypotheses))]
-        if self._needs_equilibrium:
-            hypotheses.append(self._contraction(names))
+        margins = self._margins(names)
+        hypotheses = list(self._hypothesis_margins(names, margins))
         goals = [margins.part(part) for part in self._conclusions]
         count = batch or (1,)
         defined = torch.ones(count, dtype=torch.bool, device=self.like.device)
@@ -188,7 +237,18 @@ class ClaimScorer:
             defined = defined & ~torch.isnan(column)
         known = [torch.nan_to_num(column, nan=-1.0) for column in columns]
         table = torch.stack(known, dim=1) if known else self.like.new_zeros((*count, 0))
-        return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined)
+        return Scores(table[:, : len(hypotheses)], table[:, len(hypotheses) :], defined, self._equations)
+
+    def _margins(self, names: TensorNames) -> Margins:
+        return Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
+
+    def _hypothesis_margins(self, names: TensorNames, margins: Margins | None = None) -> Iterator[Tensor]:
+        margins = self._margins(names) if margins is None else margins
+        plan = self._plan(names.sizes)
+        for place in range(len(self._hypotheses)):
+            yield self._hypothesis(place, margins, plan)
+        if self._needs_equilibrium:
+            yield self._contraction(names)
 
     def _contraction(self, names: TensorNames) -> Tensor:
         """The relative margin of the implicit hypothesis that the map is a contraction."""
@@ -220,50 +280,66 @@ class ClaimScorer:
         plan = self._plan(base.sizes)
         return names if plan is None else solved_names(names, plan)
 
-    def _plan(self, sizes: Mapping[str, int]) -> Plan | None:
+    def _plan(self, sizes: Mapping[str, float]) -> Plan | None:
         """Return how the equations among the hypotheses are solved; None where there are none."""
+        if not self._solvable.found:
+            return None
         key = tuple(sizes.items())
         if key not in self._plans:
-            self._plans[key] = next(iter(self._equations.plans(sizes)), None) if self._equations.found else None
+            whole = {letter: int(size) for letter, size in sizes.items()}
+            self._plans[key] = next(self._solvable.plans(whole), None)
         return self._plans[key]
+
+    def _plans_at_the_ends(self) -> list[Plan | None]:
+        """Return the plans at the smallest and at the largest sizes."""
+        spans = self.setting.sizes.items()
+        return [self._plan({k: v.low for k, v in spans}), self._plan({k: v.high for k, v in spans})]
 
     def _computed(self) -> frozenset[str]:
         """Return the variables that the equations give at all sizes, and that therefore do not move."""
-        if not self._equations.found:
-            return frozenset()
-        ends = [{letter: end(span) for letter, span in self.setting.sizes.items()} for end in (_low, _high)]
-        plans = [self._plan(sizes) for sizes in ends]
-        names = [plan.variables if plan is not None else frozenset[str]() for plan in plans]
-        return names[0] & names[1]
+        low, high = self._plans_at_the_ends()
+        return frozenset() if low is None or high is None else low.variables & high.variables
 
-    def _hypothesis(self, place: int, margins: Margins, plan: Plan | None) -> Tensor:
+    def _solved_everywhere(self) -> frozenset[int]:
+        """Return which of the hypotheses' comparisons are equations that are solved at all sizes."""
+        low, high = self._plans_at_the_ends()
+        both = frozenset() if low is None or high is None else low.equations & high.equations
+        return frozenset(k for k in range(len(self._hypotheses)) if self._place(k) in both)
+
+    def _needed(self, expr: Expr, computed: frozenset[str]) -> frozenset[str]:
+        """Return the variables that a formula depends on; for a computed one those that its equations hold."""
+        names = self._used([expr]).names
+        if names & computed:
+            names = names.union(*(equation.names for equation in self._solvable.found))
+        return frozenset(names & self._types.keys()) - computed
+
+    def _place(self, number: int) -> Place:
+        """Return which comparison of which hypothesis one of the parts is."""
+        name = self._hypotheses[number].name
+        return name, number - next(k for k, part in enumerate(self._hypotheses) if part.name == name)
+
+    def _hypothesis(self, number: int, margins: Margins, plan: Plan | None) -> Tensor:
         """Return the margin of a comparison; of an equation that is solved, by how much its variables are inside.
 
         The margin of such an equation is zero, or noise, where it is solved, and its sign says nothing.
         """
-        part = self._hypotheses[place]
-        margin = margins.part(part)
-        first = next(k for k, other in enumerate(self._hypotheses) if other.name == part.name)
-        if plan is None or (part.name, place - first) not in plan.equations:
+        margin = margins.part(self._hypotheses[number])
+        if plan is None or self._place(number) not in plan.equations:
             return margin
         inside = [
             domain_margin(variable.domain, margins.names.variables[variable.name])
-            for variable in plan.given_by((part.name, place - first))
+            for variable in plan.given_by(self._place(number))
         ]
         return torch.where(margin.detach() >= -_SOLVED, torch.stack(torch.broadcast_tensors(*inside)).amin(0), margin)
 
     def _undefined(self) -> Scores:
         no = self.like.new_full((1, self.hypotheses), -1.0)
         defined = torch.zeros(1, dtype=torch.bool, device=self.like.device)
-        return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined)
+        return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined, self._equations)
 
 
-def _low(span: SizeRange) -> int:
-    return span.low
-
-
-def _high(span: SizeRange) -> int:
-    return span.high
+def _is_equation(part: Part) -> bool:
+    return part.link is not None and part.expr.operators[part.link] == "=="
 
 
 def _is_number(side: Expr) -> bool:
@@ -302,6 +378,7 @@ def _stacked(rows: list[Scores]) -> Scores:
         torch.cat([row.hypotheses for row in rows]),
         torch.cat([row.goals for row in rows]),
         torch.cat([row.defined for row in rows]),
+        rows[0].equations,
     )
 
 
@@ -317,18 +394,21 @@ class _Uses:
         names: Names of every kind.
         derivatives: Whether a derivative is taken.
         equilibrium: Whether the equilibrium must exist.
+        operations: How many operations they are made of; an equilibrium counts as some.
     """
 
-    def __init__(self, formulas: Sequence[Formula], claim: Claim, model: ModelFormulas | None) -> None:
+    def __init__(self, formulas: Sequence[Expr], claim: Claim, model: ModelFormulas | None) -> None:
         self.names: set[str] = set()
         self.derivatives = False
         self.equilibrium = False
+        self.operations = 0
         self._lets, self._trains, self._formulas = claim.let, claim.trains, model
         for formula in formulas:
-            self._visit(formula.expr)
+            self._visit(formula)
 
     def _visit(self, expr: Expr) -> None:
         for node in expr.walk():
+            self.operations += 1
             if node.kind is Kind.CALL:
                 self.derivatives |= node.name in ("grad", "jac")
                 if node.name == "fixed_point":
@@ -357,6 +437,7 @@ class _Uses:
     def _visit_equilibrium(self) -> None:
         if not self.equilibrium:
             self.equilibrium = True
+            self.operations += _SOLVING
             self._visit_map()
             assert self._formulas is not None
             self._visit(self._formulas.contraction)

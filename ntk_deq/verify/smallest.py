@@ -125,7 +125,7 @@ class _Search:
         """
         if self.setting.universal:
             self._search_smaller(name)
-            attempts = f"{self._attempts()} and searches of {self.options.search} evaluations"
+            attempts = f"{self._attempts()} and searches"
         else:
             self._choose_smaller(name)
             attempts = self._attempts()

@@ -13,18 +13,19 @@ from ntk_deq.claims.claim import Claim, Setting, Verdict
 from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.falsify.repair import shrink_variants
+from ntk_deq.falsify.repair import Repair
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.environment import DeadlineError
-from ntk_deq.verify.judge import Judgement, Standing, first_failing, hypotheses_fail, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.proof.prover import Proof, prove_claim
 from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
-from ntk_deq.verify.solved.plan import Equations
+from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
+from ntk_deq.verify.training.scoring import TrainingScorer
 from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
@@ -54,7 +55,8 @@ class Options:
         stop_early: Stop at the first verdict against expectation.
         precision: Bits with which undecided small instances are judged again; 53: none are.
         findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
-        search: Evaluations of the adversarial search in each domain setting, a tenth in others; 0: no search.
+        search: What the adversarial search may cost in each domain setting, a tenth in others, in instances scored
+            alone; many small ones scored together are cheap. 0: no search; None: about a second (`default_budget`).
         satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
         smallest: Size letters and scalars whose smallest value that meets the hypotheses is looked for.
         shrink: Whether to look for the plainest counterexample; if not, the first one is shown as it was found.
@@ -71,7 +73,7 @@ class Options:
     stop_early: bool = False
     precision: int = DEFAULT_BITS
     findings: bool = False
-    search: int = 300
+    search: int | None = None
     satisfy: bool = False
     smallest: tuple[str, ...] = ()
     shrink: bool = True
@@ -88,21 +90,34 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
-def feasible(claim: Claim, setting: Setting, instance: Instance, options: Options, deadline: float | None) -> Instance:
-    """Return the instance, or the first shrunk variant of it on which no hypothesis certainly fails."""
-    if not setting.universal or not claim.assume:
-        return instance
+class Feasible:
+    """Puts instances that meet a claim's hypotheses in the place of those that do not.
 
-    def fails(candidate: Instance) -> bool:
-        device = torch.device(options.device)
-        return hypotheses_fail(claim, candidate, device=device, dtype=options.dtype, deadline=deadline)
+    Args:
+        claim: The claim.
+        options: How it is judged.
+        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+    """
 
-    failing = first_failing(
-        claim, instance, device=torch.device(options.device), dtype=options.dtype, deadline=deadline
-    )
-    if failing is None or failing in Equations(claim, setting).hypotheses:
-        return instance  # an equation that could not be solved is not solved by smaller numbers
-    return next((v for v in shrink_variants(instance, setting, claim.given) if not fails(v)), instance)
+    def __init__(self, claim: Claim, options: Options, deadline: float | None) -> None:
+        self._claim, self._options, self._deadline = claim, options, deadline
+        self._repairs: dict[str, Repair] = {}
+
+    def __call__(self, setting: Setting, instance: Instance) -> Instance:
+        """Return the instance, or the first one in its place on which no hypothesis certainly fails."""
+        if not setting.universal or not self._claim.assume or not self._fails(instance):
+            return instance
+        if setting.name not in self._repairs:
+            options = self._options
+            kind = TrainingScorer if self._claim.trains else ClaimScorer
+            scorer = kind(self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline)
+            self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed)
+        candidates = self._repairs[setting.name].candidates(instance)
+        return next((variant for variant in candidates if not self._fails(variant)), instance)
+
+    def _fails(self, instance: Instance) -> bool:
+        device, dtype = torch.device(self._options.device), self._options.dtype
+        return hypotheses_fail(self._claim, instance, device=device, dtype=dtype, deadline=self._deadline)
 
 
 @dataclass
@@ -120,6 +135,7 @@ class Trial:
         plainest: The counterexample to show.
         proof: What the proof of a claim about real numbers came to; None for other claims.
         stopped: Why not everything planned was done, or an empty text.
+        close: By setting, the instances closest to equality.
         warnings: What went wrong beside the judgement, in words: files that could not be read or written.
     """
 
@@ -225,10 +241,11 @@ class Trial:
 
     def _ladder(self) -> None:
         left = AFTER_REFUTATION if self.options.shrink else 0
+        feasible = Feasible(self.claim, self.options, self.deadline)
         for setting, count in planned(self.claim, self.options):
             for index in range(count):
                 instance = self._chosen(setting, instance_at(setting, self.claim.given, index, self.options.seed))
-                self.judged(feasible(self.claim, setting, instance, self.options, self.deadline))
+                self.judged(feasible(setting, instance))
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
@@ -256,12 +273,15 @@ class Trial:
             proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
             if self.tally.counterexamples or proved or self.options.search == 0:
                 return
-            budget = self.options.search if setting.universal else self.options.search // DRAWN_SHARE
+            asked = self.options.search
+            budget = asked if asked is None or setting.universal else asked // DRAWN_SHARE
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
             if not starts:
                 starts = self._satisfying(setting, budget)
             # A training run of the size of drawn data takes seconds, and what is drawn does not move.
-            if not starts or (self.claim.trains and not setting.universal):
+            if self.claim.trains and not (starts and setting.universal):
+                continue
+            if not starts and not setting.universal:
                 continue
             attack = find_counterexamples(
                 self.claim,
@@ -277,7 +297,7 @@ class Trial:
             for judgement in (*attack.counterexamples, *attack.others):
                 self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
 
-    def _satisfying(self, setting: Setting, budget: int) -> list[Instance]:
+    def _satisfying(self, setting: Setting, budget: int | None) -> list[Instance]:
         """Instances that meet the hypotheses, searched for only on demand."""
         if not self.options.satisfy:
             return []

@@ -53,6 +53,7 @@ class PlainScorer:
         self.goals = tuple(f"goal {k}" for k in range(len(goals)))
         self.strict = (strict,) * len(goals)
         self.hypotheses = len(hypotheses)
+        self.needs = (frozenset(uses),) * len(hypotheses)
         self.uses = frozenset(uses)
         self.differentiable = True
         self.asked = 0
@@ -64,9 +65,20 @@ class PlainScorer:
         values = {**{name: value.expand(count, *value.shape) for name, value in base.values.items()}, **moving}
         self.seen.append({name: value.detach() for name, value in values.items()})
         goals = torch.stack([f(values) for f in self._functions], dim=1)
+        return Scores(self._table(values, count), goals, torch.isfinite(goals.detach()).all(1))
+
+    def margins(self, base: Instance, moving: Values) -> Tensor:
+        count = len(next(iter(moving.values()))) if moving else 1
+        values = {**{name: value.expand(count, *value.shape) for name, value in base.values.items()}, **moving}
+        return self._table(values, count)
+
+    def _table(self, values: Values, count: int) -> Tensor:
         conditions = [f(values) for f in self._conditions]
-        table = torch.stack(conditions, dim=1) if conditions else goals.new_zeros(count, 0)
-        return Scores(table, goals, torch.isfinite(goals.detach()).all(1))
+        return torch.stack(conditions, dim=1) if conditions else torch.zeros(count, 0, dtype=torch.float64)
+
+    def cost(self, base: Instance) -> tuple[float, float]:
+        """Points are counted, however many come together."""
+        return 0.0, 1.0
 
 
 def objective_of(

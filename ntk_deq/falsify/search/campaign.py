@@ -1,7 +1,9 @@
 """The adversary: searches one setting of a claim for instances that break it, within a budget of evaluations.
 
-Small sizes come first. At each choice of sizes a batch of structured and random points is looked at; then descents go
-on from the best of them, by moves, gradients and evolution in turn, for each comparison of the conclusions.
+Small sizes come first. At each choice of sizes structured points are looked at, plain random draws, and draws that
+are moved into the hypotheses; then descents go on from the best of them, by gradients, moves, evolution and climbs from
+corner to corner in turn, for each comparison of the conclusions. A budget is what it costs, not a number of points:
+small instances that are scored together cost little, so that a cheap claim gets thousands of random draws.
 """
 
 from __future__ import annotations
@@ -18,30 +20,29 @@ from ntk_deq.claims.claim import Free, Setting
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
-from ntk_deq.falsify.search import evolution, gradient, pattern
+from ntk_deq.falsify.search import climbing, evolution, gradient, pattern
 from ntk_deq.falsify.search.archive import Archive, Found
+from ntk_deq.falsify.search.inside import Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.space import Space, movable
-from ntk_deq.falsify.search.starts import (
-    hadamard_instances,
-    plain_instance,
-    random_vectors,
-    size_choices,
-    structured_instances,
-)
+from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.falsify.search.wild import wild_instances
 from ntk_deq.falsify.seeds import stream
 
 _CHOICES = 27  # of sizes in a universal setting: three of each of three letters
 _DRAWS = 3  # of data in a setting with distributions
-_POINTS = 64  # looked at for each choice of sizes, at most
-_LOOKING = 0.4  # of the budget goes into this at most
-_DESCENT = 240  # evaluations of one descent
+_STRUCTURED = 144  # structured points for each choice of sizes, at most: making one takes longer than scoring it
+_MAKING = 0.25  # what making a structured point costs
+_DRAWN = 1024  # random points, at most
+_INSIDE = 128  # of them moved into the hypotheses, at most
+_LOOKING = 0.5  # of the budget goes into all these at most
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
 _SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
 _TIGHT = 0.25
+_GOOD_PART, _LED_ON = 0.9, 0.25  # a descent that brings the value below this part of it weighs less than one
 _BETTER = 2  # ranks that weigh as much as one descent, when it is decided where to go on
-_POOL = 6  # starts remembered for each goal and each choice of sizes
+_POOL = 12  # starts remembered for each goal and each choice of sizes
 _BATCH_ENTRIES = 2**21  # of all variables of a batch, 16 MiB; larger batches are cut
 
 
@@ -54,12 +55,32 @@ class Method(Protocol):
         """Return points with small values, best first."""
 
 
-METHODS: dict[str, tuple[Method, bool]] = {
-    "gradient": (gradient.minimise, True),
-    "moves": (pattern.minimise, False),
-    "evolution": (evolution.minimise, True),
+@dataclass(frozen=True)
+class _Turn:
+    """A method in its turn.
+
+    Attributes:
+        method: What it does.
+        smooth: Whether it works in smooth coordinates.
+        together: How many points it has scored together, about.
+        many: Whether it takes several starts.
+        effort: What one descent costs, at first.
+    """
+
+    method: Method
+    smooth: bool
+    together: int
+    many: bool
+    effort: float
+
+
+METHODS: dict[str, _Turn] = {
+    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=100.0),
+    "moves": _Turn(pattern.minimise, smooth=False, together=48, many=False, effort=16.0),
+    "evolution": _Turn(evolution.minimise, smooth=True, together=16, many=False, effort=80.0),
+    "corners": _Turn(climbing.minimise, smooth=False, together=256, many=True, effort=24.0),
 }
-"""The methods in the order in which they take turns, and whether each works in smooth coordinates."""
+"""The methods in the order in which they take turns."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +111,7 @@ def search(
     *,
     score: Scorer,
     starts: Sequence[Instance],
-    budget: int,
+    budget: float,
     seed: int,
     confirm: Callable[[Instance], bool] | None = None,
 ) -> SearchResult:
@@ -101,7 +122,7 @@ def search(
         given: Further variables that the claim quantifies over.
         score: Scores instances against the claim.
         starts: Instances to start from, such as the ladder's tightest.
-        budget: How many instances may be scored.
+        budget: What scoring may cost: see `Scorer.cost`.
         seed: The run's seed; the result depends on the arguments alone.
         confirm: Decides whether an instance breaks the claim for certain; the search ends at the first that does.
     """
@@ -115,7 +136,7 @@ def satisfy(
     *,
     score: Scorer,
     starts: Sequence[Instance],
-    budget: int,
+    budget: float,
     seed: int,
     confirm: Callable[[Instance], bool] | None = None,
 ) -> SearchResult:
@@ -126,7 +147,7 @@ def satisfy(
         given: Further variables that the claim quantifies over.
         score: Scores instances against the claim.
         starts: Instances to start from, such as the ladder's nearest.
-        budget: How many instances may be scored.
+        budget: What scoring may cost: see `Scorer.cost`.
         seed: The run's seed; the result depends on the arguments alone.
         confirm: Decides whether an instance meets the hypotheses for certain; the search ends at the first that does.
     """
@@ -151,12 +172,16 @@ class _Place:
 
 @dataclass
 class _Spot:
-    """A goal at a place: how many descents it has had, and how many of the last ones had nothing to do."""
+    """A goal at a place: how many descents it has had, and how many of the last ones had nothing to do.
+
+    `waits` is what these weigh when it is decided where to go on: one that led on by a good part weighs little.
+    """
 
     place: _Place
     goal: int | None
     visits: int = 0
     idle: int = 0
+    waits: float = 0.0
 
     @property
     def value(self) -> float:
@@ -175,7 +200,7 @@ class _Campaign:
         scorer: Scorer,
         archive: Archive,
         starts: Sequence[Instance],
-        budget: int,
+        budget: float,
         seed: int,
         *,
         goals: Sequence[int | None],
@@ -184,21 +209,23 @@ class _Campaign:
         self._archive, self._meter = archive, Meter(budget)
         self._starts, self._seed, self._goals = starts, seed, goals
         self._free = movable(setting, given, scorer.uses)
+        self._inside = Inside(setting, given, scorer)
 
     def run(self) -> SearchResult:
         """Look at every place, then descend from the best points until the budget is spent."""
         places = self._places()
-        points = min(_POINTS, max(8, int(_LOOKING * self._meter.budget) // max(1, len(places))))
+        share = _LOOKING * self._meter.budget / max(1, len(places))
         for place in places:
             if self._over():
                 break
-            self._look(place, points)
+            self._look(place, share)
         spots = [_Spot(place, goal) for place in places for goal in self._goals if place.pools.get(goal)]
         while spots and self._free and not self._over():
             spot = self._promising(spots)
-            before = self._meter.used
+            before, value = self._meter.used, spot.value
             self._descend(spot)
             spot.visits += 1
+            spot.waits += _LED_ON if spot.value < _GOOD_PART * value else 1.0
             spot.idle = spot.idle + 1 if self._meter.used == before else 0
             flat = spot.goal in spot.place.flat and spot.visits >= len(METHODS)
             if flat or spot.idle >= len(METHODS):
@@ -209,7 +236,7 @@ class _Campaign:
     def _promising(spots: list[_Spot]) -> _Spot:
         """Return where to descend next: low values and few visits come first."""
         ranked = sorted(spots, key=lambda spot: spot.value)
-        keys = [spot.visits + rank / _BETTER for rank, spot in enumerate(ranked)]
+        keys = [spot.waits + rank / _BETTER for rank, spot in enumerate(ranked)]
         return ranked[min(range(len(ranked)), key=keys.__getitem__)]
 
     def _over(self) -> bool:
@@ -225,22 +252,49 @@ class _Campaign:
             ]
         return [_Place(base, self._free, {}, set(self._goals)) for base in bases]
 
-    def _look(self, place: _Place, points: int) -> None:
-        """Score structured and random points of a place, and the starts that belong there."""
+    def _look(self, place: _Place, share: float) -> None:
+        """Score structured, random and moved points of a place, and the starts that belong there, for a share."""
         generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes), place.base.index)
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
         own = [start for start in self._starts if start.sizes == place.base.sizes and self._fits(start, place)]
         instances = [place.base, *own]
+        call, each = self._scorer.cost(place.base)
+        moving = self._inside.movable and smooth.size > 0
+        parts = 3 if moving else 2
         if self._setting.universal:
-            instances += structured_instances(self._setting, self._given, place.base.sizes, points * 3 // 8, generator)
-            corners = list(hadamard_instances(self._setting, self._given, place.base.sizes))
-            instances += corners
-            self._meter.budget += len(corners)  # they take nothing from what the search had without them
-        self._gather(
-            place, plain, torch.stack([plain.encode(instance) for instance in instances]), "a structured point"
-        )
-        if smooth.size:
-            self._gather(place, smooth, random_vectors(smooth, points * 5 // 8, generator), "a random point")
+            count = min(_STRUCTURED, max(6, int((share / parts - call) / max(each, _MAKING))))
+            instances += wild_instances(place.base, place.free, count // 2, generator)
+            simple = structured_instances(self._setting, self._given, place.base.sizes, count - count // 2, generator)
+            instances += simple
+        vectors = torch.stack([plain.encode(instance) for instance in instances])
+        self._gather(place, plain, vectors, "a structured point")
+        self._meter.spent += len(vectors) * max(0.0, _MAKING - each) if call else 0.0
+        if smooth.size == 0:
+            return
+        count = min(_DRAWN, max(2, int((share / parts - call) / each)))
+        drawn = random_vectors(smooth, count, generator)
+        self._gather(place, smooth, drawn, "a random point")
+        if moving and not self._over():
+            self._move_inside(place, instances, drawn, share / parts, generator)
+
+    def _move_inside(
+        self, place: _Place, instances: Sequence[Instance], drawn: Tensor, share: float, generator: torch.Generator
+    ) -> None:
+        """Move some of the points into the hypotheses, and score them there."""
+        call, each = self._scorer.cost(place.base)
+        looks = self._inside.looks(place.base)
+        count = int((share - call * (looks / 8)) / (each * looks)) if looks else 0
+        rows = min(_INSIDE, len(drawn) + len(instances), count)
+        if rows <= 0:
+            return
+        smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
+        random = [smooth.instance(vector, family="random") for vector in drawn[: max(1, 2 * rows // 3)]]
+        chosen = [found for found in (*random, *instances[:: max(1, 3 * len(instances) // rows)]) if found is not None]
+        self._meter.spent += call * looks / 8 + each * looks * len(chosen)
+        moved = self._inside.instances(place.base, chosen[:rows], generator)
+        if moved:
+            vectors = torch.stack([plain.encode(instance) for instance in moved])
+            self._gather(place, plain, vectors, "a point moved into the hypotheses")
 
     def _fits(self, start: Instance, place: _Place) -> bool:
         """Whether a start differs from the place's base in what moves only."""
@@ -281,15 +335,17 @@ class _Campaign:
             goal = None  # first of all the hypotheses have to be met
         pool = place.pools[goal]
         turn, index = divmod(spot.visits, len(METHODS))
-        name, (method, smooth) = list(METHODS.items())[index]
-        space = Space(place.free, place.base, smooth=smooth)
+        name, way = list(METHODS.items())[index]
+        space = Space(place.free, place.base, smooth=way.smooth)
         labels = ("descent", repr(place.base.sizes), place.base.index, str(goal), spot.visits)
         generator = stream(self._seed, self._setting.name, *labels)
         # With every turn of the methods the next of the remembered points comes first, and descents go on for longer.
-        start = pool[turn % len(pool)][1]
+        starts = [instance for _, instance in (*pool[turn % len(pool) :], *pool[: turn % len(pool)])]
+        points = torch.stack([space.encode(instance) for instance in (starts if way.many else starts[:1])])
         objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")
-        budget = min(_DESCENT * 2 ** min(turn, _LONGER), self._meter.left)
-        found = method(objective, space.encode(start), budget, generator)
+        effort = min(way.effort * 2.0 ** min(turn, _LONGER), self._meter.left)
+        budget = max(1, objective.affordable(effort, way.together))
+        found = way.method(objective, points if way.many else points[0], budget, generator)
         place.met = place.met or objective.met
         if not objective.flat:
             place.flat.discard(goal)

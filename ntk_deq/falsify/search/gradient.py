@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ntk_deq.falsify.search.objective import SLACK, Linearisation, Objective
 
-_COPIES = 10
-_SPREAD = 0.3  # of the points around the start, relative to the size of its coordinates
+_COPIES = 32  # points that descend together: one alone would cost nearly as much
+_SPREAD = 0.3  # of the points around the starts, relative to the size of their coordinates
 _RADIUS = 0.25  # of the first trust region, likewise
 _GROW, _SHRINK = 1.6, 0.35
 _SMALLEST = 1e-9  # radius at which a descent ends: steps below it are lost in rounding
@@ -29,22 +29,24 @@ def minimise(
 
     Args:
         objective: What to make small; without derivatives nothing is done.
-        start: Where to start.
+        start: Where to start: a point, or several of them, points x coordinates.
         budget: Evaluations, a gradient counting as one.
-        generator: Source of the points around the start.
+        generator: Source of the points around the starts.
 
     References:
         Fletcher and Sainz de la Maza, Mathematical Programming 43, 1989 (sequential linear programming); Kaczmarz,
         Bulletin de l'Académie polonaise des sciences, 1937 (projections in turn).
     """
     copies = min(_COPIES, budget)
-    if len(start) == 0 or copies == 0 or not objective.differentiable:
+    starts = torch.atleast_2d(start)[:copies]
+    if starts.shape[1] == 0 or copies == 0 or not objective.differentiable:
         return []
-    size = max(1.0, float(start.abs().mean()))
-    noise = torch.randn(copies, len(start), generator=generator, dtype=torch.float64)
-    noise[0] = 0.0
-    points = start + _SPREAD * size * noise
-    radius = torch.full((copies,), _RADIUS * size, dtype=torch.float64)
+    around = starts[torch.arange(copies) % len(starts)]
+    size = around.abs().mean(1).clamp_min(1.0)
+    noise = torch.randn(copies, starts.shape[1], generator=generator, dtype=torch.float64)
+    noise[: len(starts)] = 0.0
+    points = around + _SPREAD * size.unsqueeze(1) * noise
+    radius = _RADIUS * size
     here = objective.linearise(points)
     used = copies
     while used + copies <= budget and not objective.over and bool((radius > _SMALLEST * size).any()):

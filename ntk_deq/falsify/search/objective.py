@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,25 +17,44 @@ SLACK = 1e-7
 _PENALTY = 10.0  # margins are at most about one: no gain in a conclusion outweighs a hypothesis that fails by a fifth
 _EDGE = 1.0  # of the root of what a hypothesis lacks: where two edges touch, a gain goes with the root of a violation
 _TIED = 0.5
+_OUTSIDE = 0.25  # the margin outside of the hypotheses is no better than this
+_NEAR = 0.3  # margin of a hypothesis from which on it is far
 _UNDEFINED = 100.0  # worse than any penalty
 
 
 @dataclass
 class Meter:
-    """Counts evaluations against a budget.
+    """Counts evaluations, and what they cost, against a budget.
 
     Attributes:
-        budget: How many instances may be evaluated.
-        used: How many were.
+        budget: What may be spent: see `Scorer.cost`.
+        used: How many instances were evaluated.
+        spent: What that cost.
     """
 
-    budget: int
+    budget: float
     used: int = 0
+    spent: float = 0.0
 
     @property
-    def left(self) -> int:
-        """How many may still be evaluated."""
-        return max(0, self.budget - self.used)
+    def left(self) -> float:
+        """What may still be spent."""
+        return max(0.0, self.budget - self.spent)
+
+    def take(self, cost: tuple[float, float], count: int) -> int:
+        """Spend what a call with some instances costs; return how many of them the budget has room for.
+
+        Args:
+            cost: Of a call, and of an instance in it.
+            count: How many instances are asked for.
+        """
+        fixed, each = cost
+        if self.left <= 0 or count == 0:
+            return 0
+        room = count if each == 0 else min(count, max(1, int((self.left - fixed) / each)))
+        self.used += room
+        self.spent += fixed + each * room
+        return room
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,13 @@ def combined(scores: Scores, goal: int | None) -> Tensor:
     """
     lack = (SLACK - scores.hypotheses).clamp_min(0.0).sum(1)
     edge = (-scores.hypotheses).clamp_min(0.0).sqrt().sum(1)
-    return _aim(scores, goal) + _PENALTY * lack + _EDGE * edge + torch.where(scores.defined, 0.0, _UNDEFINED)
+    aim = _aim(scores, goal)
+    if goal is not None:
+        # Just outside of a hypothesis such as `a > 0` lies a place where 1/a is negative and any bound breaks.
+        inequalities = [k for k in range(scores.hypotheses.shape[1]) if not (scores.equations or (False,) * (k + 1))[k]]
+        outside = (scores.hypotheses[:, inequalities] < 0).any(1)
+        aim = torch.where(outside, aim.clamp_min(_OUTSIDE), aim)
+    return aim + _PENALTY * lack + _EDGE * edge + torch.where(scores.defined, 0.0, _UNDEFINED)
 
 
 def _aim(scores: Scores, goal: int | None) -> Tensor:
@@ -135,27 +160,38 @@ class Objective:
         with torch.enable_grad():
             scores = self.score(inside)
             columns = [_aim(scores, self.goal), *scores.hypotheses.unbind(1)]
-            slopes = torch.stack([_slope(column, inside) for column in columns], dim=1)
+            call, each = self._scorer.cost(self.space.base)
+            slopes = []
+            for place, column in enumerate(columns):
+                # A hypothesis that holds by far does not bend a step; its slope would cost another pass.
+                near = place == 0 or bool((column.detach() < _NEAR).any())
+                slopes.append(_slope(column, inside) if near else torch.zeros_like(inside, requires_grad=False))
+                self._meter.spent += (call + each * len(inside)) * near if call else 0.0
         values = combined(scores, self.goal).detach()
         beyond = len(vectors) - len(values)
         hypotheses = scores.hypotheses.detach()
         return Linearisation(
             torch.cat([values, values.new_full((beyond,), torch.inf)]),
-            slopes[:, 0],
+            slopes[0],
             torch.cat([hypotheses, hypotheses.new_zeros(beyond, hypotheses.shape[1])]),
-            slopes[:, 1:],
+            torch.stack([torch.zeros_like(slopes[0]), *slopes[1:]], dim=1)[:, 1:],
         )
+
+    def affordable(self, effort: float, together: int) -> int:
+        """Return how many points an effort pays for, so many being scored together."""
+        call, each = self._scorer.cost(self.space.base)
+        return int(effort / (call / together + each))
 
     def score(self, vectors: Tensor) -> Scores:
         """Return the scores of as many of the points as the budget has room for."""
-        inside = vectors[: self._meter.left]
+        inside = vectors[: self._meter.take(self._scorer.cost(self.space.base), len(vectors))]
         if len(inside) == 0:
             nothing = vectors.new_zeros(0, len(self._scorer.goals))
             return Scores(vectors.new_zeros(0, self._scorer.hypotheses), nothing, torch.zeros(0, dtype=torch.bool))
-        self._meter.used += len(inside)
         scores = self._scorer(self.space.base, self.space.decode(inside))
-        scores = Scores(scores.hypotheses.cpu().double(), scores.goals.cpu().double(), scores.defined.cpu())
-        plain = Scores(scores.hypotheses.detach(), scores.goals.detach(), scores.defined)
+        table, goals = scores.hypotheses.cpu().double(), scores.goals.cpu().double()
+        scores = replace(scores, hypotheses=table, goals=goals, defined=scores.defined.cpu())
+        plain = replace(scores, hypotheses=table.detach(), goals=goals.detach())
         self._archive.add(self.space, inside.detach(), plain, self._family)
         self.met = self.met or bool((plain.feasible >= 0).any())
         if self.goal is not None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import DomainKind, Free, Setting, SizeRange
-from ntk_deq.falsify.domains import within
+from ntk_deq.claims.claim import Free, Setting, SizeRange
 from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance, shape_of, with_values
+from ntk_deq.falsify.instance import Instance, shape_of
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.seeds import choose
@@ -20,6 +18,8 @@ from ntk_deq.falsify.sizes import sizes_at
 
 _FAMILIES = 13  # at least as many as a domain has: see `exact_family`
 _RUNGS = 6  # of the scalar ladder, from its simplest value on
+_HIGHEST = 7  # above its low end, at most, is the high end of a letter
+_EVERY = 6  # of one letter alone every size is tried up to here
 _CROSSED, _CORNERED = 3, 4  # size letters of which every combination of three, of two values is tried
 
 
@@ -27,7 +27,8 @@ def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], mo
     """Return the sizes to search at, small ones first.
 
     Every letter at its low end or up to two above, in every combination, for up to three letters; up to one above for
-    four; then the first of the size ladder; the sizes of the starts in any case.
+    four; then the first of the size ladder. In any case: the sizes of the starts, all letters at the high end, and each
+    alone at the high or at the low end (more samples than parameters, say), where a variable stays small.
 
     Args:
         ranges: Range of each size letter.
@@ -40,6 +41,14 @@ def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], mo
         [{'n': 1, 'm': 1}, {'n': 1, 'm': 2}, {'n': 2, 'm': 1}, {'n': 1, 'm': 3}, {'n': 2, 'm': 2}]
     """
     own = [{name: start.sizes[name] for name in ranges} for start in starts]
+    highest = {name: min(size.high, size.low + _HIGHEST) for name, size in ranges.items()}
+    lowest = {name: size.low for name, size in ranges.items()}
+    ends = [highest]
+    if len(ranges) > 1:
+        ends += [{**lowest, name: highest[name]} for name in ranges]
+        ends += [{**highest, name: lowest[name]} for name in ranges]
+    else:
+        ends += [{name: size} for name in ranges for size in range(lowest[name] + 3, min(highest[name], _EVERY) + 1)]
     generator = torch.Generator().manual_seed(0)  # ranks this low draw nothing
     steps = (0, 1, 2) if len(ranges) <= _CROSSED else (0, 1) if len(ranges) <= _CORNERED else (0,)
     corners = product(steps, repeat=len(ranges))
@@ -49,7 +58,7 @@ def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], mo
     ]
     ladder = [sizes_at(ranges, rank, generator) for rank in (0, 1, len(ranges) + 4, *range(2, len(ranges) + 4))]
     chosen: list[dict[str, int]] = []
-    for sizes in (*own, *cornered, *ladder):
+    for sizes in (*ends, *own, *cornered, *ladder):
         if sizes not in chosen:
             chosen.append(sizes)
     return sorted(chosen[:most], key=lambda s: sum(s.values()))
@@ -66,28 +75,6 @@ def structured_instances(
 ) -> Iterator[Instance]:
     """Yield instances whose variables are of random structured families."""
     return (_structured(setting, given, sizes, generator, order=None) for _ in range(count))
-
-
-def hadamard_instances(setting: Setting, given: Mapping[str, Free], sizes: Mapping[str, int]) -> Iterator[Instance]:
-    """Yield the plain instance, scalars zero where they may be, with one real matrix a corner of a Hadamard matrix.
-
-    Its entries are 1 and -1 and its columns orthogonal (where the corner is whole), so that all singular values agree:
-    what is taken of it by entries, such as relu, is as far from its spectral norm as it gets.
-
-    References:
-        Sylvester (1867): H[i, j] = (-1)^(number of ones that i and j share in binary).
-    """
-    plain = plain_instance(setting, given, sizes)
-    free = {**setting.free, **given}
-    none = {name: 0.0 for name, v in free.items() if plain.values[name].ndim == 0 and within(v.domain, 0.0)}
-    plain = with_values(plain, **none)  # room that a claim leaves in a constant is taken away
-    for name, variable in free.items():
-        shape = tuple(plain.values[name].shape)
-        if variable.domain.kind is DomainKind.REAL and len(shape) == 2 and min(shape) > 1:
-            signs = [[(-1.0) ** (i & j).bit_count() for j in range(shape[1])] for i in range(shape[0])]
-            value = torch.tensor(signs, dtype=torch.float64)
-            words = f"the plainest, but {name} = a corner of a Hadamard matrix"
-            yield replace(plain, family=words, values={**plain.values, name: value})
 
 
 def _structured(
@@ -116,13 +103,21 @@ def _structured(
 def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tensor:
     """Draw points of a space: Gaussian, of sizes from 1/8 to 4; some of whole numbers, some without negative ones.
 
+    A third are Gaussian of size one, as anybody would draw them; in a third each variable has a size of its own.
+
     Args:
         space: The space.
         count: How many.
         generator: Source of randomness.
     """
     drawn = torch.randn(count, space.size, generator=generator, dtype=torch.float64)
-    sizes = torch.exp2(5 * torch.rand(count, 1, generator=generator, dtype=torch.float64) - 3)
-    kind = torch.rand(2, count, 1, generator=generator)
-    drawn = torch.where(kind[0] < 1 / 3, (drawn * 1.5).round(), drawn * sizes)
-    return torch.where(kind[1] < 1 / 4, drawn.abs(), drawn)
+    blocks = list(space.blocks.values())
+    exponents = 5 * torch.rand(count, 1 + len(blocks), generator=generator, dtype=torch.float64) - 3
+    kind = torch.rand(3, count, 1, generator=generator)
+    scale = torch.exp2(exponents[:, :1]).repeat(1, space.size)
+    for place, block in enumerate(blocks):
+        own = torch.exp2(2 * exponents[:, 1 + place : 2 + place])
+        scale[:, block] = torch.where(kind[2] < 1 / 3, own, scale[:, block])
+    scale = torch.where(kind[2] > 2 / 3, 1.0, scale)
+    scaled = torch.where(kind[0] < 1 / 4, (drawn * 1.5).round(), drawn * scale)
+    return torch.where(kind[1] < 1 / 5, scaled.abs(), scaled)

@@ -68,7 +68,7 @@ class TrainingScorer:
         self._start = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
         self._parts = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self.goals, self.strict = self._whole.goals, self._whole.strict
-        self.hypotheses = self._start.hypotheses
+        self.hypotheses, self.needs = self._start.hypotheses, self._start.needs
         # The run depends on every variable of the model, whatever the formulas mention.
         self.uses = frozenset({*setting.variable_types(), *claim.given})
 
@@ -91,6 +91,14 @@ class TrainingScorer:
             except (NtkDeqError, torch.linalg.LinAlgError, OverflowError):
                 defined[row] = False
         return Scores(scores.hypotheses, goals, defined)
+
+    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
+        """Return the margins of the hypotheses at the start, rows x hypotheses; -inf where one has no value."""
+        return self._start.margins(base, moving)
+
+    def cost(self, base: Instance) -> tuple[float, float]:
+        """Return what a call costs: nothing but the instances in it, each of which is trained."""
+        return 0.0, 1.0
 
     def _margins(self, instance: Instance) -> Tensor:
         names = self._whole.names(instance)

@@ -1,0 +1,210 @@
+"""Move many instances into a claim's hypotheses at once, to anywhere in the range that these leave.
+
+One variable after another, a scalar by its value and a tensor by its size, is looked at along a line through its whole
+domain: where the hypotheses that are decided by then hold, a place is chosen at random, at the edge of that range as
+often as inside it. Shrinking alone would bring every instance to where a claim is easy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ntk_deq.claims.claim import Domain, Free, Setting
+from ntk_deq.claims.types import Sort
+from ntk_deq.falsify.domains import is_cone
+from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.falsify.score import Scorer
+from ntk_deq.falsify.search.entries import entry_map
+from ntk_deq.falsify.search.space import Space, movable
+
+_FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4, 5, 7, 10, 14)
+"""Exponents of two by which a tensor is scaled."""
+
+_LISTED = 24  # values of a scalar's ladder that are looked at
+_SECTIONS, _ROUNDS = 7, 8  # cuts of the range with the edge, so many times over: to a part in 8^8 of it
+_STAY, _EDGE = 0.4, 0.5  # shares: what stays where it is if it may, and what of the rest goes to an edge
+
+Values = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A variable's line: the points that are looked at, in their order, and what makes a value of one."""
+
+    points: Tensor
+    domain: Domain
+    scales: bool
+
+    def values(self, own: Tensor, at: Tensor) -> Tensor:
+        """Return the values at points of the line, one for each row of `own`."""
+        if self.scales:
+            return own * at.reshape(-1, *(1,) * (own.ndim - 1))
+        return entry_map(self.domain, smooth=False).decode(at)
+
+
+class Inside:
+    """Places instances of a setting inside hypotheses.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        scorer: Measures the hypotheses.
+    """
+
+    def __init__(self, setting: Setting, given: Mapping[str, Free], scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._free = movable(setting, given, scorer.uses)
+
+    @property
+    def movable(self) -> bool:
+        """Whether there is a hypothesis that a variable could be moved for."""
+        return any(needs & self._free.keys() for needs in self._scorer.needs)
+
+    def looks(self, base: Instance) -> float:
+        """Return how often each instance is looked at, about."""
+        moved = len(self._lines(base))
+        return moved * (len(_FACTORS) + _SECTIONS * _ROUNDS)
+
+    def place(self, base: Instance, values: Mapping[str, Tensor], generator: torch.Generator) -> tuple[Values, Tensor]:
+        """Return the values moved, and which rows meet the hypotheses in floating point.
+
+        Args:
+            base: Gives the sizes, and the values of what does not move.
+            values: The variables' values, each with the rows along its first dimension.
+            generator: Chooses the places, and the order of the variables.
+        """
+        lines = self._lines(base)
+        placed = dict(values)
+        done: set[str] = set()
+        for name in self._ordered(list(lines), generator):
+            done.add(name)
+            open_ = lines.keys() - done
+            active = [k for k, needs in enumerate(self._scorer.needs) if name in needs and not needs & open_]
+            if active:
+                placed[name] = self._along(base, placed, name, lines[name], active, generator)
+        margins = self._scorer.margins(base, placed)
+        return placed, (margins >= 0).all(1) if margins.shape[1] else torch.ones(len(margins), dtype=torch.bool)
+
+    def instances(self, base: Instance, rows: Sequence[Instance], generator: torch.Generator) -> list[Instance]:
+        """Return those of some instances, moved, that meet the hypotheses in floating point.
+
+        Args:
+            base: Gives what does not move.
+            rows: Instances of the same sizes.
+            generator: Chooses the places.
+        """
+        values = {name: torch.stack([row.values[name] for row in rows]) for name in self._free if name in base.values}
+        placed, met = self.place(base, values, generator)
+        plain = Space(self._free, base, smooth=False)
+        found = []
+        for k in met.nonzero().flatten().tolist():
+            moved = {name: value[k] for name, value in placed.items()}
+            point = plain.encode(Instance(base.setting, "", base.sizes, {**base.values, **moved}, base.index))
+            instance = plain.instance(point, family=f"{rows[k].family}; moved into the hypotheses")
+            found += [] if instance is None else [instance]
+        return found
+
+    def _lines(self, base: Instance) -> dict[str, _Line]:
+        lines = {}
+        needed = frozenset().union(*self._scorer.needs)
+        for name, variable in self._free.items():
+            if name not in needed or name not in base.values:
+                continue
+            if base.values[name].ndim == 0:
+                points = sorted(scalar_ladder(variable.domain)[:_LISTED])
+                lines[name] = _Line(torch.tensor(points, dtype=torch.float64), variable.domain, scales=False)
+            elif is_cone(variable.domain):
+                factors = torch.exp2(torch.tensor(_FACTORS, dtype=torch.float64))
+                lines[name] = _Line(factors, variable.domain, scales=True)
+        return lines
+
+    def _ordered(self, names: list[str], generator: torch.Generator) -> list[str]:
+        """Order the variables: at random, or tensors first and then the scalar that decides a hypothesis soonest."""
+        shuffled = [names[k] for k in torch.randperm(len(names), generator=generator).tolist()]
+        if float(torch.rand((), generator=generator)) < 1 / 3:
+            return shuffled
+        left = [name for name in shuffled if self._free[name].type.sort is Sort.SCALAR]
+        order = [name for name in shuffled if name not in left]
+        while left:
+
+            def others(name: str) -> int:
+                waiting = set(left) - {name}
+                return min((len(needs & waiting) for needs in self._scorer.needs if name in needs), default=len(left))
+
+            first = min(left, key=others)
+            left.remove(first)
+            order.append(first)
+        return order
+
+    def _along(
+        self, base: Instance, values: Values, name: str, line: _Line, active: list[int], generator: torch.Generator
+    ) -> Tensor:
+        """Return a variable's values moved along its line."""
+        rows, own = len(values[name]), values[name]
+        used = frozenset().union(*(self._scorer.needs[k] for k in active)) & values.keys()
+
+        def met(at: Tensor) -> tuple[Tensor, Tensor]:
+            """Whether hypotheses hold at points of the line, rows x points, and the smallest margins."""
+            many = at.shape[1]
+            moving = {key: values[key].repeat_interleave(many, 0) for key in used}
+            moving[name] = line.values(own.repeat_interleave(many, 0), at.reshape(-1))
+            margins = self._scorer.margins(base, moving)[:, active].amin(1).reshape(rows, many)
+            return margins >= 0, margins
+
+        here = torch.ones(rows, 1, dtype=torch.float64) if line.scales else own.unsqueeze(1)
+        points = torch.cat([here, line.points.expand(rows, -1)], dim=1)
+        holds, margins = met(points)
+        draw = torch.rand(4, rows, generator=generator, dtype=torch.float64)
+        on_line = holds[:, 1:]
+        # A random one of the points that hold; where none does, the one that lacks least.
+        weight = torch.rand(on_line.shape, generator=generator, dtype=torch.float64)
+        pick = torch.where(on_line.any(1), (weight * on_line).argmax(1), margins[:, 1:].argmax(1))
+        inside = line.points[pick]
+        outside, bounded = _next_outside(line.points, on_line, pick, up=draw[0] < 0.5)
+        edge = inside.clone()
+        if bool((bounded & on_line.any(1)).any()):
+            edge, outside = self._edge(met, inside, outside)
+        share = torch.where(draw[1] < _EDGE, 1.0, draw[2])
+        chosen = torch.where(bounded, _between(inside, edge, share), inside)
+        chosen = torch.where(on_line.any(1), chosen, inside)
+        stay = holds[:, 0] & (draw[3] < _STAY)
+        return line.values(own, torch.where(stay, here[:, 0], chosen))
+
+    @staticmethod
+    def _edge(met: object, inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last points that hold and the first that do not, each between the two given."""
+        assert callable(met)
+        shares = torch.arange(1, _SECTIONS + 1, dtype=torch.float64) / (_SECTIONS + 1)
+        for _ in range(_ROUNDS):
+            at = _between(inside.unsqueeze(1), outside.unsqueeze(1), shares)
+            holds = met(at)[0]
+            count = holds.to(torch.int8).cumprod(1).sum(1)  # how many in a row hold, from the inside on
+            path = torch.cat([inside.unsqueeze(1), at, outside.unsqueeze(1)], dim=1)
+            inside = path.gather(1, count.unsqueeze(1)).squeeze(1)
+            outside = path.gather(1, count.unsqueeze(1) + 1).squeeze(1)
+        return inside, outside
+
+
+def _between(start: Tensor, end: Tensor, share: Tensor) -> Tensor:
+    """Return points between others: in the logarithm where both have one sign."""
+    start, end = torch.broadcast_tensors(start, end)
+    same = start * end > 0
+    ratio = torch.where(same, end / torch.where(start == 0, 1.0, start), 1.0)
+    return torch.where(same, start * ratio**share, start + share * (end - start))
+
+
+def _next_outside(points: Tensor, holds: Tensor, pick: Tensor, *, up: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the next point, up or down the line, at which the hypotheses fail; and whether there is one."""
+    count = len(points)
+    place = torch.arange(count)
+    above = torch.where(~holds & (place > pick.unsqueeze(1)), place, count).amin(1)
+    below = torch.where(~holds & (place < pick.unsqueeze(1)), place, -1).amax(1)
+    upwards = torch.where(up, above < count, below < 0)
+    found = torch.where(upwards, above, below)
+    bounded = (found >= 0) & (found < count)
+    return points[found.clamp(0, count - 1)], bounded
