@@ -26,6 +26,8 @@ class Instance:
         index: Number of the instance, which with the seed reproduces it.
         rounded: Variables that lie in their domain only up to rounding (a random orthogonal matrix, random unit rows);
             all others lie in it exactly.
+        solved: Variables whose values lie near a solution of the hypotheses that are equations; it is the solution that
+            is meant.
     """
 
     setting: str
@@ -34,6 +36,7 @@ class Instance:
     values: dict[str, Tensor]
     index: int
     rounded: frozenset[str] = field(default_factory=frozenset)
+    solved: frozenset[str] = field(default_factory=frozenset)
 
 
 def shape_of(kind: Type, sizes: Mapping[str, int], *, name: str = "a variable") -> tuple[int, ...]:

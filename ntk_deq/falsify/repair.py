@@ -121,6 +121,8 @@ class Repair:
 
     def candidates(self, instance: Instance) -> Iterator[Instance]:
         """Yield instances of the same sizes and index, those to be tried first in front."""
+        if not self._scorer.uses:  # every variable is computed from the hypotheses
+            return
         ways = [self._shrunk, self._drawn, self._moved]
         match instance.index // 2 % 4:
             case 1:

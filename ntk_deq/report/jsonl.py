@@ -79,7 +79,8 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
 
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
     reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
-    settled, exact, precision, searched, untested, replay, warnings, statement, hypotheses, conclusions, counterexample,
+    settled, exact, precision, searched, untested, support, replay, warnings, statement, hypotheses, conclusions,
+    counterexample,
     tightest, nearest, findings, runs, problems, trace`. A conclusion holds at most MARGIN_LIMIT of its margins
     `[lo, hi, scale]`, the worst among them, and their number in `margins_total`. `runs` is a list, empty for a claim
     without training.
@@ -101,7 +102,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
         entry[name] = json_safe(getattr(result, name))
     for name in ("tags", "mutates", "note", "source", "position", "dtype", "device", "settings", "estimated"):
         entry[name] = json_safe(getattr(result, name))
-    for name in ("refined", "settled", "exact", "precision", "searched", "untested", "replay", "warnings"):
+    for name in ("refined", "settled", "exact", "precision", "searched", "untested", "support", "replay", "warnings"):
         entry[name] = json_safe(getattr(result, name))
     entry["statement"] = [
         {"section": line.section, "name": line.name, "text": line.text, "latex": line.latex}

@@ -52,6 +52,13 @@ def render_replay(console: Console, replayed: Replay) -> None:
             f"{', '.join(drawn)}: drawn from a distribution or from data; the values of the file are taken as they are"
         )
         say(console, (text, "yellow"), indent=_INDENT)
+    if instance.solved:
+        named = ", ".join(name for name in instance.values if name in instance.solved)
+        say(
+            console,
+            (f"{named}: what is judged is the solution of the hypotheses near these values", "dim"),
+            indent=_INDENT,
+        )
     _render_judgement(console, replayed.judgement)
     if replayed.edited:
         text = "the statement is not the one that the fingerprint was made of: the file was edited, or a model changed"

@@ -16,7 +16,15 @@ from ntk_deq.report.instance import say_values
 from ntk_deq.report.problems import render_problem, render_problems
 from ntk_deq.report.run_words import terminal_lines
 from ntk_deq.report.text import one_line, short_margin, short_seconds
-from ntk_deq.report.words import EXIT_MEANINGS, LOOKS, count_verdicts, expectation, replay_command, second_look
+from ntk_deq.report.words import (
+    EXIT_MEANINGS,
+    LOOKS,
+    count_verdicts,
+    expectation,
+    little_support,
+    replay_command,
+    second_look,
+)
 from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
 
 __all__ = ["TerminalReport", "render_check", "render_problems"]
@@ -110,6 +118,9 @@ class TerminalReport:
             self._live.remove_task(self._task)
             self._task = None
         self._line(result)
+        little = little_support(result)
+        if little:
+            say_hanging(self._console, [" " * _INDENT], [(one_line(little), "yellow")])
         for line in terminal_lines(result.runs):
             say(self._console, (line, "dim"), indent=_INDENT)
         if not result.as_expected:
@@ -228,7 +239,7 @@ class TerminalReport:
         say_values(console, witness.values, indent=_INDENT)
         sizes = ", ".join(f"{name} = {size}" for name, size in {**witness.sizes, **witness.step}.items())
         place = f"setting {witness.setting}, {witness.numbered}, seed {result.seed}"
-        words = "; ".join(one_line(part) for part in (witness.family, sizes, place) if part)
+        words = "; ".join(one_line(part) for part in (witness.computed, witness.family, sizes, place) if part)
         say(console, (words, "dim"), indent=_INDENT)
         if result.replay is not None:
             say(console, ("replay: ", "dim"), replay_command(result.replay), indent=_INDENT)

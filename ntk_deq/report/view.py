@@ -16,7 +16,7 @@ from ntk_deq.report.run_view import RunView, run_views
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
 from ntk_deq.report.text import matrix_rows, printable, short_seconds
 from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number
-from ntk_deq.report.words import LOOKS, replay_command, second_look
+from ntk_deq.report.words import LOOKS, little_support, replay_command, second_look
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
@@ -107,6 +107,7 @@ class ClaimView:
     mutant_of: str | None
     carets: list[tuple[str, str, str, str]]
     second_look: str
+    little_support: str
     replay: str
     runs: list[RunView]
 
@@ -262,6 +263,7 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         mutant_of=anchors.get(result.mutates) if result.mutates else None,
         carets=_carets(result),
         second_look=second_look(result),
+        little_support=little_support(result),
         replay=replay_command(result.replay) if result.replay is not None else "",
         runs=run_views(result.runs, anchor),
     )

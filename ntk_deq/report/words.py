@@ -78,6 +78,11 @@ def second_look(result: ClaimResult) -> str:
     return f"{again}; {exact}" if exact else again
 
 
+def little_support(result: ClaimResult) -> str:
+    """Return in words why a verdict rests on little, or "" where it does not."""
+    return f"little support: {result.support.remark}" if result.support.remark else ""
+
+
 def suite_name(result: ClaimResult) -> str:
     """Return a short name for where a claim comes from: its source's title, else its claim file, else `claims`."""
     title = result.source.get("title")

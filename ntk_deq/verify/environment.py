@@ -161,6 +161,9 @@ class Environment:
         iterates: The states at steps 0, 1, ... computed so far.
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
         origin: At a moment of a training run: the environment of its start, for what does not change along the run.
+        met: Comparisons of hypotheses that are true by how variables were computed, with the names of these: the key
+            is the hypothesis' name and the place of the comparison in it.
+        failing: A hypothesis that is known to fail, or None.
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
         per_step: Values of parts of a quantified formula that do not depend on every index in scope, by the part and
             the values of those that it depends on; likewise.
@@ -179,6 +182,8 @@ class Environment:
     iterates: list[Matrix] = field(default_factory=list)
     moments: Moments | None = None
     origin: Environment | None = None
+    met: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    failing: str | None = None
     derivatives: Derivatives | None = field(default=None, init=False)
     per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
     indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)

@@ -25,6 +25,7 @@ from ntk_deq.verify.evaluate import evaluate_scalar, step_scopes
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
 from ntk_deq.verify.runner import Feasible, Options, judge, planned
+from ntk_deq.verify.solved.proven import solve
 
 LEAST_ROOM = 1.05
 """A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""
@@ -179,6 +180,7 @@ def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
         notes = Notes()
         device = torch.device(options.device)
         env = instance_environment(claim, instance, device=device, dtype=options.dtype, notes=notes)
+        _, env = solve(claim, instance, env, dtype=options.dtype, anew=False)
         for bound, room in rooms.items():
             room.add(smallest_ratio(bound, env), instance)
     for bound, room in rooms.items():
@@ -217,7 +219,7 @@ def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:
                 instance = feasible(setting, drawn)
                 judgement = judge_instance(claim, instance, device=device, dtype=options.dtype, deadline=deadline)
                 if judgement.standing is Standing.MET:
-                    yield instance
+                    yield judgement.instance
     except DeadlineError:
         return
 

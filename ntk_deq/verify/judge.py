@@ -13,9 +13,12 @@ from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.tree import Kind
 from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
+from ntk_deq.verify.compare import conjunction
 from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
 from ntk_deq.verify.evaluate import evaluate_truth
+from ntk_deq.verify.margins import parts
 from ntk_deq.verify.quantity import Outcome, Truth
+from ntk_deq.verify.solved.proven import solve
 from ntk_deq.verify.training.between import inlined, needs_the_run
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, refined, start_run
 from ntk_deq.verify.training.trajectory import NoRunError
@@ -66,6 +69,7 @@ def judge_instance(
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
     precision: int | None = None,
+    anew: bool = True,
 ) -> Judgement:
     """Evaluate every hypothesis and, unless one fails, every conclusion of `claim` on `instance`.
 
@@ -76,6 +80,8 @@ def judge_instance(
         dtype: Type to which the instance's values are rounded.
         deadline: When to stop, on the clock of `time.perf_counter`.
         precision: Bits of every matrix entry, as arb; None: floats of type `dtype` with a common radius.
+        anew: Whether variables that the hypotheses give by equations are computed from the others first (in floats
+            only); otherwise the instance says which of its values stand for a solution near them.
 
     Raises:
         DeadlineError: The deadline passed before the end.
@@ -85,12 +91,13 @@ def judge_instance(
     notes = Notes(deadline=deadline)
     claim = inlined(claim) if claim.trains else claim
     if precision is None:
-        return _judge(claim, instance, instance_environment(claim, instance, device=device, dtype=dtype, notes=notes))
+        env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
+        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
     with working_precision(precision):
         env = instance_environment(
             claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=precision
         )
-        return _judge(claim, instance, env)
+        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
 
 
 def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
@@ -98,10 +105,10 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     if claim.trains:
         begin(claim, env)
     try:
-        for name, formula in claim.assume.items():
+        for name, formula in _in_order(claim, env):
             if claim.trains and needs_the_run(formula, claim.let):
                 continue
-            hypotheses[name] = _outcome(formula, env)
+            hypotheses[name] = _hypothesis(formula, env)
             if hypotheses[name].truth is Truth.FALSE:
                 return Judgement(instance, Standing.UNMET, hypotheses)
         run = start_run(claim, env, instance) if claim.trains else None
@@ -208,37 +215,73 @@ def hypotheses_fail(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
 ) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
+    return first_failing(claim, instance, device=device, dtype=dtype, deadline=deadline) is not None
+
+
+def first_failing(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> str | None:
+    """Return the name of a hypothesis, an implicit one too, that certainly fails on `instance`, or None."""
     try:
-        outcomes = _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)
-        return any(outcome.truth is Truth.FALSE for outcome in outcomes)
-    except OutsideClaimError:
-        return True
+        _, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
+        outcomes = _at_the_start(claim, env)
+        return next((name for name, outcome in outcomes if outcome.truth is Truth.FALSE), None)
+    except OutsideClaimError as outside:
+        return outside.hypothesis
 
 
 def hypotheses_standing(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
 ) -> Standing:
     """Return how `instance` stands to the hypotheses; those about every step of a training run are left out."""
-    try:
-        truths = [o.truth for o in _at_the_start(claim, instance, device=device, dtype=dtype, deadline=deadline)]
-    except OutsideClaimError as outside:
-        return Standing.UNMET if outside.certain else Standing.UNSURE
-    if Truth.FALSE in truths:
-        return Standing.UNMET
-    return Standing.MET if all(truth is Truth.TRUE for truth in truths) else Standing.UNSURE
+    return standing_instance(claim, instance, device=device, dtype=dtype, deadline=deadline)[0]
 
 
-def _at_the_start(
+def standing_instance(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> Iterator[Outcome]:
-    """Yield the outcomes of the hypotheses that can be known without a training run."""
+) -> tuple[Standing, Instance]:
+    """Return how an instance stands to the hypotheses, and the instance with what these give by equations."""
+    instance, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
+    try:
+        truths = [outcome.truth for _, outcome in _at_the_start(claim, env)]
+    except OutsideClaimError as outside:
+        return Standing.UNMET if outside.certain else Standing.UNSURE, instance
+    if Truth.FALSE in truths:
+        return Standing.UNMET, instance
+    return Standing.MET if all(truth is Truth.TRUE for truth in truths) else Standing.UNSURE, instance
+
+
+def _posed(
+    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
+) -> tuple[Instance, Environment]:
+    """Return an instance with what the hypotheses give by equations, and its environment."""
     env = instance_environment(claim, instance, device=device, dtype=dtype, notes=Notes(deadline=deadline))
-    known = list(claim.assume.values())
+    return solve(claim, instance, env, dtype=dtype, anew=True)
+
+
+def _at_the_start(claim: Claim, env: Environment) -> Iterator[tuple[str, Outcome]]:
+    """Yield the names and outcomes of the hypotheses that can be known without a training run."""
+    known = _in_order(claim, env)
     if claim.trains:
         begin(claim, env)
-        known = [formula for formula in known if not needs_the_run(formula, claim.let)]
-    for formula in known:
-        yield _outcome(formula, env)
+        known = [(name, formula) for name, formula in known if not needs_the_run(formula, claim.let)]
+    for name, formula in known:
+        yield name, _hypothesis(formula, env)
+
+
+def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:
+    """Return the hypotheses, one that is known to fail first."""
+    return sorted(claim.assume.items(), key=lambda item: item[0] != env.failing)
+
+
+def _hypothesis(formula: Formula, env: Environment) -> Outcome:
+    """Return the outcome of a hypothesis; equations that variables were computed from are true by that."""
+    places = {place: variables for (name, place), variables in env.met.items() if name == formula.name}
+    if not places:
+        return _outcome(formula, env)
+    solved = Outcome(Truth.TRUE, None, f"solved for {', '.join(dict.fromkeys(places.values()))}")
+    rest = [part for place, part in enumerate(parts(formula.name, formula.expr)) if place not in places]
+    return conjunction([solved, *(_outcome(replace(formula, expr=part.alone), env) for part in rest)])
 
 
 def _outcome(formula: Formula, env: Environment) -> Outcome:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -66,6 +66,14 @@ class Part:
     name: str
     expr: Expr
     link: int | None = None
+
+    @property
+    def alone(self) -> Expr:
+        """The comparison as an expression of its own."""
+        if self.link is None:
+            return self.expr
+        sides = self.expr.args[self.link : self.link + 2]
+        return replace(self.expr, args=sides, operators=(self.expr.operators[self.link],))
 
     @property
     def strict(self) -> bool:

@@ -65,7 +65,10 @@ def minimise_counterexample(
     if start is not judgement.instance and not search.still_refutes(start):
         start = judgement.instance
     result = shrink(start, setting, claim.given, search.still_refutes, budget=budget)
-    return replace(search.best, instance=result.instance) if result.steps else search.best
+    if not result.steps:
+        return search.best
+    # The values are those that were judged: variables that equations give were computed for it.
+    return replace(search.best, instance=replace(search.best.instance, family=result.instance.family))
 
 
 def plainest_counterexample(
@@ -155,7 +158,7 @@ class _Search:
         try:
             judgement = judge_instance(
                 self._claim,
-                instance,
+                judgement.instance,
                 device=torch.device("cpu"),
                 dtype=self._dtype,
                 deadline=self._deadline,
@@ -173,7 +176,7 @@ def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: to
     values = {name: value.to(dtype).to(torch.float64) for name, value in instance.values.items()}
     free = {**setting.free, **claim.given}
     inside = all(
-        name in instance.rounded or name not in free or contains(free[name].domain, value)
+        name in instance.rounded | instance.solved or name not in free or contains(free[name].domain, value)
         for name, value in values.items()
     )
     return replace(instance, values=values) if inside else instance

@@ -260,7 +260,8 @@ def _fits(record: Record, now: Claim, setting: Setting) -> bool:
 
 
 def _member(record: Record, name: str, domain: Domain) -> bool:
-    return name in record.instance.rounded or contains(domain, record.instance.values[name])
+    known = record.instance.rounded | record.instance.solved
+    return name in known or contains(domain, record.instance.values[name])
 
 
 def _bits(margin: Margin) -> tuple[str, str]:

@@ -86,6 +86,7 @@ class Witness:
         step: Values of the step indices, where the formula has some.
         index: Number of the instance, which with the seed reproduces it; of the one it was shrunk from, where the
             family says so.
+        solved: Variables that a hypothesis gives by an equation, and whose values are its solution up to rounding.
     """
 
     setting: str
@@ -99,11 +100,19 @@ class Witness:
     margin: Margin
     step: dict[str, float] = field(default_factory=dict)
     index: int = 0
+    solved: tuple[str, ...] = ()
 
     @property
     def numbered(self) -> str:
         """The instance by its number, in words."""
         return f"{'from ' * self.family.startswith('shrunk from')}instance {self.index}"
+
+    @property
+    def computed(self) -> str:
+        """Which values are known up to rounding, in words; empty where all are what is shown."""
+        if not self.solved:
+            return ""
+        return f"{', '.join(self.solved)}: the solution of the hypotheses near what is shown"
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,27 @@ class Finding:
     kind: FindingKind
     text: str
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Support:
+    """What a verdict rests on, as far as instances go.
+
+    Attributes:
+        met: Instances that met the hypotheses.
+        clear: Those of them on which no conclusion is close to equality, those that say `==` left out; None: all do.
+        families: Kinds among them, such as `A = identity`; numbers make no difference.
+        sizes: Choices of sizes among them.
+        searched: Instances that the adversarial search scored.
+        remark: Why this is little, where it is, in words.
+    """
+
+    met: int = 0
+    clear: int | None = 0
+    families: int = 0
+    sizes: int = 0
+    searched: int = 0
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -181,6 +211,7 @@ class ClaimResult:
     problems: tuple[Problem, ...] = ()  # what is wrong and where, when verdict is `ill-formed`
     searched: int = 0  # instances that the adversarial search scored
     untested: tuple[str, ...] = ()  # strict conclusions of a claim that holds, and equalities they were not tested at
+    support: Support = Support()
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim, if it was asked for

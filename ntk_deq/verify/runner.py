@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ntk_deq.claims.claim import Claim, IllFormed, Setting, Verdict
-from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine
+from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine, Support
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.trial import Feasible, Options, Trial, planned
@@ -116,6 +116,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         seed=options.seed,
         seconds=trial.seconds,
         searched=trial.evaluations,
+        support=_support(trial, verdict),
         replay=replay,
         warnings=(*(f"{w.position}: {w.message}" for w in claim.warnings), *trial.warnings),
         reason=reason,
@@ -135,6 +136,12 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         device=options.device,
         runs=tuple(tally.runs),
     )
+
+
+def _support(trial: Trial, verdict: Verdict) -> Support:
+    """Return what the verdict rests on; that it is little is said of `holds` alone."""
+    found = trial.tally.support(trial.evaluations)
+    return found if verdict is Verdict.HOLDS else replace(found, remark="")
 
 
 def _setting_record(setting: Setting, tally: Tally) -> dict[str, object]:

@@ -17,6 +17,8 @@ from ntk_deq.falsify.score import Score, Scores
 from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly, well_posed
 from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
 from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
+from ntk_deq.verify.solved.floats import domain_margin, solved_names
+from ntk_deq.verify.solved.plan import Equations, Place, Plan
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 
@@ -24,7 +26,9 @@ _SMALL = 64  # entries of all variables of an instance, up to which its size doe
 _TOGETHER = 128  # small instances that cost as much as one call
 
 _ITERATING = 10  # operations that a step of a run of the map counts as
-_SOLVING = 60  # operations that an equilibrium counts as
+_SOLVING = 60  # operations that an equilibrium counts as, or a system of equations among the hypotheses
+
+_SOLVED = 1e-9  # relative size of what is left of an equation that is solved
 
 _ORDERS = ("<", "<=", ">", ">=")
 
@@ -70,16 +74,22 @@ class ClaimScorer:
         used = self._used([f.expr for f in (*claim.assume.values(), *claim.conclude.values())])
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
-        self.uses = frozenset(used.names & self._types.keys())
+        self._solvable = Equations(claim, setting)
+        self._plans: dict[tuple[tuple[str, float], ...], Plan | None] = {}
+        computed = self._computed()
+        self.uses = frozenset(used.names & self._types.keys()) - computed
         self.differentiable = not used.derivatives
         self._needs_equilibrium = used.equilibrium
         self.hypotheses = len(self._hypotheses) + used.equilibrium
-        self._equations = (*map(_is_equation, self._hypotheses), *(False,) * used.equilibrium)
+        solved = self._solved_everywhere()
+        unsolved = [_is_equation(part) and k not in solved for k, part in enumerate(self._hypotheses)]
+        self._equations = (*unsolved, *(False,) * used.equilibrium)
         compared = [part.expr for part in self._hypotheses]
         if used.equilibrium and self._formulas is not None:
             compared.append(self._formulas.contraction)
-        self.needs = tuple(frozenset(self._used([expr]).names & self._types.keys()) for expr in compared)
-        self.operations = used.operations
+        self.needs = tuple(self._needed(expr, computed) for expr in compared)
+        low = self._plans_at_the_ends()[0]
+        self.operations = used.operations + _SOLVING * (0 if low is None else len(low.joint))
 
     def _used(self, formulas: Sequence[Expr]) -> _Uses:
         return _Uses(formulas, self.claim, self._formulas)
@@ -100,7 +110,9 @@ class ClaimScorer:
         self.check_time()
         count = len(next(iter(moving.values()))) if moving else 1
         try:
-            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(moving):
+            plan = self._plan(base.sizes)
+            varied = {*moving, *(plan.variables if plan is not None else ())}
+            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(varied):
                 rows = [self._scores(base, {k: v[i] for k, v in moving.items()}, ()) for i in range(count)]
                 return _stacked(rows)
             return self._scores(base, moving, (count,) if moving else ())
@@ -233,8 +245,9 @@ class ClaimScorer:
 
     def _hypothesis_margins(self, names: TensorNames, margins: Margins | None = None) -> Iterator[Tensor]:
         margins = self._margins(names) if margins is None else margins
-        for part in self._hypotheses:
-            yield margins.part(part)
+        plan = self._plan(names.sizes)
+        for place in range(len(self._hypotheses)):
+            yield self._hypothesis(place, margins, plan)
         if self._needs_equilibrium:
             yield self._existence(names)
 
@@ -253,7 +266,7 @@ class ClaimScorer:
             column = type_.sort is Sort.MATRIX and type_.cols == ONE
             variables[name] = value.unsqueeze(-1) if column else value
         direct = self._state_entries(base) <= MAX_ENTRIES
-        return TensorNames(
+        names = TensorNames(
             variables,
             base.sizes,
             self.claim.let,
@@ -265,6 +278,60 @@ class ClaimScorer:
             trouble=[],
             trains=self.claim.trains,
         )
+        plan = self._plan(base.sizes)
+        return names if plan is None else solved_names(names, plan)
+
+    def _plan(self, sizes: Mapping[str, float]) -> Plan | None:
+        """Return how the equations among the hypotheses are solved; None where there are none."""
+        if not self._solvable.found:
+            return None
+        key = tuple(sizes.items())
+        if key not in self._plans:
+            whole = {letter: int(size) for letter, size in sizes.items()}
+            self._plans[key] = next(self._solvable.plans(whole), None)
+        return self._plans[key]
+
+    def _plans_at_the_ends(self) -> list[Plan | None]:
+        """Return the plans at the smallest and at the largest sizes."""
+        spans = self.setting.sizes.items()
+        return [self._plan({k: v.low for k, v in spans}), self._plan({k: v.high for k, v in spans})]
+
+    def _computed(self) -> frozenset[str]:
+        """Return the variables that the equations give at all sizes, and that therefore do not move."""
+        low, high = self._plans_at_the_ends()
+        return frozenset() if low is None or high is None else low.variables & high.variables
+
+    def _solved_everywhere(self) -> frozenset[int]:
+        """Return which of the hypotheses' comparisons are equations that are solved at all sizes."""
+        low, high = self._plans_at_the_ends()
+        both = frozenset() if low is None or high is None else low.equations & high.equations
+        return frozenset(k for k in range(len(self._hypotheses)) if self._place(k) in both)
+
+    def _needed(self, expr: Expr, computed: frozenset[str]) -> frozenset[str]:
+        """Return the variables that a formula depends on; for a computed one those that its equations hold."""
+        names = self._used([expr]).names
+        if names & computed:
+            names = names.union(*(equation.names for equation in self._solvable.found))
+        return frozenset(names & self._types.keys()) - computed
+
+    def _place(self, number: int) -> Place:
+        """Return which comparison of which hypothesis one of the parts is."""
+        name = self._hypotheses[number].name
+        return name, number - next(k for k, part in enumerate(self._hypotheses) if part.name == name)
+
+    def _hypothesis(self, number: int, margins: Margins, plan: Plan | None) -> Tensor:
+        """Return the margin of a comparison; of an equation that is solved, by how much its variables are inside.
+
+        The margin of such an equation is zero, or noise, where it is solved, and its sign says nothing.
+        """
+        margin = margins.part(self._hypotheses[number])
+        if plan is None or self._place(number) not in plan.equations:
+            return margin
+        inside = [
+            domain_margin(variable.domain, margins.names.variables[variable.name])
+            for variable in plan.given_by(self._place(number))
+        ]
+        return torch.where(margin.detach() >= -_SOLVED, torch.stack(torch.broadcast_tensors(*inside)).amin(0), margin)
 
     def _undefined(self) -> Scores:
         no = self.like.new_full((1, self.hypotheses), -1.0)

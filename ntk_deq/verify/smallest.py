@@ -26,8 +26,9 @@ from ntk_deq.falsify.instance import Instance, format_number, with_values
 from ntk_deq.falsify.ladder import instance_at, redrawn
 from ntk_deq.verify.adversary import find_satisfying
 from ntk_deq.verify.environment import DeadlineError
-from ntk_deq.verify.judge import Standing, hypotheses_standing
+from ntk_deq.verify.judge import Standing, standing_instance
 from ntk_deq.verify.results import Finding, FindingKind
+from ntk_deq.verify.solved.plan import Equations
 from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.choose import choose_constants, scalars
 from ntk_deq.verify.trial import Options, planned
@@ -147,8 +148,8 @@ class _Search:
         aiming = _aimed(self.claim, name)
         for index in range(self.count):
             start = instance_at(self.setting, self.claim.given, index, self.options.seed)
-            found = self._chosen(aiming, start)
-            if self._meets(found):
+            found = self._met(self._chosen(aiming, start))
+            if found is not None:
                 found = self._bisected(found, name)
                 smaller = self.best is None or bool(found.values[name] < self.best.values[name])
                 self.best = found if smaller else self.best
@@ -172,15 +173,18 @@ class _Search:
 
     def _with(self, instance: Instance, name: str, value: float) -> Instance | None:
         """Return the instance with another value of a scalar, and its draws anew, where it meets the hypotheses."""
-        changed = redrawn(self.setting, with_values(instance, **{name: value}), self.options.seed)
-        return changed if self._meets(changed) else None
+        met = self._met(redrawn(self.setting, with_values(instance, **{name: value}), self.options.seed))
+        return met if met is not None and float(met.values[name]) == value else None
 
     def _search_smaller(self, name: str) -> None:
+        equations = Equations(self.claim, self.setting).found  # which may give the scalar
         for index in range(self.count):
             tried = instance_at(self.setting, self.claim.given, index, self.options.seed)
-            smaller = self.best is None or bool(tried.values[name] < self.best.values[name])
-            if smaller and self._meets(tried):
-                self.best = tried
+            if self.best is not None and not equations and not tried.values[name] < self.best.values[name]:
+                continue
+            met = self._met(tried)
+            if met is not None and (self.best is None or bool(met.values[name] < self.best.values[name])):
+                self.best = met
         if self.options.search == 0:
             return
         across = not within(scalars(self.claim, self.setting)[name].domain, -1.0)
@@ -248,8 +252,8 @@ class _Search:
         claim = self._choosing(replace(self.claim, settings=(narrow,)))
         for index in range(self.count):
             start = instance_at(narrow, claim.given, index, self.options.seed)
-            found = start if claim.choose is None else self._chosen(claim, start, narrow)
-            if self._meets(found):
+            found = self._met(start if claim.choose is None else self._chosen(claim, start, narrow))
+            if found is not None:
                 self.best = found
                 return True
         if claim.choose is not None or self.options.search == 0:
@@ -270,7 +274,7 @@ class _Search:
             dtype=self.options.dtype,
             deadline=self.deadline,
         )
-        return searched.candidates[0] if searched.confirmed else None
+        return self._met(searched.candidates[0]) if searched.confirmed else None
 
     def _chosen(self, claim: Claim, instance: Instance, setting: Setting | None = None) -> Instance:
         options = self.options
@@ -284,12 +288,13 @@ class _Search:
             deadline=self.deadline,
         )
 
-    def _meets(self, instance: Instance) -> bool:
+    def _met(self, instance: Instance) -> Instance | None:
+        """Return the instance with what the hypotheses give by equations, where it meets them."""
         device = torch.device(self.options.device)
-        standing = hypotheses_standing(
+        standing, posed = standing_instance(
             self.claim, instance, device=device, dtype=self.options.dtype, deadline=self.deadline
         )
-        return standing is Standing.MET
+        return posed if standing is Standing.MET else None
 
 
 def _listed(sizes: Sequence[int]) -> str:

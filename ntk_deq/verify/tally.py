@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.entrywise import entrywise_notes
+from ntk_deq.claims.tree import Expr
+from ntk_deq.claims.types import Sort
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin
+from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin, Support
 from ntk_deq.verify.training_records import TrainingRecord
 
 
@@ -70,6 +74,14 @@ _OPEN_WORDS = {
     "==": "an identity whose ball contains zero, so that the two sides may differ",
     "!=": "two sides whose difference has a ball that contains zero, so that they may be equal",
 }
+FEW, FEW_OF_MANY, MANY = 5, 10, 40
+"""So few instances that meet the hypotheses are little support, or so few where so many were tried."""
+
+FAR = 3
+"""So many instances at least should be far from equality."""
+
+CLOSE = 1e-6
+"""Relative margin up to which an instance counts as close to equality."""
 
 RUNS_KEPT = 6
 """Training runs of one claim that the report shows: the first ones, those of a counterexample in front."""
@@ -93,6 +105,10 @@ class Tally:
         self.unsure_example: Judgement | None = None
         self.estimated: dict[str, str] = {}
         self.runs: list[TrainingRecord] = []
+        self._clear = 0
+        self._identities = {name for name, formula in claim.conclude.items() if _says_equal(formula.expr)}
+        self._families: dict[str, set[str]] = {s.name: set() for s in claim.settings}
+        self._sizes: dict[str, set[tuple[int, ...]]] = {s.name: set() for s in claim.settings}
 
     def add(self, judgement: Judgement) -> None:
         """Count one instance."""
@@ -113,6 +129,7 @@ class Tally:
 
     def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
         self.met += 1
+        self._support(judgement)
         self.estimated.update(judgement.estimated)
         if len(self.runs) < RUNS_KEPT or Truth.FALSE in truths:
             self.runs = (
@@ -133,6 +150,42 @@ class Tally:
             self.tight += Truth.TIGHT in truths or Truth.NEAR_ZERO in truths
             if self.tightest is None or closeness(judgement) < closeness(self.tightest):
                 self.tightest = judgement
+
+    def _support(self, judgement: Judgement) -> None:
+        """Count what an instance that meets the hypotheses adds to the support of a verdict."""
+        instance = judgement.instance
+        self._families[instance.setting].add(_kind(instance.family))
+        self._sizes[instance.setting].add(tuple(instance.sizes.values()))
+        ordered = [o.comparison for name, o in judgement.conclusions.items() if name not in self._identities]
+        self._clear += all(c is None or c.margin.lo > CLOSE * c.scale for c in ordered)
+
+    def support(self, searched: int) -> Support:
+        """Return what a verdict rests on, with a remark where that is little.
+
+        Args:
+            searched: Instances that the adversarial search scored.
+        """
+        families, sizes = (sum(map(len, found.values())) for found in (self._families, self._sizes))
+        clear = None if self._identities == self.conclusions.keys() else self._clear
+        found = Support(self.met, clear, families, sizes, searched)
+        return replace(found, remark="; ".join(self._lacks(found)))
+
+    def _lacks(self, found: Support) -> Iterator[str]:
+        """Yield in words what the support of a verdict lacks."""
+        if self.met < FEW or (self.met < FEW_OF_MANY and self.instances >= MANY):
+            yield f"{self.met} of {self.instances} instances meet the hypotheses"
+        if found.clear is not None and found.clear < min(FAR, self.met):
+            yield "all are close to equality" if not found.clear else f"{found.clear} are not close to equality"
+        for setting in self.claim.settings:
+            tried, met = self.by_setting[setting.name]
+            if not setting.universal or not met or tried < MANY // 2:
+                continue
+            tensors = any(variable.type.sort is Sort.MATRIX for variable in setting.free.values())
+            if tensors and len(self._families[setting.name]) == 1:
+                yield f"one kind of instance only in {setting.name}, {next(iter(self._families[setting.name]))}"
+            if len(self._sizes[setting.name]) == 1 and not all(span.fixed for span in setting.sizes.values()):
+                shown = ", ".join(map(str, next(iter(self._sizes[setting.name]))))
+                yield f"one choice of {', '.join(setting.sizes)} only in {setting.name}, {shown}"
 
     def evidence(self) -> Evidence:
         """Return how strong the ground is: the weakest link of all instances that count, or the best counterexample."""
@@ -285,3 +338,13 @@ def closeness(judgement: Judgement) -> float:
         if o.comparison is not None and o.comparison.scale > 0
     ]
     return min(ratios, default=float("inf"))
+
+
+def _says_equal(expr: Expr) -> bool:
+    """Whether a conclusion says, among other things, that values are equal: then no margin of it is ever clear."""
+    return any(sign == "==" for node in expr.walk() for sign in node.operators)
+
+
+def _kind(family: str) -> str:
+    """Return what kind of instance a family's text says, without numbers and without what was changed afterwards."""
+    return re.sub(r"[-+]?\d[\d.e^+-]*", "#", family.split(";")[0])

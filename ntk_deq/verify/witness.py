@@ -29,6 +29,7 @@ def witness(judgement: Judgement, name: str, outcome: Outcome) -> Witness:
         margin=comparison.margin if comparison else Margin(float("-inf"), float("inf")),
         step=dict(comparison.steps) if comparison else {},
         index=instance.index,
+        solved=tuple(name for name in instance.values if name in instance.solved),
     )
 
 

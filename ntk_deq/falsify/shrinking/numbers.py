@@ -51,11 +51,19 @@ def slots(instance: Instance, knobs: Knobs) -> list[Slot]:
     found: list[Slot] = []
     for name, variable in knobs.free.items():
         shape = tuple(instance.values[name].shape)
-        found += [Slot(name, places, variable.domain, not shape) for places in _places(variable.domain.kind, shape)]
+        found += [
+            Slot(name, places, variable.domain, not shape) for places in entry_places(variable.domain.kind, shape)
+        ]
     return sorted(found, key=lambda slot: not slot.scalar)
 
 
-def _places(kind: DomainKind, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, float], ...]]:
+def entry_places(kind: DomainKind, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, float], ...]]:
+    """Yield the numbers that a domain leaves free: flat indices of the entries that are one, each with its sign.
+
+    Args:
+        kind: The domain; orthogonal matrices and unit rows have none that changes alone.
+        shape: Shape of the value.
+    """
     if kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS):
         return
     order = shape[0] if len(shape) == 2 else 0

@@ -67,15 +67,15 @@ class _Reading:
             self._check_sizes(setting)
         self._stop_if_wrong()
         assert setting is not None
-        rounded = frozenset(self.model.rounded)
-        reader = ValueReader(self.claim, setting, self.model.sizes, rounded, folder)
+        rounded, solved = frozenset(self.model.rounded), frozenset(self.model.solved)
+        reader = ValueReader(self.claim, setting, self.model.sizes, rounded, folder, solved=solved)
         values_node = self.root.entries["values"]
         assert isinstance(values_node, Mapping)  # the schema asks for a mapping
         values = reader.read(values_node)
         self.problems += reader.problems
         self._stop_if_wrong()
         model = self.model
-        instance = Instance(setting.name, model.family, dict(model.sizes), values, model.index, rounded)
+        instance = Instance(setting.name, model.family, dict(model.sizes), values, model.index, rounded, solved)
         return Record(
             kind=RecordKind(model.kind),
             claim=self.claim,

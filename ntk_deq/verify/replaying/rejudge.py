@@ -51,7 +51,13 @@ def judge_again(
     """
     with one_thread():
         judgement = judge_instance(
-            claim, instance, device=torch.device("cpu"), dtype=dtype, precision=precision, deadline=deadline
+            claim,
+            instance,
+            device=torch.device("cpu"),
+            dtype=dtype,
+            precision=precision,
+            deadline=deadline,
+            anew=False,
         )
     return judgement if precision is None else decided_exactly(claim, judgement, dtype=dtype)
 

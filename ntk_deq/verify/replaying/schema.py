@@ -42,5 +42,10 @@ class RecordModel(BaseModel):
     rounded: list[Identifier] = Field(
         default=[], max_length=MAX_ENTRIES, description="Variables that lie in their domain up to rounding only."
     )
+    solved: list[Identifier] = Field(
+        default=[],
+        max_length=MAX_ENTRIES,
+        description="Variables that stand for a solution of the hypotheses near them.",
+    )
     values: dict[Identifier, Any] = Field(max_length=MAX_ENTRIES, description="Every variable's value.")
     statement: Any = Field(description="A claim file with the claim alone.")

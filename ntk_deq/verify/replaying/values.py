@@ -46,6 +46,7 @@ class ValueReader:
         sizes: The instance's sizes, checked.
         rounded: Variables that lie in their domain up to rounding only.
         folder: Folder of the file, for archives.
+        solved: Variables that stand for a solution near them, whose domain is a matter of the judgement.
         problems: What is wrong.
     """
 
@@ -54,6 +55,7 @@ class ValueReader:
     sizes: Map[str, int]
     rounded: frozenset[str]
     folder: Path
+    solved: frozenset[str] = frozenset()
     problems: list[Problem] = field(default_factory=list)
 
     def read(self, node: Mapping) -> dict[str, Tensor]:
@@ -63,8 +65,9 @@ class ValueReader:
             if name not in types:
                 message = f"`values`: claim {self.claim.id} has no variable `{name}`; it has {', '.join(types)}."
                 self._add(node, message, did_you_mean(name, types), key=name)
-        for name in sorted(self.rounded - types.keys()):
-            self._add(node, f"`rounded`: claim {self.claim.id} has no variable `{name}`.", did_you_mean(name, types))
+        for key, listed in (("rounded", self.rounded), ("solved", self.solved)):
+            for name in sorted(listed - types.keys()):
+                self._add(node, f"`{key}`: claim {self.claim.id} has no variable `{name}`.", did_you_mean(name, types))
         values: dict[str, Tensor] = {}
         for name, kind in types.items():
             if name not in node.entries:
@@ -120,7 +123,7 @@ class ValueReader:
     def _inside(self, name: str, value: Tensor, node: Node) -> bool:
         """Check that a quantified variable lies in its domain."""
         variable = self.claim.given.get(name) or self.setting.free.get(name)
-        if variable is None:
+        if variable is None or name in self.solved:
             return True
         if name in self.rounded and variable.domain.kind not in _MAY_BE_ROUNDED:
             self._add(node, f"`rounded`: a variable of the domain {variable.domain.text} is exact. Got {name}.")

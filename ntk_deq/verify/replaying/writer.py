@@ -68,6 +68,8 @@ def _data(record: Record, large: dict[str, Tensor], archive: str) -> dict[str, A
     data["sizes"] = instance.sizes
     if instance.rounded:
         data["rounded"] = sorted(instance.rounded)
+    if instance.solved:
+        data["solved"] = sorted(instance.solved)
     data["values"] = {
         name: {"npz": archive} if name in large else value_data(value) for name, value in instance.values.items()
     }
