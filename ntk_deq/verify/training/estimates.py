@@ -68,6 +68,7 @@ def descended_again(
             snapshots=SNAPSHOTS,
             rtol=SOLVER_TOLERANCE,
             keep=[int(snapshot.at) for snapshot in done.snapshots],
+            blow_up=math.inf,
             on_step=lambda k, point: check(),
         )
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError):

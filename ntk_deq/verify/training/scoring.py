@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -127,7 +128,7 @@ def short_run(run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: f
     if run.method is Method.GRADIENT_DESCENT:
         assert number is not None
         steps = min(run.steps, STEPS)
-        return gradient_descent(model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS)
+        return gradient_descent(model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS, blow_up=math.inf)
     return gradient_flow(
         model,
         X,
