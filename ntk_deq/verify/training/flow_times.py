@@ -14,6 +14,9 @@ from ntk_deq.verify.training.trainee import Trainee
 TIMES = 16
 """Times of each kind."""
 
+NEAR_THE_ENDS = (6, 8, 10)
+"""Times are also told at 2^-k of the inverse rate at the start, and as near to the end, relatively."""
+
 _TOLERANCE = 1e-5
 _LEAST_EPS = 200.0
 
@@ -21,7 +24,7 @@ _LEAST_EPS = 200.0
 def telling_times(
     trainee: Trainee, *, horizon: float | None, until: float, steps: int, check: Callable[[], None]
 ) -> list[float]:
-    """Return times spread evenly over a flow, and those at which its loss has fallen by even factors.
+    """Return times spread evenly over a flow, near its ends, and where its loss has fallen by even factors.
 
     Snapshots are spaced in the logarithm of the time, from the rate at the start on. Near a saddle, that says nothing
     of when the loss will fall. A coarse integration tells.
@@ -51,6 +54,9 @@ def telling_times(
     if not scout.end > 0 or not loss[0] > 0:
         return []
     times = [scout.end * i / (TIMES + 1) for i in range(1, TIMES + 1)]
+    speed = scout["gradient_norm"].values[0].item()
+    times += [math.ldexp(loss[0] / speed**2, -k) for k in NEAR_THE_ENDS if speed > 0]
+    times += [scout.end * (1 - math.ldexp(1.0, -k)) for k in NEAR_THE_ENDS]
     lowest = min((value for value in loss if value > 0), default=loss[0])
     place = 0
     for i in range(1, TIMES + 1):

@@ -128,7 +128,9 @@ def short_run(run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: f
     if run.method is Method.GRADIENT_DESCENT:
         assert number is not None
         steps = min(run.steps, STEPS)
-        return gradient_descent(model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS, blow_up=math.inf)
+        return gradient_descent(
+            model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS, blow_up=math.inf
+        )
     return gradient_flow(
         model,
         X,
