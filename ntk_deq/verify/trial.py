@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import torch
 from ntk_deq.claims.claim import Claim, Setting, Verdict
 from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.falsify.repair import shrink_variants
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.environment import DeadlineError
@@ -32,8 +32,11 @@ AFTER_REFUTATION = 20
 WRITING = 10.0
 """Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
 
+USUAL = 200
+"""Instances of a domain setting where nobody says how many."""
+
 TRAINED = 24
-"""Instances of a domain setting on which a training run is judged, unless a claim says so; a quarter of drawn ones."""
+"""The same of a claim on training, each with a run; a quarter of it where data are drawn."""
 
 DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
 DRAWN_LEAST = 8
@@ -46,7 +49,8 @@ class Options:
 
     Attributes:
         seed: Seed of every draw.
-        instances: Instances for each domain setting of a claim (a claim's own `instances` wins).
+        instances: Instances for each domain setting of a claim (a claim's own `instances` wins); None: `usual` ones, of
+            which a claim on training gets `TRAINED`, and a quarter of these where data are drawn.
         device: Where instances are evaluated.
         dtype: In which precision.
         time_limit: Seconds for each claim, or None; a claim that runs over it is undecided.
@@ -60,10 +64,11 @@ class Options:
         boxes: Boxes that the proof of a claim about real numbers may look at; 0: no proof is tried.
         store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
         out: Folder that gets a file to replay for each counterexample; None: none is written.
+        usual: Instances where neither the claim nor `instances` says how many.
     """
 
     seed: int = 0
-    instances: int = 200
+    instances: int | None = None
     device: str = "cpu"
     dtype: torch.dtype = torch.float64
     time_limit: float | None = None
@@ -77,13 +82,15 @@ class Options:
     boxes: int = 1000
     store: str | None = None
     out: str | None = None
+    usual: int = USUAL
 
 
 def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     """Return how many instances of the ladder each setting of a claim gets."""
-    count = claim.instances or options.instances
-    if claim.trains and claim.instances is None:
-        return [(s, min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
+    asked = claim.instances or options.instances
+    count = asked or options.usual
+    if claim.trains:
+        return [(s, asked or min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
@@ -222,12 +229,20 @@ class Trial:
     def _ladder(self) -> None:
         left = AFTER_REFUTATION if self.options.shrink else 0
         for setting, count in planned(self.claim, self.options):
-            for index in range(count):
-                instance = self._chosen(setting, instance_at(setting, self.claim.given, index, self.options.seed))
+            for instance in self._instances(setting, count):
                 self.judged(feasible(self.claim, setting, instance, self.options, self.deadline))
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
+
+    def _instances(self, setting: Setting, count: int) -> Iterator[Instance]:
+        """Yield instances of the ladder; of a claim on training distinct ones, since each has the same run."""
+        given, seed = self.claim.given, self.options.seed
+        if self.claim.trains:
+            for instance in distinct_instances(setting, given, count=count, seed=seed):
+                yield self._chosen(setting, instance)
+        else:
+            yield from (self._chosen(setting, instance_at(setting, given, index, seed)) for index in range(count))
 
     def _chosen(self, setting: Setting, instance: Instance) -> Instance:
         """Return the instance with its free constants chosen, where the claim says for what."""
@@ -256,8 +271,10 @@ class Trial:
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
             if not starts:
                 starts = self._satisfying(setting, budget)
-            # A training run of the size of drawn data takes seconds, and what is drawn does not move.
-            if not starts or (self.claim.trains and not setting.universal):
+            if self.claim.trains and self.claim.choose is None:
+                self._sweep(setting, starts)
+            # What is drawn does not move, and its scalars are swept.
+            if not starts or self.tally.counterexamples or (self.claim.trains and not setting.universal):
                 continue
             attack = find_counterexamples(
                 self.claim,
@@ -272,6 +289,25 @@ class Trial:
             self.evaluations += attack.evaluations
             for judgement in (*attack.counterexamples, *attack.others):
                 self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+
+    def _sweep(self, setting: Setting, starts: list[Instance]) -> None:
+        """Lead the scalars of a claim on training through their domains."""
+        from ntk_deq.verify.training.sweep import sweep
+
+        options = self.options
+        attack = sweep(
+            self.claim,
+            setting,
+            starts,
+            seed=options.seed,
+            search=options.search,
+            device=options.device,
+            dtype=options.dtype,
+            deadline=self.deadline,
+        )
+        self.evaluations += attack.evaluations
+        for judgement in (*attack.counterexamples, *attack.others):
+            self._count(self.refiner.refine(judgement, dtype=options.dtype, deadline=self.deadline))
 
     def _satisfying(self, setting: Setting, budget: int) -> list[Instance]:
         """Instances that meet the hypotheses, searched for only on demand."""
