@@ -61,8 +61,7 @@ def early_breaks(
     names = [
         name
         for name, outcome in outcomes.items()
-        if outcome.truth is not Truth.FALSE
-        and any(node.kind is Kind.FOR_ALL for node in claim.conclude[name].expr.walk())
+        if any(node.kind is Kind.FOR_ALL for node in claim.conclude[name].expr.walk())
     ]
     notes = Notes(deadline=env.notes.deadline)
     # Derivatives have no form in more bits, and need none here.

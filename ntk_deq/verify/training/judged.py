@@ -212,7 +212,7 @@ def finished(
 def _at_the_beginning(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:
     """Return the outcomes, false where the first instants of a flow break a conclusion: that rests on no estimate."""
     env, course = run.moments.start, run.course
-    if course.step is not None or course.resting or any(o.truth is Truth.FALSE for o in conclusions.values()):
+    if course.step is not None or course.resting:
         return dict(conclusions)
     broken, estimated = early_breaks(run.claim, env, run.instance, conclusions)
     if broken and not any(needs_the_run(formula, run.claim.let) for formula in run.claim.assume.values()):

@@ -264,7 +264,13 @@ class _Sweep:
         values = sorted({*telling_values(self._free[name].domain), float(base.values[name])})
         if not self._start.hypotheses:
             return values
-        meets = self._meets(base, name, values)
+        margins = self._slack(base, name, values)
+        for _ in range(_ROUNDS if max(margins) <= 0 else 0):  # a range of values between two of these, if any
+            place = margins.index(max(margins))
+            around = values[max(0, place - 1) : place + 2]
+            values = sorted({a + (b - a) * k / 8 for a, b in pairwise(around) for k in range(9)})
+            margins = self._slack(base, name, values)
+        meets = [margin > 0 for margin in margins]
         found = {value for value, good in zip(values, meets, strict=True) if good}
         for i in range(len(values) - 1):
             if meets[i] != meets[i + 1]:
@@ -287,11 +293,15 @@ class _Sweep:
         return inside
 
     def _meets(self, base: Instance, name: str, values: Sequence[float]) -> list[bool]:
-        if name in self._drawing:
-            return [bool(self._start(self._moved(base, name, value), {}).feasible[0] > 0) for value in values]
+        return [margin > 0 for margin in self._slack(base, name, values)]
+
+    def _slack(self, base: Instance, name: str, values: Sequence[float]) -> list[float]:
+        """Return the smallest margin of the hypotheses known at the start, for each value of a scalar."""
         with torch.no_grad():
-            feasible = self._start(base, {name: torch.tensor(values, dtype=torch.float64)}).feasible
-        return [bool(good) for good in feasible > 0]
+            if name in self._drawing:
+                return [float(self._start(self._moved(base, name, value), {}).feasible[0]) for value in values]
+            column = torch.tensor(values, dtype=torch.float64)
+            return [float(margin) for margin in self._start(base, {name: column}).feasible]
 
     def attack(self) -> Attack:
         """Judge the nearest misses too, and return everything."""
