@@ -20,7 +20,8 @@ from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.verify.tensor_functions import scalar
 from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 
-_ORDERS = ("<", "<=", ">", ">=")
+ORDERS = ("<", "<=", ">", ">=")
+"""Comparisons in which one side is to be the smaller one."""
 
 
 class ClaimScorer:
@@ -135,8 +136,8 @@ class ClaimScorer:
             names = self._names(base, moving, (count,) if moving else ())
             for part in self._hypotheses:
                 expr = part.expr
-                ordered = expr.kind is Kind.COMPARE and len(expr.args) == 2 and expr.operators[0] in _ORDERS
-                if ordered and all(map(_is_number, expr.args)):
+                ordered = expr.kind is Kind.COMPARE and len(expr.args) == 2 and expr.operators[0] in ORDERS
+                if ordered and all(map(is_number, expr.args)):
                     left, right = (scalar(tensor_value(side, names)).expand(count) for side in expr.args)
                     small, large = (left, right) if expr.operators[0] in ("<", "<=") else (right, left)
                     gap = torch.where(large > 0, small.log() - large.log(), torch.inf)
@@ -216,7 +217,8 @@ class ClaimScorer:
         return Scores(no, self.like.new_full((1, len(self.goals)), -1.0), defined)
 
 
-def _is_number(side: Expr) -> bool:
+def is_number(side: Expr) -> bool:
+    """Whether a side of a comparison is a number."""
     return side.type is not None and (side.type.sort is Sort.SCALAR or side.type.sort.is_index)
 
 

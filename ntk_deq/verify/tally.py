@@ -8,7 +8,7 @@ from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.verify.training_records import Start, TrainingRecord
 
 
 @dataclass
@@ -83,6 +83,7 @@ class Tally:
         self.unsure_example: Judgement | None = None
         self.estimated: dict[str, str] = {}
         self.runs: list[TrainingRecord] = []
+        self.starts: list[Start] = []
 
     def add(self, judgement: Judgement) -> None:
         """Count one instance."""
@@ -103,6 +104,7 @@ class Tally:
 
     def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
         self.met += 1
+        self.starts += [] if judgement.start is None else [judgement.start]
         self.estimated.update(judgement.estimated)
         if len(self.runs) < RUNS_KEPT or Truth.FALSE in truths:
             self.runs = (

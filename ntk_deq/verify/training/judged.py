@@ -20,10 +20,10 @@ from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals, has_several_indices, open_intervals
 from ntk_deq.verify.training.early import early_breaks
 from ntk_deq.verify.training.moments import Moments, Point
-from ntk_deq.verify.training.records import training_record
+from ntk_deq.verify.training.records import start_record, training_record
 from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory, descent, trajectory, unfinished
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.verify.training_records import Start, TrainingRecord
 
 MOST_FURTHER = 400
 """Steps that are judged besides the first 48, at most: all between them that are not certain, or none."""
@@ -180,8 +180,8 @@ def _open(outcome: Outcome, run: JudgedRun) -> Outcome:
 
 def finished(
     run: JudgedRun, conclusions: Mapping[str, Outcome]
-) -> tuple[dict[str, Outcome], tuple[TrainingRecord, ...]]:
-    """Return the outcomes and the records of a run; a window of descent is continued by gradient flow first.
+) -> tuple[dict[str, Outcome], tuple[TrainingRecord, ...], Start]:
+    """Return the outcomes, and the records of a run and of its start; a window is continued by gradient flow first.
 
     A verdict on steps too small to be taken to the end rests on three parts: the window, the flow to the end, and one
     step of descent tested from states along the flow (docs/design.md, section 6).
@@ -206,7 +206,7 @@ def finished(
         further, record = continued(run.claim, run.instance, run.moments)
         records += [] if record is None else [record]
         outcomes = {name: worse(outcome, further.get(name, outcome)) for name, outcome in outcomes.items()}
-    return outcomes, tuple(records)
+    return outcomes, tuple(records), start_record(run.claim, run.instance, env, sides)
 
 
 def _at_the_beginning(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:

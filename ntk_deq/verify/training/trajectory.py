@@ -42,7 +42,7 @@ from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 from ntk_deq.verify.training.resting import at_rest, is_still, rests
 from ntk_deq.verify.training.start_errors import StartError, errors_from_start
-from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SNAPSHOTS, SOLVER_TOLERANCE, Trainee
+from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SOLVER_TOLERANCE, Trainee
 
 FIRST_STEPS = (1, 2, 3, 5)
 """Steps of descent from either end of the run that are always judged: the first stretch, where most sides are equal at
@@ -142,7 +142,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         step=float(step.ball.mid()),
         steps=run.steps,
         until=float(run.until),
-        snapshots=SNAPSHOTS,
+        snapshots=run.judged,
         rtol=SOLVER_TOLERANCE,
         keep=[*FIRST_STEPS, *(run.steps - k for k in FIRST_STEPS if k < run.steps), *keep],
         blow_up=math.inf,  # a loss that rises by more may come back
@@ -201,8 +201,8 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     if still and not rests(trainee, env):
         raise NoRunError("the gradient at the start is zero in floating point, and it is not certain that it is zero")
     if not still:
-        until, check = float(run.until), env.notes.check_time
-        times = [*times, *telling_times(trainee, horizon=horizon, until=until, steps=run.steps, check=check)]
+        check = env.notes.check_time
+        times = [*times, *telling_times(trainee, run, horizon=horizon, check=check)]
     done = gradient_flow(
         trainee.model,
         trainee.X,
@@ -211,7 +211,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         until=float(run.until),
         tolerance=FLOW_TOLERANCE,
         steps=run.steps + len(times),  # which are stepped onto, and which the claim has not asked for
-        snapshots=SNAPSHOTS,
+        snapshots=run.judged,
         times=torch.tensor(times, dtype=torch.float64) if times else None,
         on_step=lambda _: env.notes.check_time(),
     )
