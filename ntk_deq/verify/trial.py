@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.proof.prover import Proof, prove_claim
+from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
@@ -124,6 +126,9 @@ class Trial:
         proof: What the proof of a claim about real numbers came to; None for other claims.
         stopped: Why not everything planned was done, or an empty text.
         warnings: What went wrong beside the judgement, in words: files that could not be read or written.
+        store: Counterexamples and near misses of earlier runs, or None.
+        close: By setting: the instances that the search may start from.
+        chosen: By setting: the first instance whose constants were chosen.
     """
 
     claim: Claim
@@ -139,6 +144,7 @@ class Trial:
     warnings: list[str] = field(default_factory=list)
     store: InstanceStore | None = None
     close: dict[str, list[Judgement]] = field(default_factory=dict)
+    chosen: dict[str, Instance] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
@@ -234,6 +240,8 @@ class Trial:
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
+        if self.chosen and self.claim.trains and self.options.search and not self.tally.counterexamples:
+            self._aim()
 
     def _instances(self, setting: Setting, count: int) -> Iterator[Instance]:
         """Yield instances of the ladder; of a claim on training distinct ones, since each has the same run."""
@@ -250,16 +258,48 @@ class Trial:
             return instance
         from ntk_deq.verify.training.choose import choose_constants
 
+        chosen = choose_constants(self.claim, setting, instance, **self._choice)
+        if chosen is not instance:
+            self.chosen.setdefault(setting.name, chosen)
+        return chosen
+
+    @property
+    def _choice(self) -> dict[str, Any]:
         options = self.options
-        return choose_constants(
-            self.claim,
-            setting,
-            instance,
-            seed=options.seed,
-            device=options.device,
-            dtype=options.dtype,
-            deadline=self.deadline,
-        )
+        return {"seed": options.seed, "device": options.device, "dtype": options.dtype, "deadline": self.deadline}
+
+    def _aim(self) -> None:
+        """Judge further choices of the constants, on draws of their own, and on short runs where these decide."""
+        from ntk_deq.verify.training.aims import DRAWS, brief, shared_out
+        from ntk_deq.verify.training.choose import choose_constants
+
+        counts = {setting.name: count for setting, count in planned(self.claim, self.options)}
+        short = replace(self.claim, run=self.claim.run and brief(self.claim.run))
+        for setting, aim, number in shared_out(self.claim, self.chosen):
+            near, same = self.chosen[setting.name], False
+            for draw in range(DRAWS):
+                index = counts[setting.name] + DRAWS * number + draw
+                instance = instance_at(setting, self.claim.given, index, self.options.seed)
+                chosen = choose_constants(self.claim, setting, instance, **self._choice, aim=aim, near=near, same=same)
+                if chosen is not instance:
+                    near, same = chosen, True
+                    self._count(self._briefly(short, chosen, aim.words))
+                if self.tally.counterexamples:
+                    return
+
+    def _briefly(self, short: Claim, instance: Instance, aim: str) -> Judgement:
+        """Judge an instance on a short run, or on the whole one where that leaves a conclusion open or breaks it."""
+        options, whole = self.options, self.claim
+        for claim in (short, whole):
+            judgement = judge_instance(
+                claim, instance, device=torch.device(options.device), dtype=options.dtype, deadline=self.deadline
+            )
+            truths = [outcome.truth for outcome in judgement.conclusions.values()]
+            if judgement.standing is not Standing.MET or min(truths) >= Truth.TIGHT:
+                break
+        if claim is whole:
+            judgement = self.refiner.refine(judgement, dtype=options.dtype, deadline=self.deadline)
+        return replace(judgement, start=judgement.start and replace(judgement.start, aim=aim, brief=claim is short))
 
     def _search(self) -> None:
         """Look for a counterexample where the ladder found none, and for an instance that meets the hypotheses."""

@@ -15,16 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from itertools import product
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.changing import LOSS
-from ntk_deq.claims.claim import Claim, Domain, Free, Method, Setting
+from ntk_deq.claims.claim import Claim, Domain, Setting
 from ntk_deq.claims.distributions import scalar_names
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.claims.types import SCALAR
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.instance import Instance, format_number, with_values
@@ -32,9 +29,9 @@ from ntk_deq.falsify.ladder import redrawn
 from ntk_deq.falsify.search.charts import Chart, chart
 from ntk_deq.falsify.search.evolution import minimise
 from ntk_deq.falsify.seeds import stream
-from ntk_deq.verify.margins import parts
-from ntk_deq.verify.scoring import ORDERS, ClaimScorer, is_number
-from ntk_deq.verify.training.between import needs_the_run
+from ntk_deq.verify.scoring import ClaimScorer
+from ntk_deq.verify.training.aims import OWN, Aim, scalars
+from ntk_deq.verify.training.between import at_the_start
 
 BUDGET = 600
 """Candidates of CMA-ES at the start."""
@@ -45,8 +42,11 @@ COARSE = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0)
 FINE = (3.0, 1.5, 0.75, 0.35, 0.15)
 """Its steps after that."""
 
-SHORT = (2.0, 2.0, 0.7)
+SHORT = (5.0, 2.0, 0.7)
 """Steps of the pattern search from a choice for another aim."""
+
+MOST_DIAGONAL = 2
+"""Constants that may move together in it."""
 
 STEPS = (3.0, 1.0, 0.4)
 """Steps of the polish at first, in the coordinates of the constants."""
@@ -54,8 +54,8 @@ STEPS = (3.0, 1.0, 0.4)
 ROUNDS = 40
 """Rounds of it at most."""
 
-SHORTER = 8
-"""Rounds of it from such a choice."""
+SHORTER, SHORTER_STEPS = 12, (1.5,)
+"""Rounds and steps of the polish after it."""
 
 SMALLEST = 0.01
 """Scale of its steps at which it ends: one per cent of a positive constant."""
@@ -69,111 +69,8 @@ SLACK = 1e-6
 DIGITS = 4
 """Significant digits to which a chosen constant is rounded where the hypotheses allow it."""
 
-_LEVELS = (0.1, 0.5, 0.9)
-_FIRST = 100.0  # weight of an aim against the claim's own objective, both in logarithms
-_AT = 0.01  # an aim is reached to one per cent
 _WRONG_SIGN = 200.0  # in logarithms, as all gaps: more than scales that floats bear lie apart
 _LACKING = 1e6  # more than any difference of two logarithms of floats
-
-
-@dataclass(frozen=True)
-class Aim:
-    """What constants are chosen for; where several choices do equally well, the claim's own objective decides.
-
-    Attributes:
-        words: In words.
-        ratio: Two scalar formulas whose quotient is to be `target`; a ratio of 1 makes a hypothesis tight.
-        target: That number.
-        extreme: A scalar formula to make large, or small.
-        maximize: Which of the two.
-    """
-
-    words: str
-    ratio: tuple[Expr, Expr] | None = None
-    target: float = 1.0
-    extreme: Expr | None = None
-    maximize: bool = True
-
-    def height(self, scorer: ClaimScorer, base: Instance, moving: dict[str, Tensor], objective: Tensor) -> Tensor:
-        """Return how bad candidates that meet the hypotheses are, from how bad they are for the claim's objective.
-
-        Raises:
-            NtkDeqError: A formula has no value.
-        """
-        if self.ratio is not None:
-            left, right = (scorer.values(base, moving, side) for side in self.ratio)
-            off = (left / right / self.target).abs().log().abs()
-            return (
-                _FIRST * (torch.nan_to_num(off, nan=_WRONG_SIGN, posinf=_WRONG_SIGN) - _AT).clamp_min(0.0) + objective
-            )
-        if self.extreme is not None:
-            sign = -1.0 if self.maximize else 1.0
-            value = scorer.values(base, moving, self.extreme)
-            return sign * _FIRST * value.sign() * torch.log1p(value.abs() / 1e-300) + objective
-        return objective
-
-
-OWN = Aim("the objective of the claim")
-"""The aim of a claim that says nothing else."""
-
-
-def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
-    """Return further aims for which constants of a claim are chosen.
-
-    A hypothesis that bounds a quantity by a number, as gamma0 < 1, is met by a factor of 10, 2 and 10/9; each other one
-    that compares two quantities just holds; the rate at which the loss is bounded is largest; each constant that scales
-    a draw is smallest, and each that the model's map has is largest.
-
-    Args:
-        claim: A claim with `choose`.
-        setting: One of its settings.
-    """
-    found = []
-    for name, formula in at_the_start(claim).assume.items():
-        for part in parts(name, formula.expr):
-            ordered = part.expr.kind is Kind.COMPARE and len(part.expr.args) == 2 and part.expr.operators[0] in ORDERS
-            if ordered and all(map(is_number, part.expr.args)):
-                small, large = part.expr.args if part.expr.operators[0] in ("<", "<=") else part.expr.args[::-1]
-                if large.kind is Kind.NUMBER:
-                    found += [Aim(f"{name} at {at:g} of its limit", (small, large), at) for at in _LEVELS]
-                else:
-                    found.append(Aim(f"{name} tight", (small, large)))
-    found += [Aim("largest rate", extreme=rate) for rate in _rates(claim)[:1]]
-    scorer = ClaimScorer(at_the_start(claim), setting)
-    drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
-    for name in scalars(claim, setting):
-        own = Expr(Kind.NAME, Span(0, 0), name=name)
-        if name in drawing:
-            found.append(Aim(f"smallest {name}", extreme=own, maximize=False))
-        elif scorer.moves_state({name}):
-            found.append(Aim(f"largest {name}", extreme=own))
-    return found
-
-
-def _rates(claim: Claim) -> list[Expr]:
-    """Return formulas of the share by which bounds L[k] <= B(k) of the conclusions fall at first: 1 - B(h)/B(0)."""
-    found = []
-    for formula in claim.conclude.values() if claim.trains else ():
-        for node in formula.expr.walk():
-            if node.kind is not Kind.COMPARE or node.operators != ("<=",):
-                continue
-            left, right = node.args
-            fixed = all(p.args[0].kind is Kind.NUMBER for p in right.walk() if p.kind is Kind.INDEX)
-            if left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME and fixed:
-                descends = claim.run is not None and claim.run.method is Method.GRADIENT_DESCENT
-                later, first = (
-                    _at_index(right, left.args[0].name, at) for at in (Fraction(1, 1 if descends else 2**20), 0)
-                )
-                one = Expr(Kind.NUMBER, right.span, value=Fraction(1))
-                kept = Expr(Kind.DIVIDE, right.span, (later, first))
-                found.append(Expr(Kind.SUBTRACT, right.span, (one, kept)))
-    return found
-
-
-def _at_index(expr: Expr, index: str, value: Fraction | int) -> Expr:
-    if expr.kind is Kind.NAME and expr.name == index:
-        return replace(expr, kind=Kind.NUMBER, name="", value=Fraction(value))
-    return replace(expr, args=tuple(_at_index(arg, index, value) for arg in expr.args)) if expr.args else expr
 
 
 @dataclass
@@ -266,6 +163,7 @@ def choose_constants(
     deadline: float | None = None,
     aim: Aim = OWN,
     near: Instance | None = None,
+    same: bool = False,
 ) -> Instance:
     """Return the instance with its given scalars chosen; as it was where no choice meets the hypotheses.
 
@@ -280,6 +178,7 @@ def choose_constants(
         deadline: When to give up, on the clock of `time.perf_counter`.
         aim: What they are chosen for.
         near: An instance with a choice for another aim, from which a shorter search starts; None: it starts anew.
+        same: Whether `near` was chosen for the same aim, on other draws: the search is shorter still.
 
     Raises:
         ArgumentError: The claim chooses nothing.
@@ -301,23 +200,13 @@ def choose_constants(
     else:
         places = {name: float(charts[name].encode(near.values[name].double()).reshape(-1)[0]) for name in charts}
         problem.start = torch.tensor([places[name] for name in inner], dtype=torch.float64)
-        _shorter_search(problem, {name: places[name] for name in outer}, inner)
+        _shorter_search(problem, {name: places[name] for name in outer}, inner, alone=same)
     if problem.found is None:
         return instance
     chosen = _plain(problem, list(charts))
     words = ", ".join(f"{name} = {format_number(float(chosen.values[name]))}" for name in charts)
     purpose = "" if aim is OWN else f" for {aim.words}"
     return replace(chosen, family=f"{instance.family}; chosen{purpose}: {words}")
-
-
-def at_the_start(claim: Claim) -> Claim:
-    """Return the claim with the hypotheses that are known before its run, and no conclusion."""
-    known = {
-        name: formula
-        for name, formula in claim.assume.items()
-        if not (claim.trains and needs_the_run(formula, claim.let))
-    }
-    return replace(claim, assume=known, conclude={})
 
 
 def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[str], budget: int) -> None:
@@ -341,8 +230,8 @@ def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[s
                     lowest, place = got, trial
 
 
-def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[str]) -> None:
-    """Move the constants that ask for other equilibria by few steps, from where a search for another aim ended."""
+def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[str], *, alone: bool) -> None:
+    """Move the constants that ask for other equilibria by few steps, from where another search ended, or not at all."""
 
     def value(at: dict[str, float]) -> float:
         numbers = {name: float(problem.charts[name].decode(torch.tensor([[x]]).double())) for name, x in at.items()}
@@ -350,19 +239,24 @@ def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[
         if not inner:
             return float(problem.measured(base, {}).min())
         objective = _Inner(problem, base, inner)
-        point = _polished(objective, problem.start, rounds=SHORTER)
+        point = _polished(objective, problem.start, SHORTER, SHORTER_STEPS)
         if objective.lowest < problem.lowest:
             problem.lowest, problem.start = objective.lowest, point
         return objective.lowest
 
     lowest = value(place)
+    if problem.found is not None and (alone or problem.aim.reached(problem.scorer, problem.found)):
+        return
+    # Along the diagonals as well: a larger gamma, say, asks for a larger scale of the start.
+    directions = [signs for signs in product((1.0, -1.0, 0.0), repeat=len(place)) if any(signs)]
+    if len(place) > MOST_DIAGONAL:
+        directions = [signs for signs in directions if sum(map(abs, signs)) == 1]
     for step in SHORT:
-        for name in list(place):
-            for x in (place[name] - step, place[name] + step):
-                got = value({**place, name: x})
-                if got < lowest:
-                    lowest, place = got, {**place, name: x}
-                    break
+        for signs in directions:
+            trial = {name: x + sign * step for (name, x), sign in zip(place.items(), signs, strict=True)}
+            got = value(trial)
+            if got < lowest:
+                lowest, place = got, trial
 
 
 def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: int) -> float:
@@ -381,13 +275,13 @@ def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: 
     return objective.lowest
 
 
-def _polished(objective: _Inner, point: Tensor, rounds: int = ROUNDS) -> Tensor:
+def _polished(objective: _Inner, point: Tensor, rounds: int = ROUNDS, sizes: Sequence[float] = STEPS) -> Tensor:
     """Move one or two coordinates at a time by steps that shrink: the best choice lies where hypotheses just hold.
 
     There the value is an edge, along which two constants have to move together; CMA-ES takes long to learn that.
     """
     size = len(point)
-    steps = torch.tensor([sign * step for step in STEPS for sign in (1.0, -1.0)] + [0.0], dtype=torch.float64)
+    steps = torch.tensor([sign * step for step in sizes for sign in (1.0, -1.0)] + [0.0], dtype=torch.float64)
     pairs = torch.cartesian_prod(steps, steps)
     moves = [torch.zeros(1, size, dtype=torch.float64)]
     for i in range(size):
@@ -408,12 +302,6 @@ def _polished(objective: _Inner, point: Tensor, rounds: int = ROUNDS) -> Tensor:
         if scale < SMALLEST:
             break
     return point
-
-
-def scalars(claim: Claim, setting: Setting) -> dict[str, Free]:
-    """Return the scalars over which a claim quantifies: its own and those of a setting."""
-    free = {**setting.free, **claim.given}
-    return {name: variable for name, variable in free.items() if variable.type == SCALAR}
 
 
 def _plain(problem: _Problem, names: Sequence[str]) -> Instance:

@@ -25,7 +25,7 @@ from ntk_deq.models.signature import Role
 from ntk_deq.verify.margins import Margins, parts
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.tensors import TensorNames
-from ntk_deq.verify.training.choose import at_the_start
+from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.estimates import again_if_interrupted
 
 STEPS = 200

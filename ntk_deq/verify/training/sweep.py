@@ -26,7 +26,8 @@ from ntk_deq.verify.adversary import Attack
 from ntk_deq.verify.judge import Judgement, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.choose import at_the_start, scalars
+from ntk_deq.verify.training.aims import scalars
+from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.scoring import TrainingScorer, cost_of
 
 WORK = 10_000.0
