@@ -244,10 +244,12 @@ class Choose:
     Attributes:
         objective: A scalar formula that may use what the hypotheses may use.
         maximize: Whether it is made large; otherwise small.
+        aims: Whether a claim on training is also tried with scalars that are chosen for other aims.
     """
 
     objective: Formula
     maximize: bool
+    aims: bool = True
 
 
 @dataclass(frozen=True)

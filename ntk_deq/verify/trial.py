@@ -240,7 +240,8 @@ class Trial:
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
-        if self.chosen and self.claim.trains and self.options.search and not self.tally.counterexamples:
+        aims = self.claim.trains and self.claim.choose is not None and self.claim.choose.aims
+        if aims and self.chosen and self.options.search and not self.tally.counterexamples:
             self._aim()
 
     def _instances(self, setting: Setting, count: int) -> Iterator[Instance]:

@@ -96,8 +96,8 @@ def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
     """Return further aims for which constants of a claim are chosen.
 
     A hypothesis that bounds a quantity by a number, as gamma0 < 1, is met by a factor of 10, 2 and 10/9; each other one
-    that compares two quantities just holds; the rate at which the loss is bounded is largest; each constant that scales
-    a draw is smallest, and each that the model's map has is largest.
+    that compares two quantities just holds; the rate at which the loss is bounded is largest, where the objective is
+    not one of the same quantities; each constant that scales a draw is smallest, and each of the model's map largest.
 
     Args:
         claim: A claim with `choose`.
@@ -113,16 +113,21 @@ def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
                     found += [Aim(f"{name} at {at:g} of its limit", (small, large), at) for at in _LEVELS]
                 else:
                     found.append(Aim(f"{name} tight", (small, large)))
-    found += [Aim("largest rate", extreme=rate) for rate in _rates(claim)[:1]]
+    own = set() if claim.choose is None or not claim.choose.maximize else _names(claim.choose.objective.expr)
+    found += [Aim("largest rate", extreme=rate) for rate in _rates(claim)[:1] if not _names(rate) <= own]
     scorer = ClaimScorer(at_the_start(claim), setting)
     drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
     for name in scalars(claim, setting):
-        own = Expr(Kind.NAME, Span(0, 0), name=name)
+        itself = Expr(Kind.NAME, Span(0, 0), name=name)
         if name in drawing:
-            found.append(Aim(f"smallest {name}", extreme=own, maximize=False))
+            found.append(Aim(f"smallest {name}", extreme=itself, maximize=False))
         elif scorer.moves_state({name}):
-            found.append(Aim(f"largest {name}", extreme=own))
+            found.append(Aim(f"largest {name}", extreme=itself))
     return found
+
+
+def _names(expr: Expr) -> set[str]:
+    return {node.name for node in expr.walk() if node.kind is Kind.NAME}
 
 
 def _rates(claim: Claim) -> list[Expr]:

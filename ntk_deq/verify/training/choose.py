@@ -42,7 +42,7 @@ COARSE = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0)
 FINE = (3.0, 1.5, 0.75, 0.35, 0.15)
 """Its steps after that."""
 
-SHORT = (5.0, 2.0, 0.7)
+SHORT = (5.0, 1.5)
 """Steps of the pattern search from a choice for another aim."""
 
 MOST_DIAGONAL = 2
@@ -257,6 +257,10 @@ def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[
             got = value(trial)
             if got < lowest:
                 lowest, place = got, trial
+                if problem.found is not None and problem.aim.reached(problem.scorer, problem.found):
+                    return
+        if problem.aim.ratio is not None:
+            return  # as near as the other constants can bring it
 
 
 def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: int) -> float:
