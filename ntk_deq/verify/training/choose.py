@@ -42,7 +42,7 @@ COARSE = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0)
 FINE = (3.0, 1.5, 0.75, 0.35, 0.15)
 """Its steps after that."""
 
-SHORT = (5.0, 1.5)
+SHORT = (5.0, 5.0, 2.0)
 """Steps of the pattern search from a choice for another aim."""
 
 MOST_DIAGONAL = 2
