@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -39,6 +40,17 @@ _LEVELS = (0.1, 0.5, 0.9)
 _FIRST = 100.0  # weight of an aim against the claim's own objective, both in logarithms
 _AT = 0.01  # an aim is reached to one per cent
 _FARTHEST = 200.0  # in logarithms
+_LEAST = 1e-300  # about the least float
+
+
+def log_of(value: Tensor) -> Tensor:
+    """Return a logarithm that grows with a number of either sign, zero at zero, and is finite for every float.
+
+    Example:
+        >>> log_of(torch.tensor([-1.0, 0.0, 1e300], dtype=torch.float64)).round().tolist()
+        [-691.0, 0.0, 1382.0]
+    """
+    return value.sign() * ((value.abs() + _LEAST).log() - math.log(_LEAST))
 
 
 @dataclass(frozen=True)
@@ -71,8 +83,7 @@ class Aim:
             return _FIRST * (torch.nan_to_num(off, nan=_FARTHEST, posinf=_FARTHEST) - _AT).clamp_min(0.0) + objective
         if self.extreme is not None:
             sign = -1.0 if self.maximize else 1.0
-            value = scorer.values(base, moving, self.extreme)
-            return sign * _FIRST * value.sign() * torch.log1p(value.abs() / 1e-300) + objective
+            return sign * _FIRST * log_of(scorer.values(base, moving, self.extreme)) + objective
         return objective
 
     def reached(self, scorer: ClaimScorer, instance: Instance) -> bool:

@@ -30,7 +30,7 @@ from ntk_deq.falsify.search.charts import Chart, chart
 from ntk_deq.falsify.search.evolution import minimise
 from ntk_deq.falsify.seeds import stream
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.aims import OWN, Aim, scalars
+from ntk_deq.verify.training.aims import OWN, Aim, log_of, scalars
 from ntk_deq.verify.training.between import at_the_start
 
 BUDGET = 600
@@ -109,7 +109,7 @@ class _Problem:
             try:
                 objective = self.scorer.values(base, moving, self.claim.choose.objective.expr)
                 sign = -1.0 if self.claim.choose.maximize else 1.0
-                height = sign * objective.sign() * torch.log1p(objective.abs() / 1e-300)
+                height = sign * log_of(objective)
                 height = self.aim.height(self.scorer, base, moving, height)
             except NtkDeqError:
                 return values
