@@ -30,7 +30,14 @@ settings:
     data: {{X: ones, y: ones}}
     init: {{W: zeros, U: "beta*ones", b: zeros}}
 claims:
-  - {{id: T, title: t, setting: {setting}, given: {given}, let: {let}, assume: {assume}, run: {run}, conclude: "{conclude}"}}
+  - id: T
+    title: t
+    setting: {setting}
+    given: {given}
+    let: {let}
+    assume: {assume}
+    run: {run}
+    conclude: "{conclude}"
 """
 DESCENT = "{method: gradient-descent, step: eta, steps: 60, beyond: false}"
 FIVE = "{method: gradient-descent, step: eta, steps: 5, beyond: false, until: 1e-30}"
@@ -185,7 +192,7 @@ class TestFirstInstants:
 
 
 class TestRisingLosses:
-    """From a sharp minimum that it all but has, descent is thrown to a flat one: its loss rises 1.5e8 times on the way."""
+    """From a sharp minimum that it all but has, descent is thrown to a flat one: its loss rises 1.5e8 times."""
 
     @pytest.mark.parametrize(
         ("conclude", "verdict"),
