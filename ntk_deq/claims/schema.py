@@ -231,7 +231,9 @@ RUN_MODELS: dict[str, type[FixedPointRun | GradientDescentRun | GradientFlowRun]
 class ChooseModel(_Strict):
     """What the `given` scalars are chosen for."""
 
-    model_config = ConfigDict(title="Choose", json_schema_extra={"minProperties": 1, "maxProperties": 2})
+    model_config = ConfigDict(
+        title="Choose", json_schema_extra={"oneOf": [{"required": ["maximize"]}, {"required": ["minimize"]}]}
+    )
 
     maximize: Expression | None = Field(default=None, description="A number known at the start, to be made large.")
     minimize: Expression | None = Field(default=None, description="A number known at the start, to be made small.")
@@ -240,7 +242,7 @@ class ChooseModel(_Strict):
     @model_validator(mode="after")
     def _one(self) -> ChooseModel:
         if (self.maximize is None) == (self.minimize is None):
-            raise _wanted("a mapping with one of the keys `maximize` and `minimize`")
+            raise _wanted("a mapping with one key, `maximize` or `minimize`")
         return self
 
 
