@@ -139,7 +139,7 @@ def sweep(
     Raises:
         DeadlineError: The deadline passed.
     """
-    course = _Sweep(claim, setting, seed, torch.device(device), dtype, deadline)
+    course = _Sweep(claim, setting, seed, torch.device(device), dtype, deadline, [_scalars_of(base) for base in bases])
     chosen = list(bases[:BASES]) or [instance_at(setting, claim.given, 0, seed)]
     if scalars(claim, setting):
         left = sum(budget_of(claim, setting, dict(base.sizes), search) for base in chosen) // len(chosen)
@@ -174,6 +174,7 @@ class _Sweep:
     device: torch.device
     dtype: torch.dtype
     deadline: float | None
+    counted: list[dict[str, float]]
     seen: list[_Seen] = field(default_factory=list)
     judged: list[Judgement] = field(default_factory=list)
     refuted: Judgement | None = None
@@ -308,6 +309,7 @@ class _Sweep:
         """Judge the nearest misses too, and return everything."""
         known = {id(judgement.instance) for judgement in self.judged}
         near = sorted((f for f in self.seen if id(f.instance) not in known), key=lambda f: f.margin)
+        near = [f for f in near if _scalars_of(f.instance) not in self.counted]  # judged on the ladder
         for found in near[:_NEAR_MISSES] if self.refuted is None else ():
             self._judge(found)
         best = min(self.seen, key=lambda f: f.margin, default=None)
@@ -317,6 +319,10 @@ class _Sweep:
             self.evaluations,
             Score(-math.inf, math.inf) if best is None else Score(best.feasible, best.margin),
         )
+
+
+def _scalars_of(instance: Instance) -> dict[str, float]:
+    return {name: float(value) for name, value in instance.values.items() if value.ndim == 0}
 
 
 def _thinned(values: Sequence[float], count: int) -> list[float]:
