@@ -225,6 +225,7 @@ class Run:
         until: The loss, as a part of L[0], at which a training run ends.
         horizon: The time at which gradient-flow ends, a scalar formula; None: only `until` and `steps` end it.
         beyond: Whether the claim speaks of steps of gradient-descent after `steps` too.
+        judged: Steps, or times, spread over a training run that are judged at most, besides telling ones.
     """
 
     method: Method
@@ -233,6 +234,7 @@ class Run:
     until: Fraction = Fraction(1, 10**6)
     horizon: Formula | None = None
     beyond: bool = True
+    judged: int = 48
 
 
 @dataclass(frozen=True)
@@ -242,10 +244,12 @@ class Choose:
     Attributes:
         objective: A scalar formula that may use what the hypotheses may use.
         maximize: Whether it is made large; otherwise small.
+        aims: Whether a claim on training is also tried with scalars that are chosen for other aims.
     """
 
     objective: Formula
     maximize: bool
+    aims: bool = True
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def build_choose(model: ClaimModel, typed: Mapping[Key, Formula]) -> Choose | No
         return None
     name = "minimize" if model.choose.maximize is None else "maximize"
     objective = typed.get(("choose", name))
-    return None if objective is None else Choose(objective, maximize=name == "maximize")
+    return None if objective is None else Choose(objective, maximize=name == "maximize", aims=model.choose.aims)
 
 
 def can_choose(given: Mapping[str, Free]) -> bool:

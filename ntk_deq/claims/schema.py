@@ -231,10 +231,13 @@ RUN_MODELS: dict[str, type[FixedPointRun | GradientDescentRun | GradientFlowRun]
 class ChooseModel(_Strict):
     """What the `given` scalars are chosen for."""
 
-    model_config = ConfigDict(title="Choose", json_schema_extra={"minProperties": 1, "maxProperties": 1})
+    model_config = ConfigDict(
+        title="Choose", json_schema_extra={"oneOf": [{"required": ["maximize"]}, {"required": ["minimize"]}]}
+    )
 
     maximize: Expression | None = Field(default=None, description="A number known at the start, to be made large.")
     minimize: Expression | None = Field(default=None, description="A number known at the start, to be made small.")
+    aims: bool = Field(default=True, description="Whether a claim on training is also tried for other aims.")
 
     @model_validator(mode="after")
     def _one(self) -> ChooseModel:

@@ -101,7 +101,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_selection(parser)
     parser.add_argument("--list", action="store_true", help="list the selected claims and stop")
     parser.add_argument("--seed", type=_natural, default=0, help="seed of every draw (default 0)")
-    parser.add_argument("--instances", type=_positive, default=200, help="instances a claim and domain (default 200)")
+    parser.add_argument(
+        "--instances",
+        type=_positive,
+        help="instances a claim and domain (default 200; 24 of a claim on training, 6 where its data are drawn)",
+    )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
     parser.add_argument(
@@ -186,7 +190,11 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max", type=_positive, metavar="N", help="mutants judged a claim at most (default all)")
     parser.add_argument("--seed", type=_natural, default=0, help="seed of every draw (default 0)")
-    parser.add_argument("--instances", type=_positive, default=60, help="instances a mutant and domain (default 60)")
+    parser.add_argument(
+        "--instances",
+        type=_positive,
+        help="instances a mutant and domain (default 60; 24 of a claim on training, 6 where its data are drawn)",
+    )
     parser.add_argument(
         "--search",
         type=_natural,

@@ -77,6 +77,7 @@ def _mutate(
     options = Options(
         seed=arguments.seed,
         instances=arguments.instances,
+        usual=60,
         search=arguments.search,
         shrink=arguments.shrink,
         time_limit=arguments.time_limit,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntk_deq.dynamics.checkpoints import check_interval, fresh_checkpoint
 from ntk_deq.dynamics.descent_loop import Descent, OnStep
-from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
+from ntk_deq.dynamics.descent_options import BLOW_UP, METHOD, DescentOptions
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import Recorder
 from ntk_deq.dynamics.run_inputs import check_on_step
@@ -35,6 +35,7 @@ def gradient_descent(
     max_steps: int = 10_000,
     extrapolation: int = 2,
     keep: Sequence[int] = (),
+    blow_up: float = BLOW_UP,
     on_step: OnStep | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 60.0,
@@ -46,7 +47,7 @@ def gradient_descent(
     of the last states. Memory does not grow with the number of steps.
 
     The run ends with a reason, its `status`: the loss is at most `until` times the first one; `steps` are spent; the
-    contraction factor has reached one; the loss is a million times the first one; NaN or Inf; a solve failed; the
+    contraction factor has reached one; the loss is `blow_up` times the first one; NaN or Inf; a solve failed; the
     gradient is zero in every entry, at a minimum above the floor or where all units are off; the step is so small that
     it changes no parameter any more; Ctrl-C. What was reached is in the record in every case. Only where the very first
     gradient cannot be computed is there nothing to return, and the error is raised.
@@ -72,6 +73,8 @@ def gradient_descent(
         max_steps: Iterations allowed in a solve.
         extrapolation: Highest degree of the extrapolation; 0 is the plain warm start.
         keep: Further steps whose parameters are kept, besides the `snapshots`.
+        blow_up: The loss over the first one at which the run is taken to have diverged, > 1. At a large step a loss may
+            rise by more and come back; infinity goes on to the end.
         on_step: Called with k and the field's point at every step. The point's tensors hold until the next step.
         checkpoint: A file from which `resume` goes on after a kill, with the very same bits on the CPU; it must not
             exist yet. None: no file.
@@ -93,7 +96,7 @@ def gradient_descent(
     """
     check_on_step(on_step, METHOD)
     check_interval(checkpoint_every)
-    options = DescentOptions(step, steps, until, snapshots, rtol, atol, max_steps, extrapolation, keep)
+    options = DescentOptions(step, steps, until, snapshots, rtol, atol, max_steps, extrapolation, keep, blow_up)
     descent = Descent(model, X, y, options, record)
     return descent.run(
         on_step=on_step,

@@ -29,9 +29,6 @@ from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
 
-# As `RunStatus.DIVERGED` says. A loss may rise for a while at a large step, and by as much it never comes back.
-_BLOW_UP = 1e6
-
 # What rounding may add to the length of a step, with room: a norm of n entries errs by less than n eps.
 _ROUNDED_UP = 1 + 1e-6
 
@@ -175,7 +172,7 @@ class Descent:
         status = None
         if here.loss <= options.until * self._first_loss:
             status = RunStatus.LOSS_FLOOR
-        elif here.loss > _BLOW_UP * self._first_loss:
+        elif here.loss > options.blow_up * self._first_loss:
             status = RunStatus.DIVERGED
         elif here.k >= options.steps:
             status = RunStatus.STEPS

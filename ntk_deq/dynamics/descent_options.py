@@ -13,6 +13,9 @@ from ntk_deq.errors import ArgumentError
 
 METHOD = "gradient-descent"
 
+BLOW_UP = 1e6
+"""The loss over the first one at which a run is taken to have diverged, unless told otherwise: it seldom comes back."""
+
 
 @dataclass(frozen=True)
 class DescentOptions:
@@ -34,6 +37,7 @@ class DescentOptions:
     max_steps: int = 10_000
     extrapolation: int = 2
     keep: Sequence[int] = ()
+    blow_up: float = BLOW_UP
 
     def __post_init__(self) -> None:
         """Check what the gradient field and the keeper of snapshots do not check themselves."""
@@ -50,6 +54,9 @@ class DescentOptions:
             raise ArgumentError(f"`steps` {where} must be an integer >= 0. Got {self.steps!r}.")
         if not is_number(self.until) or not 0 <= self.until < 1:
             raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
+
+        if not is_number(self.blow_up) or not self.blow_up > 1:
+            raise ArgumentError(f"`blow_up` {where} must be a number > 1, or infinity. Got {self.blow_up!r}.")
 
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Refuse a step size that the precision cannot hold.

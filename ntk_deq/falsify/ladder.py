@@ -33,6 +33,8 @@ __all__ = ["Instance", "instance_at", "instances", "scale_variable", "with_value
 # variables v meet within its square of instances (an orthogonal array of strength two; Bush 1952).
 _PRIME = 13
 
+_LOOKS = 4
+
 _EXPONENTS = (-1, 1, -2, 2, -4, 4, -7, 7, -10, 10, -15, 15, -20, 20, -30, 30)
 
 
@@ -51,6 +53,31 @@ def instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: 
         LimitError: A variable would be too large.
     """
     return (instance_at(setting, given, index, seed) for index in range(count))
+
+
+def distinct_instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: int) -> Iterator[Instance]:
+    """Yield the first `count` instances that differ from one another; fewer where `_LOOKS` times as many hold no more.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        count: How many.
+        seed: The run's seed.
+
+    Raises:
+        ArgumentError: A distribution or domain cannot give a value of the shape asked for.
+        DataError: The setting's images cannot be used.
+        LimitError: A variable would be too large.
+    """
+    known: set[tuple[object, ...]] = set()
+    for index in range(_LOOKS * count + _LOOKS):
+        if len(known) == count:
+            return
+        instance = instance_at(setting, given, index, seed)
+        own = tuple((name, tuple(v.shape), v.numpy().tobytes()) for name, v in sorted(instance.values.items()))
+        if own not in known:
+            known.add(own)
+            yield instance
 
 
 def instance_at(setting: Setting, given: Mapping[str, Free], index: int, seed: int) -> Instance:

@@ -22,11 +22,12 @@ from ntk_deq.report.run_words import (
     short_index,
     short_rate,
     slowest_runs,
+    starts_words,
 )
 from ntk_deq.report.svg import share_bar
 from ntk_deq.report.text import printable, short_number, short_seconds
 from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number
-from ntk_deq.verify.training_records import Condition, Rate, TrainingRecord
+from ntk_deq.verify.training_records import Condition, Rate, Start, TrainingRecord
 
 # Runs of a claim that are all open on the page; of more, only those of the instance that is slowest for the claim.
 _SHOWN = 2
@@ -72,6 +73,47 @@ class RunView:
     conditions: list[ConditionView]
     shares: list[ShareView]
     constants: list[tuple[str, Markup | None, Cell]]
+
+
+@dataclass(frozen=True)
+class StartView:
+    """One start of a run: where, what its constants were chosen for, and a cell for each column of the table."""
+
+    setting: str
+    aim: str
+    run: str
+    cells: list[Cell | None]
+
+
+@dataclass(frozen=True)
+class StartsView:
+    """All starts of a claim whose constants were chosen, and how far each is from degenerate."""
+
+    words: str
+    columns: list[str]
+    rows: list[StartView]
+
+
+def starts_view(starts: tuple[Start, ...]) -> StartsView | None:
+    """Return what the page says of the starts of runs; None where no constants were chosen for an aim.
+
+    Args:
+        starts: The starts.
+    """
+    words = starts_words(starts)
+    if words is None:
+        return None
+    met = list(dict.fromkeys(condition.name for start in starts for condition in start.conditions))
+    numbers = list(dict.fromkeys(name for start in starts for name in (*start.constants, *start.defined)))
+    rows = []
+    for start in starts:
+        factors = {condition.name: condition.factor for condition in start.conditions}
+        known = {**start.constants, **start.defined}
+        values = [start.contraction, *(factors.get(name) for name in met), *(known.get(name) for name in numbers)]
+        cells = [None if value is None else number_cell(value) for value in values]
+        aim, run = start.aim or "the claim's own objective", "short" if start.brief else "whole"
+        rows.append(StartView(f"{start.setting} {start.index}", aim, run, cells))
+    return StartsView(words, ["contraction", *(f"{name} met by" for name in met), *numbers], rows)
 
 
 def run_views(records: tuple[TrainingRecord, ...], anchor: str) -> list[RunView]:

@@ -6,7 +6,7 @@ import math
 
 from ntk_deq.report.run_curves import index_letter
 from ntk_deq.report.text import one_line, short_number
-from ntk_deq.verify.training_records import Rate, TrainingRecord
+from ntk_deq.verify.training_records import Rate, Start, TrainingRecord
 
 _ROLES = {
     "run": "the whole run",
@@ -145,6 +145,35 @@ def run_name(record: TrainingRecord) -> str:
         'tiny 3, a window of descent'
     """
     return f"{one_line(record.setting)} {record.index}, {role_words(record)}"
+
+
+def starts_words(starts: tuple[Start, ...]) -> str | None:
+    """Return how far from degenerate the starts of runs are whose constants were chosen; None where none were.
+
+    Example:
+        >>> start = Start("tiny", 1, "largest gamma", {}, {}, 0.25, (), brief=True)
+        >>> starts_words((start,))
+        'constants chosen for 1 further aim, contraction at the start 0.25; 1 of 1 judged on a short run'
+    """
+    aims = {start.aim for start in starts if start.aim}
+    if not aims:
+        return None
+    parts = [f"constants chosen for {len(aims)} further aim{'s' * (len(aims) > 1)}"]
+    factors = [start.contraction for start in starts if start.contraction is not None]
+    if factors:
+        parts.append(f"contraction at the start {_range(factors)}")
+    met: dict[str, list[float]] = {}
+    for start in starts:
+        for condition in start.conditions:
+            met.setdefault(condition.name, []).append(condition.factor)
+    parts += [f"{one_line(name)} met by a factor of {_range(values)}" for name, values in met.items()]
+    brief = sum(start.brief for start in starts)
+    return f"{', '.join(parts)}; {brief} of {len(starts)} judged on a short run"
+
+
+def _range(values: list[float]) -> str:
+    low, high = (short_rate(value) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def slowest_runs(records: tuple[TrainingRecord, ...]) -> list[TrainingRecord]:

@@ -14,7 +14,7 @@ from ntk_deq.report.check import render_check
 from ntk_deq.report.console import Piece, say, say_hanging, showable
 from ntk_deq.report.instance import say_values
 from ntk_deq.report.problems import render_problem, render_problems
-from ntk_deq.report.run_words import terminal_lines
+from ntk_deq.report.run_words import starts_words, terminal_lines
 from ntk_deq.report.text import one_line, short_margin, short_seconds
 from ntk_deq.report.words import (
     EXIT_MEANINGS,
@@ -123,6 +123,9 @@ class TerminalReport:
             say_hanging(self._console, [" " * _INDENT], [(one_line(little), "yellow")])
         for line in terminal_lines(result.runs):
             say(self._console, (line, "dim"), indent=_INDENT)
+        starts = starts_words(result.starts)
+        if starts is not None:
+            say(self._console, (starts, "dim"), indent=_INDENT)
         if not result.as_expected:
             self._details(result)
         for text in result.untested:

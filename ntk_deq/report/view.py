@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from markupsafe import Markup
 
 from ntk_deq.report.carets import caret_lines
-from ntk_deq.report.run_view import RunView, run_views
+from ntk_deq.report.run_view import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
 from ntk_deq.report.text import matrix_rows, printable, short_seconds
 from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number
@@ -110,6 +110,7 @@ class ClaimView:
     little_support: str
     replay: str
     runs: list[RunView]
+    starts: StartsView | None
 
 
 def safe_url(url: object) -> str | None:
@@ -266,4 +267,5 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         little_support=little_support(result),
         replay=replay_command(result.replay) if result.replay is not None else "",
         runs=run_views(result.runs, anchor),
+        starts=starts_view(result.starts),
     )

@@ -170,13 +170,13 @@ def _multiply(expr: Expr, env: Environment, indices: Indices) -> Value:
 
 def _is_gram(left: Expr, right: Expr, env: Environment, indices: Indices) -> bool:
     """Whether a product is A A', perhaps times a number >= 0 in front, or A'A."""
-    if left.kind is Kind.TRANSPOSE and _same(left.args[0], right, indices):
+    if left.kind is Kind.TRANSPOSE and _same(left.args[0], right, indices, still=False):
         return True
     if right.kind is not Kind.TRANSPOSE:
         return False
-    if _same(left, right.args[0], indices):
+    if _same(left, right.args[0], indices, still=False):
         return True
-    if left.kind is not Kind.MULTIPLY or not _same(left.args[1], right.args[0], indices):
+    if left.kind is not Kind.MULTIPLY or not _same(left.args[1], right.args[0], indices, still=False):
         return False
     factor = evaluate(left.args[0], env, indices)
     return isinstance(factor, Scalar) and bool(factor.ball >= 0)

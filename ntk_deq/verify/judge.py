@@ -22,7 +22,7 @@ from ntk_deq.verify.solved.proven import solve
 from ntk_deq.verify.training.between import inlined, needs_the_run
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, refined, start_run
 from ntk_deq.verify.training.trajectory import NoRunError
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.verify.training_records import Start, TrainingRecord
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
@@ -50,6 +50,7 @@ class Judgement:
         reason: Why it is unsure, if it is.
         estimated: Operations whose error bound is an estimate, each with the reason.
         runs: The training runs that the conclusions were judged on.
+        start: Their start.
     """
 
     instance: Instance
@@ -59,6 +60,7 @@ class Judgement:
     reason: str = ""
     estimated: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[TrainingRecord, ...] = ()
+    start: Start | None = None
 
 
 def judge_instance(
@@ -171,15 +173,18 @@ def _concluded(
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
     records: tuple[TrainingRecord, ...] = ()
+    start = None
     if run is not None:
-        conclusions, records = finished(run, conclusions)
+        conclusions, records, start = finished(run, conclusions)
         conclusions = cautious(claim, conclusions, notes)
     # A hypothesis that is merely tight is not certain.
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
     standing = Standing.MET if certain else Standing.UNSURE
     reason = "; ".join(dict.fromkeys(reasons))
-    return Judgement(instance, standing, hypotheses, conclusions, reason, estimated=notes.estimated, runs=records)
+    return Judgement(
+        instance, standing, hypotheses, conclusions, reason, estimated=notes.estimated, runs=records, start=start
+    )
 
 
 def _conclusions(

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from ntk_deq.claims.claim import Problem, Verdict
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.verify.training_records import Start, TrainingRecord
 
 
 class Evidence(StrEnum):
@@ -215,6 +215,7 @@ class ClaimResult:
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim, if it was asked for
+    starts: tuple[Start, ...] = ()  # of all training runs that count, with how far each is from degenerate
     runs: tuple[TrainingRecord, ...] = ()  # training runs that the verdict rests on, at most a few of them
 
     @property

@@ -134,6 +134,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         position=str(claim.position),
         dtype=str(options.dtype).removeprefix("torch."),
         device=options.device,
+        starts=tuple(tally.starts),
         runs=tuple(tally.runs),
     )
 

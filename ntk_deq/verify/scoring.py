@@ -30,7 +30,8 @@ _SOLVING = 60  # operations that an equilibrium counts as, or a system of equati
 
 _SOLVED = 1e-9  # relative size of what is left of an equation that is solved
 
-_ORDERS = ("<", "<=", ">", ">=")
+ORDERS = ("<", "<=", ">", ">=")
+"""Comparisons in which one side is to be the smaller one."""
 
 
 class ClaimScorer:
@@ -195,8 +196,8 @@ class ClaimScorer:
             names = self._names(base, moving, (count,) if moving else ())
             for part in self._hypotheses:
                 expr = part.expr
-                ordered = expr.kind is Kind.COMPARE and len(expr.args) == 2 and expr.operators[0] in _ORDERS
-                if ordered and all(map(_is_number, expr.args)):
+                ordered = expr.kind is Kind.COMPARE and len(expr.args) == 2 and expr.operators[0] in ORDERS
+                if ordered and all(map(is_number, expr.args)):
                     left, right = (scalar(tensor_value(side, names)).expand(count) for side in expr.args)
                     small, large = (left, right) if expr.operators[0] in ("<", "<=") else (right, left)
                     gap = torch.where(large > 0, small.log() - large.log(), torch.inf)
@@ -343,7 +344,8 @@ def _is_equation(part: Part) -> bool:
     return part.link is not None and part.expr.operators[part.link] == "=="
 
 
-def _is_number(side: Expr) -> bool:
+def is_number(side: Expr) -> bool:
+    """Whether a side of a comparison is a number."""
     return side.type is not None and (side.type.sort is Sort.SCALAR or side.type.sort.is_index)
 
 

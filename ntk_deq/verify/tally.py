@@ -14,7 +14,7 @@ from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Margin, Support
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.verify.training_records import Start, TrainingRecord
 
 
 @dataclass
@@ -109,6 +109,7 @@ class Tally:
         self._identities = {name for name, formula in claim.conclude.items() if _says_equal(formula.expr)}
         self._families: dict[str, set[str]] = {s.name: set() for s in claim.settings}
         self._sizes: dict[str, set[tuple[int, ...]]] = {s.name: set() for s in claim.settings}
+        self.starts: list[Start] = []
 
     def add(self, judgement: Judgement) -> None:
         """Count one instance."""
@@ -130,6 +131,7 @@ class Tally:
     def _add_met(self, judgement: Judgement, truths: list[Truth]) -> None:
         self.met += 1
         self._support(judgement)
+        self.starts += [] if judgement.start is None else [judgement.start]
         self.estimated.update(judgement.estimated)
         if len(self.runs) < RUNS_KEPT or Truth.FALSE in truths:
             self.runs = (

@@ -23,6 +23,31 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The start of a run that was judged, and how far from degenerate it is.
+
+    Attributes:
+        setting: The setting.
+        index: Number of the instance.
+        aim: What the constants were chosen for; empty where they were not.
+        constants: The values of its scalars.
+        defined: Scalars that the claim defines, as far as they were needed to judge the start.
+        contraction: Upper bound of the contraction factor of the model's map at the start; None: it has none.
+        conditions: The comparisons of the hypotheses there.
+        brief: Whether a short run was judged: fewer steps, or less of the loss' fall, than the claim speaks of.
+    """
+
+    setting: str
+    index: int
+    aim: str
+    constants: dict[str, float]
+    defined: dict[str, float]
+    contraction: float | None
+    conditions: tuple[Condition, ...]
+    brief: bool = False
+
+
+@dataclass(frozen=True)
 class Curve:
     """A quantity along a run, at the judged steps.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ntk_deq.claims.claim import Claim, Setting, Verdict
 from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.falsify.repair import Repair
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
@@ -20,6 +21,7 @@ from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.proof.prover import Proof, prove_claim
+from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
@@ -35,8 +37,11 @@ AFTER_REFUTATION = 20
 WRITING = 10.0
 """Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
 
+USUAL = 200
+"""Instances of a domain setting where nobody says how many."""
+
 TRAINED = 24
-"""Instances of a domain setting on which a training run is judged, unless a claim says so; a quarter of drawn ones."""
+"""The same of a claim on training, each with a run; a quarter of it where data are drawn."""
 
 DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
 DRAWN_LEAST = 8
@@ -49,7 +54,8 @@ class Options:
 
     Attributes:
         seed: Seed of every draw.
-        instances: Instances for each domain setting of a claim (a claim's own `instances` wins).
+        instances: Instances for each domain setting of a claim (a claim's own `instances` wins); None: `usual` ones, of
+            which a claim on training gets `TRAINED`, and a quarter of these where data are drawn.
         device: Where instances are evaluated.
         dtype: In which precision.
         time_limit: Seconds for each claim, or None; a claim that runs over it is undecided.
@@ -64,10 +70,11 @@ class Options:
         boxes: Boxes that the proof of a claim about real numbers may look at; 0: no proof is tried.
         store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
         out: Folder that gets a file to replay for each counterexample; None: none is written.
+        usual: Instances where neither the claim nor `instances` says how many.
     """
 
     seed: int = 0
-    instances: int = 200
+    instances: int | None = None
     device: str = "cpu"
     dtype: torch.dtype = torch.float64
     time_limit: float | None = None
@@ -81,13 +88,15 @@ class Options:
     boxes: int = 1000
     store: str | None = None
     out: str | None = None
+    usual: int = USUAL
 
 
 def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     """Return how many instances of the ladder each setting of a claim gets."""
-    count = claim.instances or options.instances
-    if claim.trains and claim.instances is None:
-        return [(s, min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
+    asked = claim.instances or options.instances
+    count = asked or options.usual
+    if claim.trains:
+        return [(s, asked or min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
@@ -136,8 +145,10 @@ class Trial:
         plainest: The counterexample to show.
         proof: What the proof of a claim about real numbers came to; None for other claims.
         stopped: Why not everything planned was done, or an empty text.
-        close: By setting, the instances closest to equality.
         warnings: What went wrong beside the judgement, in words: files that could not be read or written.
+        store: Counterexamples and near misses of earlier runs, or None.
+        close: By setting: the instances that the search may start from.
+        chosen: By setting: the first instance whose constants were chosen.
     """
 
     claim: Claim
@@ -153,6 +164,7 @@ class Trial:
     warnings: list[str] = field(default_factory=list)
     store: InstanceStore | None = None
     close: dict[str, list[Judgement]] = field(default_factory=dict)
+    chosen: dict[str, Instance] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
@@ -245,12 +257,23 @@ class Trial:
         left = AFTER_REFUTATION if self.options.shrink else 0
         feasible = Feasible(self.claim, self.options, self.deadline)
         for setting, count in planned(self.claim, self.options):
-            for index in range(count):
-                instance = self._chosen(setting, instance_at(setting, self.claim.given, index, self.options.seed))
+            for instance in self._instances(setting, count):
                 self.judged(feasible(setting, instance))
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
+        aims = self.claim.trains and self.claim.choose is not None and self.claim.choose.aims
+        if aims and self.chosen and self.options.search and not self.tally.counterexamples:
+            self._aim()
+
+    def _instances(self, setting: Setting, count: int) -> Iterator[Instance]:
+        """Yield instances of the ladder; of a claim on training distinct ones, since each has the same run."""
+        given, seed = self.claim.given, self.options.seed
+        if self.claim.trains:
+            for instance in distinct_instances(setting, given, count=count, seed=seed):
+                yield self._chosen(setting, instance)
+        else:
+            yield from (self._chosen(setting, instance_at(setting, given, index, seed)) for index in range(count))
 
     def _chosen(self, setting: Setting, instance: Instance) -> Instance:
         """Return the instance with its free constants chosen, where the claim says for what."""
@@ -258,16 +281,48 @@ class Trial:
             return instance
         from ntk_deq.verify.training.choose import choose_constants
 
+        chosen = choose_constants(self.claim, setting, instance, **self._choice)
+        if chosen is not instance:
+            self.chosen.setdefault(setting.name, chosen)
+        return chosen
+
+    @property
+    def _choice(self) -> dict[str, Any]:
         options = self.options
-        return choose_constants(
-            self.claim,
-            setting,
-            instance,
-            seed=options.seed,
-            device=options.device,
-            dtype=options.dtype,
-            deadline=self.deadline,
-        )
+        return {"seed": options.seed, "device": options.device, "dtype": options.dtype, "deadline": self.deadline}
+
+    def _aim(self) -> None:
+        """Judge further choices of the constants, on draws of their own, and on short runs where these decide."""
+        from ntk_deq.verify.training.aims import DRAWS, brief, shared_out
+        from ntk_deq.verify.training.choose import choose_constants
+
+        counts = {setting.name: count for setting, count in planned(self.claim, self.options)}
+        short = replace(self.claim, run=self.claim.run and brief(self.claim.run))
+        for setting, aim, number in shared_out(self.claim, self.chosen):
+            near, same = self.chosen[setting.name], False
+            for draw in range(DRAWS):
+                index = counts[setting.name] + DRAWS * number + draw
+                instance = instance_at(setting, self.claim.given, index, self.options.seed)
+                chosen = choose_constants(self.claim, setting, instance, **self._choice, aim=aim, near=near, same=same)
+                if chosen is not instance:
+                    near, same = chosen, True
+                    self._count(self._briefly(short, chosen, aim.words))
+                if self.tally.counterexamples:
+                    return
+
+    def _briefly(self, short: Claim, instance: Instance, aim: str) -> Judgement:
+        """Judge an instance on a short run, or on the whole one where that leaves a conclusion open or breaks it."""
+        options, whole = self.options, self.claim
+        for claim in (short, whole):
+            judgement = judge_instance(
+                claim, instance, device=torch.device(options.device), dtype=options.dtype, deadline=self.deadline
+            )
+            truths = [outcome.truth for outcome in judgement.conclusions.values()]
+            if judgement.standing is not Standing.MET or min(truths) >= Truth.TIGHT:
+                break
+        if claim is whole:
+            judgement = self.refiner.refine(judgement, dtype=options.dtype, deadline=self.deadline)
+        return replace(judgement, start=judgement.start and replace(judgement.start, aim=aim, brief=claim is short))
 
     def _boundary(self) -> None:
         """Judge instances that were constructed with a hypothesis as an equality, where a conclusion is strict."""
@@ -294,10 +349,12 @@ class Trial:
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
             if not starts:
                 starts = self._satisfying(setting, budget)
-            # A training run of the size of drawn data takes seconds, and what is drawn does not move.
+            if self.claim.trains and self.claim.choose is None:
+                self._sweep(setting, starts)
+            # What is drawn does not move, and the scalars of a training run are swept.
             if self.claim.trains and not (starts and setting.universal):
                 continue
-            if not starts and not setting.universal:
+            if self.tally.counterexamples or not (starts or setting.universal):
                 continue
             attack = find_counterexamples(
                 self.claim,
@@ -312,6 +369,25 @@ class Trial:
             self.evaluations += attack.evaluations
             for judgement in (*attack.counterexamples, *attack.others):
                 self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+
+    def _sweep(self, setting: Setting, starts: list[Instance]) -> None:
+        """Lead the scalars of a claim on training through their domains."""
+        from ntk_deq.verify.training.sweep import sweep
+
+        options = self.options
+        attack = sweep(
+            self.claim,
+            setting,
+            starts,
+            seed=options.seed,
+            search=options.search,
+            device=options.device,
+            dtype=options.dtype,
+            deadline=self.deadline,
+        )
+        self.evaluations += attack.evaluations
+        for judgement in (*attack.counterexamples, *attack.others):
+            self._count(self.refiner.refine(judgement, dtype=options.dtype, deadline=self.deadline))
 
     def _satisfying(self, setting: Setting, budget: int | None) -> list[Instance]:
         """Instances that meet the hypotheses, searched for only on demand."""

@@ -254,7 +254,7 @@ class TestMessages:
                 CLAIM + "choose: {maximise: eta}",
                 4,
                 10,
-                "Unknown key `maximise` in `choose` of claim R. Allowed: maximize, minimize.",
+                "Unknown key `maximise` in `choose` of claim R. Allowed: maximize, minimize, aims.",
                 "did you mean `maximize`?",
             ),
             (

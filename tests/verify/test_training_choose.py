@@ -99,6 +99,14 @@ def test_a_chosen_constant_stays_in_its_domain(tmp_path, domain, best):
     assert value == int(value) or not domain.startswith("integer")
 
 
+def test_an_objective_of_any_size_is_one(tmp_path):
+    """Far from its optimum 1/a is 1e12; a logarithm of it over the least float would overflow."""
+    *_, found = chosen(
+        tmp_path, setting="plain", given="{a: positive}", choose="{maximize: 1/a}", assume="{small: a >= 1e-12}"
+    )
+    assert float(found.values["a"]) == pytest.approx(1e-12, rel=0.1)
+
+
 def test_nothing_feasible_leaves_the_instance(tmp_path):
     *_, instance, found = chosen(
         tmp_path,

@@ -62,6 +62,16 @@ def inlined(claim: Claim) -> Claim:
     )
 
 
+def at_the_start(claim: Claim) -> Claim:
+    """Return the claim with the hypotheses that are known before its run, and no conclusion."""
+    known = {
+        name: formula
+        for name, formula in claim.assume.items()
+        if not (claim.trains and needs_the_run(formula, claim.let))
+    }
+    return replace(claim, assume=known, conclude={})
+
+
 def _is_statement(expr: Expr) -> bool:
     return expr.type is not None and expr.type.sort is Sort.BOOLEAN
 

@@ -5,6 +5,9 @@ that meets every hypothesis counts by the logarithm of the objective; one that d
 do, by how much its hypotheses lack. Constants on which draws depend (a scale of the initialisation) or the model's map
 (its hyperparameters) move by pattern search, since each of their values asks for another equilibrium; for each of these
 the others are optimised by CMA-ES (package `cma`), many candidates at once.
+
+A theorem is not borne out by one corner of its hypotheses. So further choices have other aims (`aims_of`), such as a
+hypothesis that just holds, and start from the first one.
 """
 
 from __future__ import annotations
@@ -12,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Domain, Free, Setting
+from ntk_deq.claims.claim import Claim, Domain, Setting
 from ntk_deq.claims.distributions import scalar_names
-from ntk_deq.claims.types import SCALAR
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.instance import Instance, format_number, with_values
@@ -27,7 +30,8 @@ from ntk_deq.falsify.search.charts import Chart, chart
 from ntk_deq.falsify.search.evolution import minimise
 from ntk_deq.falsify.seeds import stream
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.between import needs_the_run
+from ntk_deq.verify.training.aims import OWN, Aim, log_of, scalars
+from ntk_deq.verify.training.between import at_the_start
 
 BUDGET = 600
 """Candidates of CMA-ES at the start."""
@@ -38,11 +42,20 @@ COARSE = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0)
 FINE = (3.0, 1.5, 0.75, 0.35, 0.15)
 """Its steps after that."""
 
+SHORT = (5.0, 5.0, 2.0)
+"""Steps of the pattern search from a choice for another aim."""
+
+MOST_DIAGONAL = 2
+"""Constants that may move together in it."""
+
 STEPS = (3.0, 1.0, 0.4)
 """Steps of the polish at first, in the coordinates of the constants."""
 
 ROUNDS = 40
 """Rounds of it at most."""
+
+SHORTER, SHORTER_STEPS = 12, (1.5,)
+"""Rounds and steps of the polish after it."""
 
 SMALLEST = 0.01
 """Scale of its steps at which it ends: one per cent of a positive constant."""
@@ -72,6 +85,7 @@ class _Problem:
     charts: dict[str, Chart]
     domains: dict[str, Domain]
     start: Tensor
+    aim: Aim = OWN
     lowest: float = math.inf
     best: float = math.inf
     found: Instance | None = None
@@ -94,11 +108,12 @@ class _Problem:
         if bool(feasible.any()):
             try:
                 objective = self.scorer.values(base, moving, self.claim.choose.objective.expr)
+                sign = -1.0 if self.claim.choose.maximize else 1.0
+                height = sign * log_of(objective)
+                height = self.aim.height(self.scorer, base, moving, height)
             except NtkDeqError:
                 return values
-            sign = -1.0 if self.claim.choose.maximize else 1.0
-            height = sign * objective.sign() * torch.log1p(objective.abs() / 1e-300)
-            values = torch.where(feasible & objective.isfinite(), height, values)
+            values = torch.where(feasible & objective.isfinite() & height.isfinite(), height, values)
         while float(values.min()) < min(self.best, _LACKING):
             place = int(values.argmin())
             numbers = {name: float(column[place]) for name, column in moving.items()}
@@ -146,6 +161,9 @@ def choose_constants(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float64,
     deadline: float | None = None,
+    aim: Aim = OWN,
+    near: Instance | None = None,
+    same: bool = False,
 ) -> Instance:
     """Return the instance with its given scalars chosen; as it was where no choice meets the hypotheses.
 
@@ -158,6 +176,9 @@ def choose_constants(
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`.
+        aim: What they are chosen for.
+        near: An instance with a choice for another aim, from which a shorter search starts; None: it starts anew.
+        same: Whether `near` was chosen for the same aim, on other draws: the search is shorter still.
 
     Raises:
         ArgumentError: The claim chooses nothing.
@@ -172,24 +193,20 @@ def choose_constants(
     outer = [name for name in charts if name in drawing or scorer.moves_state({name})]
     inner = [name for name in charts if name not in outer]
     problem = _Problem(
-        claim, setting, instance, seed, scorer, charts, domains, torch.zeros(len(inner), dtype=torch.float64)
+        claim, setting, instance, seed, scorer, charts, domains, torch.zeros(len(inner), dtype=torch.float64), aim
     )
-    _pattern_search(problem, outer, inner, budget)
+    if near is None:
+        _pattern_search(problem, outer, inner, budget)
+    else:
+        places = {name: float(charts[name].encode(near.values[name].double()).reshape(-1)[0]) for name in charts}
+        problem.start = torch.tensor([places[name] for name in inner], dtype=torch.float64)
+        _shorter_search(problem, {name: places[name] for name in outer}, inner, alone=same)
     if problem.found is None:
         return instance
     chosen = _plain(problem, list(charts))
     words = ", ".join(f"{name} = {format_number(float(chosen.values[name]))}" for name in charts)
-    return replace(chosen, family=f"{instance.family}; chosen: {words}")
-
-
-def at_the_start(claim: Claim) -> Claim:
-    """Return the claim with the hypotheses that are known before its run, and no conclusion."""
-    known = {
-        name: formula
-        for name, formula in claim.assume.items()
-        if not (claim.trains and needs_the_run(formula, claim.let))
-    }
-    return replace(claim, assume=known, conclude={})
+    purpose = "" if aim is OWN else f" for {aim.words}"
+    return replace(chosen, family=f"{instance.family}; chosen{purpose}: {words}")
 
 
 def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[str], budget: int) -> None:
@@ -213,6 +230,39 @@ def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[s
                     lowest, place = got, trial
 
 
+def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[str], *, alone: bool) -> None:
+    """Move the constants that ask for other equilibria by few steps, from where another search ended, or not at all."""
+
+    def value(at: dict[str, float]) -> float:
+        numbers = {name: float(problem.charts[name].decode(torch.tensor([[x]]).double())) for name, x in at.items()}
+        base = problem.drawn(numbers)
+        if not inner:
+            return float(problem.measured(base, {}).min())
+        objective = _Inner(problem, base, inner)
+        point = _polished(objective, problem.start, SHORTER, SHORTER_STEPS)
+        if objective.lowest < problem.lowest:
+            problem.lowest, problem.start = objective.lowest, point
+        return objective.lowest
+
+    lowest = value(place)
+    if problem.found is not None and (alone or problem.aim.reached(problem.scorer, problem.found)):
+        return
+    # Along the diagonals as well: a larger gamma, say, asks for a larger scale of the start.
+    directions = [signs for signs in product((1.0, -1.0, 0.0), repeat=len(place)) if any(signs)]
+    if len(place) > MOST_DIAGONAL:
+        directions = [signs for signs in directions if sum(map(abs, signs)) == 1]
+    for step in SHORT:
+        for signs in directions:
+            trial = {name: x + sign * step for (name, x), sign in zip(place.items(), signs, strict=True)}
+            got = value(trial)
+            if got < lowest:
+                lowest, place = got, trial
+                if problem.found is not None and problem.aim.reached(problem.scorer, problem.found):
+                    return
+        if problem.aim.ratio is not None:
+            return  # as near as the other constants can bring it
+
+
 def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: int) -> float:
     """Return the least value over the constants on which no draw depends; the next search starts where this ended."""
     if not inner:
@@ -229,13 +279,13 @@ def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: 
     return objective.lowest
 
 
-def _polished(objective: _Inner, point: Tensor) -> Tensor:
+def _polished(objective: _Inner, point: Tensor, rounds: int = ROUNDS, sizes: Sequence[float] = STEPS) -> Tensor:
     """Move one or two coordinates at a time by steps that shrink: the best choice lies where hypotheses just hold.
 
     There the value is an edge, along which two constants have to move together; CMA-ES takes long to learn that.
     """
     size = len(point)
-    steps = torch.tensor([sign * step for step in STEPS for sign in (1.0, -1.0)] + [0.0], dtype=torch.float64)
+    steps = torch.tensor([sign * step for step in sizes for sign in (1.0, -1.0)] + [0.0], dtype=torch.float64)
     pairs = torch.cartesian_prod(steps, steps)
     moves = [torch.zeros(1, size, dtype=torch.float64)]
     for i in range(size):
@@ -246,7 +296,7 @@ def _polished(objective: _Inner, point: Tensor) -> Tensor:
     if size == 1:
         moves.append(steps[:, None])
     table, scale, lowest = torch.cat(moves), 1.0, math.inf
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         values = objective(point + scale * table)
         place = int(values.argmin())
         better = float(values[place]) < lowest - GAIN
@@ -256,12 +306,6 @@ def _polished(objective: _Inner, point: Tensor) -> Tensor:
         if scale < SMALLEST:
             break
     return point
-
-
-def scalars(claim: Claim, setting: Setting) -> dict[str, Free]:
-    """Return the scalars over which a claim quantifies: its own and those of a setting."""
-    free = {**setting.free, **claim.given}
-    return {name: variable for name, variable in free.items() if variable.type == SCALAR}
 
 
 def _plain(problem: _Problem, names: Sequence[str]) -> Instance:

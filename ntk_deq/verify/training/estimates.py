@@ -14,7 +14,7 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.verify.training.trainee import SNAPSHOTS, SOLVER_TOLERANCE, Trainee
+from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
 SAFETY = 10.0
 """Factor on estimated errors, since a verdict rests on them."""
@@ -65,9 +65,10 @@ def descended_again(
             step=done.step,
             steps=max(done.steps, 1),
             until=0.0,
-            snapshots=SNAPSHOTS,
+            snapshots=max(2, len(done.snapshots)),
             rtol=SOLVER_TOLERANCE,
             keep=[int(snapshot.at) for snapshot in done.snapshots],
+            blow_up=math.inf,
             on_step=lambda k, point: check(),
         )
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError):

@@ -7,30 +7,31 @@ from collections.abc import Callable
 
 import torch
 
+from ntk_deq.claims.claim import Run
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.verify.training.estimates import again_if_interrupted
 from ntk_deq.verify.training.trainee import Trainee
 
-TIMES = 16
-"""Times of each kind."""
+SHARE = 3
+"""Times of each kind: one for so many that are judged anyway."""
+
+NEAR_THE_ENDS = (6, 8, 10)
+"""Times are also told at 2^-k of the inverse rate at the start, and as near to the end, relatively."""
 
 _TOLERANCE = 1e-5
 _LEAST_EPS = 200.0
 
 
-def telling_times(
-    trainee: Trainee, *, horizon: float | None, until: float, steps: int, check: Callable[[], None]
-) -> list[float]:
-    """Return times spread evenly over a flow, and those at which its loss has fallen by even factors.
+def telling_times(trainee: Trainee, run: Run, *, horizon: float | None, check: Callable[[], None]) -> list[float]:
+    """Return times spread evenly over a flow, near its ends, and where its loss has fallen by even factors.
 
     Snapshots are spaced in the logarithm of the time, from the rate at the start on. Near a saddle, that says nothing
     of when the loss will fall. A coarse integration tells.
 
     Args:
         trainee: What is trained.
+        run: What the claim says of the run.
         horizon: The last time, or None.
-        until: The floor over the first loss.
-        steps: Steps of the integrator allowed.
         check: Called at every step; what it raises ends the integration.
     """
     scout = gradient_flow(
@@ -38,9 +39,9 @@ def telling_times(
         trainee.X,
         trainee.y,
         horizon=horizon,
-        until=until,
+        until=float(run.until),
         tolerance=max(_TOLERANCE, _LEAST_EPS * torch.finfo(trainee.X.dtype).eps),
-        steps=steps,
+        steps=run.steps,
         snapshots=2,
         estimate_error=False,
         on_step=lambda _: check(),
@@ -50,11 +51,15 @@ def telling_times(
     at, loss = series.at.tolist(), series.values.tolist()
     if not scout.end > 0 or not loss[0] > 0:
         return []
-    times = [scout.end * i / (TIMES + 1) for i in range(1, TIMES + 1)]
+    count = run.judged // SHARE
+    times = [scout.end * i / (count + 1) for i in range(1, count + 1)]
+    speed = scout["gradient_norm"].values[0].item()
+    times += [math.ldexp(loss[0] / speed**2, -k) for k in NEAR_THE_ENDS if speed > 0]
+    times += [scout.end * (1 - math.ldexp(1.0, -k)) for k in NEAR_THE_ENDS]
     lowest = min((value for value in loss if value > 0), default=loss[0])
     place = 0
-    for i in range(1, TIMES + 1):
-        level = loss[0] * (lowest / loss[0]) ** (i / (TIMES + 1))
+    for i in range(1, count + 1):
+        level = loss[0] * (lowest / loss[0]) ** (i / (count + 1))
         while place + 1 < len(loss) and loss[place + 1] > level:
             place += 1
         if place + 1 < len(loss):

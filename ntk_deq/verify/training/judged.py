@@ -15,14 +15,15 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.evaluate import step_of
 from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.training.between import at_every_index, named_steps, worse
+from ntk_deq.verify.training.between import at_every_index, named_steps, needs_the_run, worse
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.coverage import covered_intervals, has_several_indices, open_intervals
+from ntk_deq.verify.training.early import early_breaks
 from ntk_deq.verify.training.moments import Moments, Point
-from ntk_deq.verify.training.records import training_record
+from ntk_deq.verify.training.records import start_record, training_record
 from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory, descent, trajectory, unfinished
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.verify.training_records import Start, TrainingRecord
 
 MOST_FURTHER = 400
 """Steps that are judged besides the first 48, at most: all between them that are not certain, or none."""
@@ -179,14 +180,14 @@ def _open(outcome: Outcome, run: JudgedRun) -> Outcome:
 
 def finished(
     run: JudgedRun, conclusions: Mapping[str, Outcome]
-) -> tuple[dict[str, Outcome], tuple[TrainingRecord, ...]]:
-    """Return the outcomes and the records of a run; a window of descent is continued by gradient flow first.
+) -> tuple[dict[str, Outcome], tuple[TrainingRecord, ...], Start]:
+    """Return the outcomes, and the records of a run and of its start; a window is continued by gradient flow first.
 
     A verdict on steps too small to be taken to the end rests on three parts: the window, the flow to the end, and one
     step of descent tested from states along the flow (docs/design.md, section 6).
     """
     env, course = run.moments.start, run.course
-    conclusions = _at_every_index(run, conclusions)
+    conclusions = _at_the_beginning(run, _at_every_index(run, conclusions))
     sides = list(env.notes.sides or ())
     every = any(node.kind is Kind.FOR_ALL for f in run.claim.conclude.values() for node in f.expr.walk())
     assert run.claim.run is not None
@@ -205,7 +206,19 @@ def finished(
         further, record = continued(run.claim, run.instance, run.moments)
         records += [] if record is None else [record]
         outcomes = {name: worse(outcome, further.get(name, outcome)) for name, outcome in outcomes.items()}
-    return outcomes, tuple(records)
+    return outcomes, tuple(records), start_record(run.claim, run.instance, env, sides)
+
+
+def _at_the_beginning(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return the outcomes, false where the first instants of a flow break a conclusion: that rests on no estimate."""
+    env, course = run.moments.start, run.course
+    if course.step is not None or course.resting:
+        return dict(conclusions)
+    broken, estimated = early_breaks(run.claim, env, run.instance, conclusions)
+    if broken and not any(needs_the_run(formula, run.claim.let) for formula in run.claim.assume.values()):
+        env.notes.estimated.clear()
+        env.notes.estimated.update(estimated)
+    return {**conclusions, **broken}
 
 
 def _at_every_index(run: JudgedRun, conclusions: Mapping[str, Outcome]) -> dict[str, Outcome]:

@@ -17,10 +17,11 @@ from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, Sides
+from ntk_deq.verify.evaluate import evaluate_scalar
 from ntk_deq.verify.quantity import Scalar
 from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
-from ntk_deq.verify.training_records import Condition, Curve, Rate, TrainingRecord
+from ntk_deq.verify.training_records import Condition, Curve, Rate, Start, TrainingRecord
 
 KERNEL_POINTS = 12
 """Judged steps at which the kernel gives the rate."""
@@ -65,7 +66,7 @@ def training_record(
         method=run.method,
         role=role,
         step=run.step or unit,
-        constants={name: float(instance.values[name]) for name in _scalars(claim, instance)},
+        constants=_constants(instance),
         status=run.status.value,
         reason=run.detail or run.status.text,
         steps=run.steps,
@@ -91,8 +92,30 @@ def training_record(
     )
 
 
-def _scalars(claim: Claim, instance: Instance) -> list[str]:
-    return [name for name in claim.given if instance.values[name].ndim == 0]
+def start_record(claim: Claim, instance: Instance, env: Environment, sides: Sequence[Sides]) -> Start:
+    """Return what the report shows of the start of a run.
+
+    Args:
+        claim: The claim.
+        instance: The instance.
+        env: Its environment.
+        sides: Both sides of every comparison evaluated before the run.
+    """
+    known = {name: env.cache.get(name) for name in claim.let}
+    contraction = None if env.formulas is None else evaluate_scalar(env.formulas.contraction, env).ball
+    return Start(
+        setting=instance.setting,
+        index=instance.index,
+        aim="",
+        constants=_constants(instance),
+        defined={name: _mid(value) for name, value in known.items() if isinstance(value, Scalar)},
+        contraction=None if contraction is None or not contraction.is_finite() else sc.upper(contraction),
+        conditions=_conditions(claim, sides),
+    )
+
+
+def _constants(instance: Instance) -> dict[str, float]:
+    return {name: float(value) for name, value in instance.values.items() if value.ndim == 0}
 
 
 def _distance(a: Tensor, b: Tensor) -> float:

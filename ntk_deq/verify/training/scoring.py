@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from ntk_deq.claims.changing import PATH_LENGTH
 from ntk_deq.claims.claim import Claim, Method, Run, Setting
+from ntk_deq.claims.tree import Kind
 from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import NtkDeqError
@@ -22,7 +25,7 @@ from ntk_deq.models.signature import Role
 from ntk_deq.verify.margins import Margins, parts
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.tensors import TensorNames
-from ntk_deq.verify.training.choose import at_the_start
+from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.estimates import again_if_interrupted
 
 STEPS = 200
@@ -31,11 +34,25 @@ STEPS = 200
 SNAPSHOTS = 16
 """Steps or times at which the conclusions are compared."""
 
+PAIRS = 48
+"""Steps followed by the next one at which they are compared, where they speak of more than one step at a time."""
+
+EARLY = (4, 10, 17)
+"""Times of a flow, as powers 2^-k of the inverse rate at the start, at which they are compared besides."""
+
+FLOW_GRADIENTS = 250
+"""Gradients that the integrator of a flow takes, about."""
+
 TOLERANCE = 1e-5
 """Relative error of the flow's integrator: a verdict comes from another run."""
 
 UNTRIED = 1.0
 """The margin of an instance that fails a hypothesis: none is worse to the search, which is after small ones."""
+
+
+_BARE = (Kind.NAME, Kind.NUMBER)
+_PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient
+_FORMULA = 2.0  # gradients that a comparison at one snapshot takes
 
 
 class TrainingScorer:
@@ -69,6 +86,9 @@ class TrainingScorer:
         self._parts = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
         self.goals, self.strict = self._whole.goals, self._whole.strict
         self.hypotheses, self.needs = self._start.hypotheses, self._start.needs
+        indices = (node.args[0] for part in self._parts for node in part.expr.walk() if node.kind is Kind.INDEX)
+        self._keep = _pairs(min(self.run.steps, STEPS)) if any(i.kind not in _BARE for i in indices) else ()
+        self._runs: dict[bytes, TrainingRun] = {}
         # The run depends on every variable of the model, whatever the formulas mention.
         self.uses = frozenset({*setting.variable_types(), *claim.given})
 
@@ -112,8 +132,14 @@ class TrainingScorer:
         assert model is not None
         values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
         inputs, targets = (model.names(role)[0] for role in (Role.INPUT, Role.TARGET))
-        trainee = model_class(model.name).from_variables(values)
-        return short_run(self.run, trainee, values[inputs], values[targets], self._number(instance))
+        number = self._number(instance)
+        own = {variable.name for variable in model.variables}
+        # A scalar that stands in formulas alone moves no run.
+        key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
+        if key not in self._runs:
+            trainee = model_class(model.name).from_variables(values)
+            self._runs = {key: short_run(self.run, trainee, values[inputs], values[targets], number, keep=self._keep)}
+        return self._runs[key]
 
     def _number(self, instance: Instance) -> float | None:
         """The step size or the horizon of the run on an instance."""
@@ -121,7 +147,35 @@ class TrainingScorer:
         return None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
 
 
-def short_run(run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: float | None) -> TrainingRun:
+def cost_of(claim: Claim, setting: Setting, sizes: Mapping[str, int]) -> float:
+    """Return what a score costs, counted in gradients of a network of one unit (0.15 ms): no clock is asked.
+
+    Args:
+        claim: A claim with a training run.
+        setting: One of its settings, with a model.
+        sizes: The sizes of the instance.
+    """
+    assert claim.run is not None
+    assert setting.model is not None
+    rows, cols = (sizes.get(str(letter), 1) for letter in (*setting.model.state_shape, 1)[:2])
+    descends = claim.run.method is Method.GRADIENT_DESCENT
+    gradients = min(claim.run.steps, STEPS) if descends else FLOW_GRADIENTS
+    formulas = _FORMULA * SNAPSHOTS * sum(len(list(parts(f.name, f.expr))) for f in claim.conclude.values())
+    return gradients * (1 + rows * cols * cols / _PRODUCT) + formulas
+
+
+def _pairs(steps: int) -> tuple[int, ...]:
+    """Return steps from 0 to the end, evenly in their logarithm from either end, each followed by the next one."""
+    if steps <= 2 * PAIRS:
+        return tuple(range(steps + 1))
+    spread = {round(steps ** (i / (PAIRS // 2 - 1))) - 1 for i in range(PAIRS // 2)}
+    first = spread | {steps - 1 - k for k in spread}
+    return tuple(sorted({k + more for k in first for more in (0, 1) if 0 <= k + more <= steps}))
+
+
+def short_run(
+    run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: float | None, *, keep: Sequence[int] = ()
+) -> TrainingRun:
     """Train for a few steps.
 
     Args:
@@ -130,12 +184,19 @@ def short_run(run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: f
         X: Inputs.
         y: Targets.
         number: The step size, or the horizon or None.
+        keep: Steps of descent that are kept besides.
     """
     until = float(run.until)
     if run.method is Method.GRADIENT_DESCENT:
         assert number is not None
         steps = min(run.steps, STEPS)
-        return gradient_descent(model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS)
+        return gradient_descent(
+            model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS, keep=keep, blow_up=math.inf
+        )
+    start = GradientField(model, X, y).at(model.parameters(), 0.0)
+    speed = math.hypot(*(float(torch.linalg.vector_norm(g)) for g in start.gradients.values()))
+    scale = float(start.loss) / speed**2 if speed > 0 else 0.0
+    times = [time for time in (math.ldexp(scale, -k) for k in EARLY) if 0 < time < math.inf]
     return gradient_flow(
         model,
         X,
@@ -145,6 +206,7 @@ def short_run(run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: f
         tolerance=TOLERANCE,
         steps=min(run.steps, STEPS),
         snapshots=SNAPSHOTS,
+        times=torch.tensor(times, dtype=torch.float64) if times else None,
         estimate_error=False,
     )
 

@@ -14,9 +14,6 @@ from ntk_deq.models.signature import Role
 from ntk_deq.verify.environment import Environment
 from ntk_deq.verify.quantity import Matrix
 
-SNAPSHOTS = 48
-"""Judged steps of a run, between which the steps are covered as intervals."""
-
 FLOW_TOLERANCE = 1e-9
 """Relative error of the integrator per step; a rate or a norm is not compared more finely than this."""
 

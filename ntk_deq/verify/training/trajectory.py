@@ -42,7 +42,11 @@ from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.proven import proven_window
 from ntk_deq.verify.training.resting import at_rest, is_still, rests
 from ntk_deq.verify.training.start_errors import StartError, errors_from_start
-from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SNAPSHOTS, SOLVER_TOLERANCE, Trainee
+from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SOLVER_TOLERANCE, Trainee
+
+FIRST_STEPS = (1, 2, 3, 5)
+"""Steps of descent from either end of the run that are always judged: the first stretch, where most sides are equal at
+the start, is open for long, and what a bound does last may be seen at no step before."""
 
 LARGEST_HORIZON_ERROR = 1e-8
 """Relative radius of a horizon beyond which it is not known which times there are."""
@@ -113,7 +117,10 @@ def unfinished(course: Trajectory, run: Run) -> str:
     given_up = flows and (done.status is RunStatus.STEPS or (done.status is RunStatus.HORIZON and run.horizon is None))
     if done.status.complete and not given_up:
         return ""
-    return f"the run stopped at {'t' if flows else 'k'} = {done.end:g}: {done.detail or done.status.text}"
+    seen, first = done["loss"].values, done.snapshots[0].loss
+    rise = float(seen[seen.isfinite()].max()) / first if first > 0 else 1.0
+    risen = f" Its loss had risen to {rise:.2g} times the first one by then." if rise > 2 else ""
+    return f"the run stopped at {'t' if flows else 'k'} = {done.end:g}: {done.detail or done.status.text}{risen}"
 
 
 def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int] = ()) -> Trajectory:
@@ -135,9 +142,10 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         step=float(step.ball.mid()),
         steps=run.steps,
         until=float(run.until),
-        snapshots=SNAPSHOTS,
+        snapshots=run.judged,
         rtol=SOLVER_TOLERANCE,
-        keep=[1, *keep],  # where most sides are equal at the start, the first stretch is open for long
+        keep=[*FIRST_STEPS, *(run.steps - k for k in FIRST_STEPS if k < run.steps), *keep],
+        blow_up=math.inf,  # a loss that rises by more may come back
         on_step=watch,
     )
     again_if_interrupted(done)
@@ -193,8 +201,8 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     if still and not rests(trainee, env):
         raise NoRunError("the gradient at the start is zero in floating point, and it is not certain that it is zero")
     if not still:
-        until, check = float(run.until), env.notes.check_time
-        times = [*times, *telling_times(trainee, horizon=horizon, until=until, steps=run.steps, check=check)]
+        check = env.notes.check_time
+        times = [*times, *telling_times(trainee, run, horizon=horizon, check=check)]
     done = gradient_flow(
         trainee.model,
         trainee.X,
@@ -203,7 +211,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         until=float(run.until),
         tolerance=FLOW_TOLERANCE,
         steps=run.steps + len(times),  # which are stepped onto, and which the claim has not asked for
-        snapshots=SNAPSHOTS,
+        snapshots=run.judged,
         times=torch.tensor(times, dtype=torch.float64) if times else None,
         on_step=lambda _: env.notes.check_time(),
     )
