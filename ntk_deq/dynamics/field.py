@@ -17,7 +17,7 @@ from ntk_deq.dynamics.maps import LossMaps, loss_maps
 from ntk_deq.dynamics.warm_solver import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.checks import check_inputs, check_variables
+from ntk_deq.models.checks import check_inputs, check_loss, check_variables
 from ntk_deq.models.signature import Role
 
 __all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"]
@@ -108,7 +108,7 @@ class GradientField:
         extrapolation: Highest degree of the polynomial; 0 is the plain warm start.
 
     Raises:
-        ArgumentError: An argument is out of range, or X or y does not fit the model.
+        ArgumentError: An argument is out of range, X or y does not fit the model, or the model declares another loss.
 
     Example:
         >>> from ntk_deq.models.linear_implicit import LinearImplicit
@@ -130,6 +130,7 @@ class GradientField:
         max_steps: int = 10_000,
         extrapolation: int = 2,
     ) -> None:
+        check_loss(model.signature, "A gradient field")
         check_inputs(model, X)
         _check_targets(model, X, y)
         _check_options(rtol, atol, max_steps, extrapolation)
