@@ -15,7 +15,7 @@ from torch import Tensor
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.flow_apart import Apart
 from ntk_deq.dynamics.flow_joined import joined
-from ntk_deq.dynamics.flow_options import METHOD, FlowOptions
+from ntk_deq.dynamics.flow_options import METHOD, FlowOptions, default_tolerance
 from ntk_deq.dynamics.flow_pass import FlowPass
 from ntk_deq.dynamics.interrupts import Interruption, deferred_interrupt
 from ntk_deq.dynamics.progress import progress_bar
@@ -36,7 +36,7 @@ def gradient_flow(
     *,
     horizon: float | None = None,
     until: float = 1e-10,
-    tolerance: float = 1e-9,
+    tolerance: float | None = None,
     steps: int = 100_000,
     record: Iterable[str | Recorder] = (),
     snapshots: int = 64,
@@ -85,7 +85,7 @@ def gradient_flow(
         horizon: The time at which to end, > 0; None: a million times 1/rate, with the rate -d log L/dt at the start, or
             before where the loss would fall by less than a thousandth until then at its present rate.
         until: The loss at which to end, over the first one; in [0, 1). The run ends with the first step that is there.
-        tolerance: Local error over path, in (0, 0.03], and at least 100 eps of the dtype.
+        tolerance: Local error over path, in (0, 0.03], and at least 100 eps of the dtype; None: 1e-9, or that least.
         steps: Accepted steps allowed, >= 0.
         record: What to record at the steps besides `loss` and `gradient_norm`; see `recorders`.
         snapshots: Copies of the parameters at times spaced in their logarithm, the start and the end among them, >= 2.
@@ -117,10 +117,11 @@ def gradient_flow(
         >>> abs((U**2 - b**2).item()) < 1e-8  # yhat = b U/(1 - W): what the flow keeps
         True
     """
+    check_problem(model, X, y, METHOD)
+    tolerance = default_tolerance(X.dtype) if tolerance is None else tolerance
     options = FlowOptions(
         horizon, until, tolerance, steps, snapshots, _as_tuple(times), method, rtol=rtol, max_steps=max_steps
     )
-    check_problem(model, X, y, METHOD)
     check_on_step(on_step, METHOD)
     options.check_dtype(X.dtype)
     return _Flow(model, X, y, options, record, on_step).run(estimate_error=estimate_error, progress=progress)

@@ -291,7 +291,7 @@ def test_misspelt_parameter_names_the_nearest_one():
 
 def test_targets_of_another_shape_are_refused():
     model, X, y = draw_model("tanh")
-    with pytest.raises(ArgumentError, match=r"`y` must have the shape \(4,\). Got \(4, 1\)"):
+    with pytest.raises(ArgumentError, match=r"`y` of loss_gradients must have the shape \(4,\). Got \(4, 1\)"):
         loss_gradients(model, X, y.unsqueeze(1))
 
 
