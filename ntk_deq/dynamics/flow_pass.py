@@ -30,6 +30,8 @@ _STALLED = 1e-3
 # A step that was tried this part of the time further on, and was ill-posed there, explains why solves fail before.
 _BEYOND = 0.01
 
+# By which the largest error of a gradient fades from memory at each evaluation, along an implicit stretch.
+_FORGETTING = 0.99
 # An implicit step's equations are solved to no less than so many roundings of the parameters.
 _ROUNDINGS = 16.0
 # A flow counts as stiff once so many steps, and half as many as there are unknowns, were as long as stability lets them
@@ -91,7 +93,7 @@ class FlowPass:
         self._step_start, self._smooth_step = 0.0, False
         self.status: RunStatus | None = None
         self.detail, self.field_error = "", 0.0
-        self.implicit_steps = 0
+        self.implicit_steps, self._usual_noise = 0, 0.0
         self._stiff, self._kinked, self._turn = 0, False, False
         origin = self.equation.origin()
         slope = self.equation(0.0, origin)
@@ -193,6 +195,7 @@ class FlowPass:
         )
         implicit.accepted, implicit.rejected = explicit.accepted, explicit.rejected
         self.integrator, self._kinked = implicit, False
+        self._noise = max(self._noise, self._usual_noise)
 
     def _become_explicit(self) -> None:
         implicit, explicit = self.integrator, self._explicit
@@ -215,7 +218,10 @@ class FlowPass:
         self.judge.note(self._allowed(step), step)
         self.implicit_steps += 1
         self._speed = float(self.integrator.slope[-1])
-        return self._take(time, state)
+        over = self._take(time, state)
+        # A solve that ends on its fixed point by luck says nothing of those in the stages to come.
+        self._noise = max(self._noise, self._usual_noise)
+        return over
 
     def snapshot(self) -> Snapshot:
         """Return the place reached."""
@@ -241,7 +247,9 @@ class FlowPass:
         except WellPosednessError as error:
             self._lost, self._lost_at = error, time
             raise
-        pattern = self.equation.point.pattern
+        point = self.equation.point
+        self._usual_noise = max(_known(point.gradient_error), _FORGETTING * self._usual_noise)
+        pattern = point.pattern
         self._kinked = self._kinked or pattern is None or not torch.equal(pattern, self._pattern)
         return slope
 
@@ -270,7 +278,9 @@ class FlowPass:
         norms = [torch.linalg.vector_norm(part) for part in error.split(self.equation.parts)]
         *errors, path, self._speed = torch.stack([*norms, state[-1], slope[-1]]).tolist()
         time = self.integrator.time
-        kinked, self._kinked = self._kinked, False
+        # An error that rounding makes does not fall with the step either, and is held to the path in the same way.
+        rounded = max(errors) <= _ROUNDINGS * max(self._rounding, torch.finfo(error.dtype).eps * path)
+        kinked, self._kinked = self._kinked or rounded, False
         ratio = self.judge.ratio(
             errors, time=time, step=step, path=path, speed=self._speed, noise=self._noise, kinked=kinked
         )
