@@ -250,7 +250,8 @@ class FlowPass:
         point = self.equation.point
         self._usual_noise = max(_known(point.gradient_error), _FORGETTING * self._usual_noise)
         pattern = point.pattern
-        self._kinked = self._kinked or pattern is None or not torch.equal(pattern, self._pattern)
+        before = self._pattern
+        self._kinked = self._kinked or pattern is None or before is None or not torch.equal(pattern, before)
         return slope
 
     def _obstacle(self) -> tuple[RunStatus, str]:
@@ -320,8 +321,8 @@ class FlowPass:
 
     def _choose_method(self) -> None:
         method = SLIDING_METHOD if self.judge.slides else self._options.method
-        if method != self.integrator.method:
-            self.integrator.method = method
+        if method != self._explicit.method:
+            self._explicit.method = method
             self.judge.order, self.judge.understated = METHODS[method].order, METHODS[method].understated
 
     def _is_over(self, time: float) -> bool:

@@ -56,8 +56,9 @@ def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mappin
         >>> abs(model.readout(found.value) - 6).item() <= prediction_error(model, found, model.parameters()).bound.item()
         True
     """
-    predictions, pull = torch.func.vjp(lambda state: model.readout(state, values), found.value)
-    slopes = pull(torch.ones_like(predictions))[0]
+    readout = torch.func.vjp(lambda state: model.readout(state, values), found.value)
+    predictions = readout[0]
+    slopes = readout[1](torch.ones_like(predictions))[0]
     errors = found.error_bound
     reach = torch.full_like(predictions, math.inf) if errors is None else errors
     weight = torch.linalg.vector_norm(slopes, dim=1)

@@ -218,8 +218,7 @@ class _Units:
         solved = near & whole & known.all(dim=1)
         ask = near & ~solved & ~self._probed
         if bool(ask.any()):
-            self._probe(step, point, image, ask)
-            known = known | (gaps <= self._noise)
+            known = known | (gaps <= self._probe(step, point, image, ask))
             solved = near & (row_norms(gaps) <= self._row_allowance(point)) & known.all(dim=1)
         rest = torch.where(known, 0.0, gaps)
         tiny = torch.finfo(point.dtype).tiny
@@ -233,7 +232,7 @@ class _Units:
         asked = self._share * (atol + rtol * row_norms(point))
         return asked if self._noise is None else torch.maximum(asked, row_norms(self._noise))
 
-    def _probe(self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, ask: Tensor) -> None:
+    def _probe(self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, ask: Tensor) -> Tensor:
         """Find out how far a change of every entry by a few roundings moves each entry of the image."""
         signs = torch.ones(point.shape[1], dtype=point.dtype, device=point.device)
         signs[1::2] = -1.0
@@ -242,6 +241,7 @@ class _Units:
         before = torch.zeros_like(moved) if self._noise is None else self._noise
         self._noise = torch.where(ask.unsqueeze(1), moved, before)
         self._probed = self._probed | ask
+        return self._noise
 
     def try_zeros(self, step: Callable[[Tensor], Tensor], point: Tensor, residual: Tensor, active: Tensor) -> Tensor:
         """Return the point with the entries at zero that have shrunk out of sight, once for each entry.

@@ -216,7 +216,12 @@ class _Problem:
             # A loop: the number is wanted as a float, which no transform has.
             sizes = [leaf.shape[dim] for leaf, dim in zip(leaves, in_dims[1:], strict=True) if dim is not None]
             chosen = [
-                one(*(leaf if dim is None else leaf.select(dim, n) for leaf, dim in zip(leaves, in_dims[1:], strict=True)))
+                one(
+                    *(
+                        leaf if dim is None else leaf.select(dim, n)
+                        for leaf, dim in zip(leaves, in_dims[1:], strict=True)
+                    )
+                )
                 for n in range(sizes[0] if sizes else 1)
             ]
             bounds = [torch.as_tensor(bound).max() for bound in chosen if bound is not None]

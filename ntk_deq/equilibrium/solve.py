@@ -317,7 +317,6 @@ def loss_gradients(
         >>> {name: round(value.item(), 10) for name, value in gradients.items()}  # yhat = 2
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
-
     where = "loss_gradients"
     check_samples(model, X, where, parameters=parameters, initial=initial)
     check_loss(model.signature, where)

@@ -216,7 +216,7 @@ def check_like(what: str, value: object, other: Tensor, *, shaped: bool = True) 
 
 
 def _input_width(model: EquilibriumModel) -> int | None:
-    """Return how many columns an input has, read off a parameter that shares the letter; None: the signature is mute."""
+    """Return how many columns an input has, read off a parameter that shares the letter; None: not declared."""
     signature = model.signature
     inputs = [variable for variable in signature.variables if variable.role is Role.INPUT]
     if len(inputs) != 1 or len(inputs[0].shape) != 2:

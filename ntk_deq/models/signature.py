@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
 TRAINED_LOSS = "norm(yhat - y)^2/2"
 """The loss that every training run and `loss_gradients` take; a model that declares another `L` is not trained."""
 
