@@ -56,8 +56,8 @@ def gradient_flow(
     or the model does not say whether one does, and held to the path so far; see `StepJudge`. A sliding mode is followed
     with `bosh3`, whose stages do not reach out of the step. A small model whose flow is stiff, which is where stability
     and not accuracy has limited a hundred steps between kinks, is followed with Radau, an implicit method of order 5,
-    up to the next kink, to the same error per path. The lengths of the paths are part of the differential equation. Every snapshot is stepped onto, so that none is an
-    interpolation.
+    up to the next kink, to the same error per path. The lengths of the paths are part of the differential equation.
+    Every snapshot is stepped onto, so that none is an interpolation.
 
     Error estimate. The flow is integrated a second time to the same times, with 32 times the tolerance and, along a
     sliding mode, steps four times as long. `error` is the largest distance between the two over the snapshots, plus the
@@ -75,10 +75,10 @@ def gradient_flow(
     there nothing to return, and the error is raised.
 
     The settings of the record hold, besides the options: `time_scale`, the 1/rate at the start; `rejected` steps;
-    `first_evaluations`, the gradients of the first integration alone; `rough_steps`, accepted with a kink in them, `implicit_steps`, made by Radau, and
-    `relaxed`, the largest factor on what those were allowed; `largest_error_per_time` and `sum_of_errors` of the
-    embedded errors of all accepted steps; `error_field`, the integral in `error`; `error_by_parameter`, the
-    same estimate for each parameter alone; `error_path`.
+    `first_evaluations`, the gradients of the first integration alone; `implicit_steps`, made by Radau; `rough_steps`,
+    accepted with a kink in them, and `relaxed`, the largest factor on what those were allowed; `largest_error_per_time`
+    and `sum_of_errors` of the embedded errors of all accepted steps; `error_field`, the
+    integral in `error`; `error_by_parameter`, the same estimate for each parameter alone; `error_path`.
 
     Args:
         model: The model; its parameters are the start and are left as they are.

@@ -33,12 +33,13 @@ class StepJudge:
     unit of time, in units of the speed: the sum over a run stays below tolerance times the length of the path.
 
     Rough: a part whose error falls by less than half the method's order when a rejected step is tried again shorter has
-    a kink in the step, unless it is known that no unit switches there: a stiff flow looks the same. Its error per unit of time does not fall with the step, so that none would do. Until the part is
-    smooth again, its error may be `tolerance` times the path so far, less the factor by which the embedded error may
-    fall short of the true one there. Where twenty such steps take less time than twenty times `pace` times the time
-    reached, the allowance is doubled with each further one until the steps have this very length, beyond which they are
-    not let grow: along a sliding mode the error is what this pace makes it. Every part counts as rough then, since what
-    jumps in one part makes the others bend.
+    a kink in the step, unless it is known that no unit switches there: a stiff flow looks the same. Its error per unit
+    of time does not fall with the step, so that none would do. Until the part is smooth again, its error may be
+    `tolerance` times the path so far, less the factor by which the embedded error may fall short of the true one there.
+    Where twenty such steps take less time than twenty times `pace` times the time reached, the allowance is doubled
+    with each further one until the steps have this very length, beyond which they are not let grow: along a sliding
+    mode the error is what this pace makes it. Every part counts as rough then, since what jumps in one part makes the
+    others bend.
 
     The ratio is scaled so that the integrator's controller, made for errors like step^order, hits the next step: an
     error per unit of time falls by one order less, a rough one by the first order alone.

@@ -64,8 +64,8 @@ def fixed_point(
         atol: Likewise.
         max_steps: Likewise.
         batch_dims: How many leading dimensions of `initial` count samples.
-        contraction: A Lipschitz constant of the map in z, if known, or a function of `args` that returns one; tolerances
-            are taken times 1 - q, and it goes into the results that `on_forward` and `on_adjoint` get.
+        contraction: A Lipschitz constant of the map in z, if known, or a function of `args` that returns one;
+            tolerances are taken times 1 - q, and it goes into the results that `on_forward` and `on_adjoint` get.
         on_forward: Called with the `Equilibrium` and with `args` as they were solved for, once it is found.
         on_adjoint: Called with the `Equilibrium` of each linear (adjoint or tangent) solve, before a failed one raises.
 
@@ -130,7 +130,8 @@ def fixed_point(
 class _Problem:
     """A fixed-point problem z = step(z, *leaves), how to solve it, and the linear problems that belong to it.
 
-    `contraction` bounds the map's Lipschitz constant for fixed leaves. `bound`, where given, returns the map of z for fixed leaves more cheaply than `step` does; equal in value.
+    `contraction` bounds the map's Lipschitz constant for fixed leaves. `bound`, where given, returns the map of z for
+    fixed leaves more cheaply than `step` does; equal in value.
     """
 
     step: Callable[..., Tensor]

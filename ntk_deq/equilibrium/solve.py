@@ -214,8 +214,8 @@ def predict(
 ) -> Float[Tensor, " N"]:
     """Return the predictions readout(Z) at the equilibrium Z, differentiable like `equilibrium_features`.
 
-    Where a bound on their error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root of
-    the precision, against the size of the terms that a prediction is the sum of. Predictions of a batched call (of
+    Where a bound on their error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root
+    of the precision, against the size of the terms that a prediction is the sum of. Predictions of a batched call (of
     `torch.func.vmap`) are not looked at.
 
     Args:
