@@ -77,7 +77,9 @@ class Measured(float):
         if self.is_certified:
             return self
         if self._prove is None:
-            raise ArgumentError("This number has no proof; certify those that it was worked out from.")
+            raise ArgumentError(
+                "This number has no proof: it is a quotient or a copy. Certify those that it was worked out from."
+            )
         ball = self._prove()
         low, high = lower(ball), upper(ball)
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -90,10 +92,18 @@ class Measured(float):
         """Return the plain float."""
         return float(self)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy has the number and its radius; the matrix, which a proof would need, stays behind.
+        return _copied, (float(self), self.radius, self.is_certified)
+
     def __repr__(self) -> str:
         return f"{float(self):.6g} ± {self.radius:.2g}"
 
     __str__ = __repr__
+
+
+def _copied(value: float, radius: float, is_certified: bool) -> Measured:
+    return Measured(value, radius, is_certified=is_certified)
 
 
 def shown(value: Measured) -> str:

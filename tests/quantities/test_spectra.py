@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -141,6 +144,8 @@ def test_measured_numbers_are_numbers():
     assert repr(found) == "1 ± 4.4e-16"
     assert f"{found:.3f}" == "1.000"
     assert found.item() == 1
+    again = pickle.loads(pickle.dumps(copy.deepcopy(found)))
+    assert (again, again.radius, again.is_certified) == (1, found.radius, False)
     assert (2 * found, found**2, torch.ones(()) * found) == (2, 1, 1)
 
 
