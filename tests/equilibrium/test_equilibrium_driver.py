@@ -339,7 +339,7 @@ def test_a_small_entry_is_as_well_known_as_a_large_one(dtype, large, solver):
         lambda z: slope * z + source, full(0.0, 1, 2, dtype=dtype), solver=solver, contraction=0.9
     )
     eps = torch.finfo(dtype).eps
-    assert found.value[0].tolist() == pytest.approx([2 * large, 20.0], rel=100 * eps)
+    assert found.value[0].tolist() == pytest.approx([2 * large, 20.0], rel=400 * eps)
 
 
 def test_the_tolerance_is_one_on_the_error_where_the_contraction_is_known():
