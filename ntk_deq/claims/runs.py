@@ -12,7 +12,7 @@ from ntk_deq.claims.claim import Choose, Claim, Formula, Free, Method, Run, Sett
 from ntk_deq.claims.ranges import Ranges
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.types import SCALAR
-from ntk_deq.models.signature import Role
+from ntk_deq.models.signature import TRAINED_LOSS, Role
 
 _NO_NUMBERS = frozenset({".nan", ".inf", "-.inf", "+.inf"})  # what YAML calls numbers and the language does not
 
@@ -45,6 +45,11 @@ def unfit(setting: Setting, method: Method) -> str | None:
         return f"{method} needs the loss `{LOSS}`; model {model.name} does not define it."
     if PATH_LENGTH in setting.variable_types() or PATH_LENGTH in setting.sizes:
         return f"`{PATH_LENGTH}` is the length of the trajectory here; rename what setting {setting.name} calls so."
+    if model.foreign_loss is not None:
+        return (
+            f"{method} minimises `{LOSS}` = {TRAINED_LOSS}; model {model.name} declares `{LOSS}` = "
+            f"{model.foreign_loss}. A run on that one is not made."
+        )
     return None
 
 

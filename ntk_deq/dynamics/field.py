@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
@@ -17,7 +17,7 @@ from ntk_deq.dynamics.maps import LossMaps, loss_maps
 from ntk_deq.dynamics.warm_solver import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.checks import check_inputs, check_variables
+from ntk_deq.models.checks import check_inputs, check_loss, check_variables
 from ntk_deq.models.signature import Role
 
 __all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"]
@@ -47,6 +47,7 @@ class FieldPoint:
         gradient_error: Estimated error of the gradient, Frobenius over all parameters, that the solvers' tolerance
             leaves; NaN: not known. See `GradientField`.
         contraction: An upper bound of the contraction factor.
+        pattern: Which units are on; None: not known.
     """
 
     loss: Float[Tensor, ""]
@@ -59,6 +60,7 @@ class FieldPoint:
     loss_value: float = math.nan
     gradient_error: float = math.nan
     contraction: float = math.nan
+    pattern: Bool[Tensor, "_ m"] | None = None
 
     @property
     def relative_error(self) -> float:
@@ -106,9 +108,10 @@ class GradientField:
         atol: Absolute tolerance, >= 0.
         max_steps: Iterations allowed in a solve, >= 1.
         extrapolation: Highest degree of the polynomial; 0 is the plain warm start.
+        patterns: Whether points are to say which units are on.
 
     Raises:
-        ArgumentError: An argument is out of range, or X or y does not fit the model.
+        ArgumentError: An argument is out of range, X or y does not fit the model, or the model declares another loss.
 
     Example:
         >>> from ntk_deq.models.linear_implicit import LinearImplicit
@@ -129,7 +132,10 @@ class GradientField:
         atol: float = 0.0,
         max_steps: int = 10_000,
         extrapolation: int = 2,
+        patterns: bool = False,
     ) -> None:
+        self._patterns = patterns
+        check_loss(model.signature, "A gradient field")
         check_inputs(model, X)
         _check_targets(model, X, y)
         _check_options(rtol, atol, max_steps, extrapolation)
@@ -210,7 +216,12 @@ class GradientField:
             loss_value=V.beside,
             gradient_error=maps.gradient_error(Z, V),
             contraction=Z.contraction,
+            pattern=maps.pattern() if self._patterns else None,
         )
+
+    def hessian(self) -> Float[Tensor, "n n"] | None:
+        """Return the Hessian of the loss where the last call of `at` was, on the pattern there; None: not known."""
+        return self._maps.hessian()
 
     def state(self) -> dict[str, Any]:
         """Return what a later field needs to go on in the very same way: plain values and tensors."""

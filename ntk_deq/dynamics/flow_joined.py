@@ -12,7 +12,7 @@ from ntk_deq.dynamics.flow_options import FlowOptions
 from ntk_deq.dynamics.record import Snapshot, TrainingRun
 
 # Settings of the record that tell what happened along a run: those that add up, and those whose largest counts.
-_ADDED = ("rejected", "first_evaluations", "rough_steps", "sum_of_errors", "error_field")
+_ADDED = ("rejected", "first_evaluations", "rough_steps", "implicit_steps", "sum_of_errors", "error_field")
 _LARGEST = ("relaxed", "largest_error_per_time")
 
 
@@ -86,7 +86,7 @@ def _along(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
     old, new = first.get("error_by_parameter"), second.get("error_by_parameter")
     return {
         "time_scale": first["time_scale"],
-        **{name: first[name] + second[name] for name in _ADDED},
+        **{name: first.get(name, 0) + second[name] for name in _ADDED},
         **{name: max(first[name], second[name]) for name in _LARGEST},
         "error_by_parameter": None if old is None or new is None else {name: old[name] + new[name] for name in old},
         "error_path": _sum(first.get("error_path"), second.get("error_path")),

@@ -30,6 +30,19 @@ _MOST = 0.03
 _FIRST = 0.01
 
 
+def default_tolerance(dtype: torch.dtype) -> float:
+    """Return the tolerance where none is given: 1e-9, or the least that the precision holds.
+
+    Args:
+        dtype: Of the parameters.
+
+    Example:
+        >>> default_tolerance(torch.float64), default_tolerance(torch.float32) < 2e-5
+        (1e-09, True)
+    """
+    return max(FlowOptions.tolerance, _LEAST * torch.finfo(dtype).eps)
+
+
 @dataclass(frozen=True)
 class FlowOptions:
     """What a run of gradient flow is told; see `gradient_flow`.

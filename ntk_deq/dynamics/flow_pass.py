@@ -12,6 +12,7 @@ from torch import Tensor
 from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.flow_options import METHOD, FlowOptions
 from ntk_deq.dynamics.flow_state import FlowEquation
+from ntk_deq.dynamics.implicit_integrator import ImplicitRungeKutta
 from ntk_deq.dynamics.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta
 from ntk_deq.dynamics.interrupts import Interruption
 from ntk_deq.dynamics.kinks import StepJudge
@@ -29,6 +30,18 @@ _STALLED = 1e-3
 # A step that was tried this part of the time further on, and was ill-posed there, explains why solves fail before.
 _BEYOND = 0.01
 
+# By which the largest error of a gradient fades from memory at each evaluation, along an implicit stretch.
+_FORGETTING = 0.99
+# An implicit step's equations are solved to no less than so many roundings of the parameters.
+_ROUNDINGS = 16.0
+# A flow counts as stiff once so many steps, and half as many as there are unknowns, were as long as stability lets them
+# be: the Hessians of an implicit method are then paid for.
+_STIFF_STEPS = 100
+# Part of the interval of stability from which on a step counts as limited by it.
+_AT_THE_LIMIT = 0.7
+# Up to so many unknowns, a Hessian and its factors cost no more than some tens of gradients.
+_MOST_UNKNOWNS = 400
+
 Observe: TypeAlias = Callable[["FlowPass", float, Tensor], None]
 
 
@@ -38,7 +51,8 @@ class FlowPass:
     Attributes:
         equation: The equation, with its counts of evaluations and iterations.
         judge: What judged the steps.
-        integrator: What made them.
+        integrator: What makes them: an explicit method, or an implicit one along a stiff stretch without a kink.
+        implicit_steps: Steps accepted by the implicit method.
         loss: The loss at the time reached.
         scale: 1/rate at the start, rate = -d log L/dt = norm(grad)^2/L; at a stationary point, the horizon.
         horizon: The last time.
@@ -76,10 +90,14 @@ class FlowPass:
         self.equation = FlowEquation(field, start)
         self._here: tuple[float, Tensor, float] | None = None  # time, state and loss of the last accepted step
         self._before: tuple[float, Tensor, float] | None = None  # and of the one before
+        self._step_start, self._smooth_step = 0.0, False
         self.status: RunStatus | None = None
         self.detail, self.field_error = "", 0.0
+        self.implicit_steps, self._usual_noise = 0, 0.0
+        self._stiff, self._kinked, self._turn = 0, False, False
         origin = self.equation.origin()
         slope = self.equation(0.0, origin)
+        self._pattern = self.equation.point.pattern
         self._speed = float(slope[-1])
         self._lost: WellPosednessError | None = None
         self._lost_at = math.inf
@@ -91,6 +109,7 @@ class FlowPass:
         # Near a minimum above zero, or a saddle, the loss hardly falls in any time, while steps must be short all the
         # same: no longer than what would double the parameters.
         size = math.hypot(*(float(torch.linalg.vector_norm(value)) for value in start.values()))
+        self._rounding = _ROUNDINGS * torch.finfo(origin.dtype).eps * (size or 1.0)
         doubling = size / self._speed if size > 0 and self._speed > 0 else math.inf
         self._span = min(self.scale, self.horizon, doubling)
         self.judge = StepJudge(
@@ -102,7 +121,7 @@ class FlowPass:
             scale=self._span,
             unit=self._speed * self._span,
         )
-        self.integrator = EmbeddedRungeKutta(
+        self._explicit = EmbeddedRungeKutta(
             self._slope,
             origin,
             slope=slope,
@@ -111,6 +130,7 @@ class FlowPass:
             on_accept=self._accept,
             method=options.method,
         )
+        self.integrator: EmbeddedRungeKutta | ImplicitRungeKutta = self._explicit
 
     def integrate(self, targets: Iterable[float]) -> tuple[Snapshot, ...]:
         """Integrate to one time after the other, and return the snapshots at the start, at these, and at the end."""
@@ -136,7 +156,7 @@ class FlowPass:
 
     def advance(self, target: float) -> bool:
         """Go on to the time `target`; False: an obstacle or the end came first, and `status` says which."""
-        how = self.integrator.advance(target)
+        how = self._advance(target)
         time = self.integrator.time
         if how is Advance.UNDERFLOW:
             self._end(RunStatus.STEP_UNDERFLOW, f"At t = {time:.9g} no step was short enough for the tolerance.")
@@ -144,6 +164,64 @@ class FlowPass:
             status, why = self._obstacle()
             self._end(status, f"Beyond t = {time:.9g}: {why}")
         return how is Advance.REACHED
+
+    def _advance(self, target: float) -> Advance:
+        """Go on with whichever integrator suits; each takes over where the other has come to."""
+        while True:
+            how = self.integrator.advance(target)
+            if self._turn and self.status is None:
+                self._turn = False
+                self._become_implicit()
+                if self.integrator.time >= target:
+                    return Advance.REACHED
+            elif how is Advance.ROUGH:
+                self._become_explicit()
+            else:
+                return how
+
+    def _become_implicit(self) -> None:
+        explicit = self._explicit
+        implicit = ImplicitRungeKutta(
+            self._slope,
+            self._jacobian,
+            time=explicit.time,
+            state=explicit.state,
+            slope=explicit.slope,
+            step=explicit.step,
+            scale=self._span,
+            allowed=self._allowed,
+            on_accept=self._accept_implicit,
+            smooth=lambda: not self._kinked,
+        )
+        implicit.accepted, implicit.rejected = explicit.accepted, explicit.rejected
+        self.integrator, self._kinked = implicit, False
+        self._noise = max(self._noise, self._usual_noise)
+
+    def _become_explicit(self) -> None:
+        implicit, explicit = self.integrator, self._explicit
+        explicit.time, explicit.state, explicit.slope = implicit.time, implicit.state, implicit.slope
+        explicit.accepted, explicit.rejected = implicit.accepted, implicit.rejected
+        steepness = explicit.steepness
+        explicit.step = min(implicit.step, METHODS[explicit.method].stable / steepness if steepness else math.inf)
+        self.integrator, self._stiff, self._kinked = explicit, 0, False
+
+    def _jacobian(self, time: float, state: Tensor) -> Tensor:
+        found = self.equation.jacobian(time, state)
+        assert found is not None, "asked of models whose pattern is known"
+        return found
+
+    def _allowed(self, step: float) -> float:
+        # Written so that it is positive where nothing moves any more.
+        return (self._options.tolerance * self._speed + self._noise) * step + self._rounding
+
+    def _accept_implicit(self, time: float, state: Tensor, step: float) -> bool:
+        self.judge.note(self._allowed(step), step)
+        self.implicit_steps += 1
+        self._speed = float(self.integrator.slope[-1])
+        over = self._take(time, state)
+        # A solve that ends on its fixed point by luck says nothing of those in the stages to come.
+        self._noise = max(self._noise, self._usual_noise)
+        return over
 
     def snapshot(self) -> Snapshot:
         """Return the place reached."""
@@ -165,10 +243,16 @@ class FlowPass:
 
     def _slope(self, time: float, state: Tensor) -> Tensor:
         try:
-            return self.equation(time, state)
+            slope = self.equation(time, state)
         except WellPosednessError as error:
             self._lost, self._lost_at = error, time
             raise
+        point = self.equation.point
+        self._usual_noise = max(_known(point.gradient_error), _FORGETTING * self._usual_noise)
+        pattern = point.pattern
+        before = self._pattern
+        self._kinked = self._kinked or pattern is None or before is None or not torch.equal(pattern, before)
+        return slope
 
     def _obstacle(self) -> tuple[RunStatus, str]:
         """Say what is beyond the time reached.
@@ -195,14 +279,39 @@ class FlowPass:
         norms = [torch.linalg.vector_norm(part) for part in error.split(self.equation.parts)]
         *errors, path, self._speed = torch.stack([*norms, state[-1], slope[-1]]).tolist()
         time = self.integrator.time
-        ratio = self.judge.ratio(errors, time=time, step=step, path=path, speed=self._speed, noise=self._noise)
+        # An error that rounding makes does not fall with the step either, and is held to the path in the same way.
+        rounded = max(errors) <= _ROUNDINGS * max(self._rounding, torch.finfo(error.dtype).eps * path)
+        kinked, self._kinked = self._kinked or rounded, False
+        ratio = self.judge.ratio(
+            errors, time=time, step=step, path=path, speed=self._speed, noise=self._noise, kinked=kinked
+        )
+        self._smooth_step = not kinked
         return error.new_tensor(ratio)
 
     def _accept(self, time: float, state: Tensor) -> bool:
-        point = self.equation.point
         self.judge.accept()
-        self._contraction = point.contraction
         self._choose_method()
+        over = self._take(time, state)
+        self._turn = not over and self._is_stiff(state)
+        return over or self._turn
+
+    def _is_stiff(self, state: Tensor) -> bool:
+        """Count the steps that stability has limited, and say whether an implicit method is worth its price."""
+        explicit = self._explicit
+        limit = _AT_THE_LIMIT * METHODS[explicit.method].stable
+        if not self._smooth_step or self.judge.slides:
+            self._stiff = 0
+        else:
+            limited = explicit.steepness * (self.integrator.time - self._step_start) > limit
+            self._stiff = self._stiff + 1 if limited else max(0, self._stiff - 1)
+        small = state.numel() <= _MOST_UNKNOWNS and state.dtype == torch.float64
+        return small and self._stiff >= max(_STIFF_STEPS, state.numel() // 2)
+
+    def _take(self, time: float, state: Tensor) -> bool:
+        point = self.equation.point
+        self._pattern = point.pattern
+        self._contraction = point.contraction
+        self._step_start = self._last_time
         self.field_error += (time - self._last_time) * self._noise
         self._last_time, self._noise, self.loss = time, _known(point.gradient_error), point.loss_value
         self._before, self._here = self._here, (time, state, self.loss)
@@ -212,8 +321,8 @@ class FlowPass:
 
     def _choose_method(self) -> None:
         method = SLIDING_METHOD if self.judge.slides else self._options.method
-        if method != self.integrator.method:
-            self.integrator.method = method
+        if method != self._explicit.method:
+            self._explicit.method = method
             self.judge.order, self.judge.understated = METHODS[method].order, METHODS[method].understated
 
     def _is_over(self, time: float) -> bool:

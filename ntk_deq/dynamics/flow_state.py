@@ -80,6 +80,24 @@ class FlowEquation:
             raise NotFiniteError(f"The gradient must be finite. Its norm is {float(speed)}.")
         return torch.cat([*gradients, -lengths, -speed[None]]).neg_()
 
+    def jacobian(self, time: float, y: Float[Tensor, " n"]) -> Float[Tensor, "n n"] | None:
+        """Return the derivative of y' in y, on the pattern of units that is on there; None: not known."""
+        here = self.parameters(y)
+        point = self._field.at(here, time)
+        hessian = self._field.hessian()
+        if hessian is None:
+            return None
+        n, full = self.size, y.new_zeros(y.numel(), y.numel())
+        full[:n, :n] = -hessian
+        gradients = [point.gradients[name].reshape(-1) for name in self.start]
+        for place, (rows, gradient) in enumerate(zip(hessian.split(self._sizes), gradients, strict=True)):
+            length = torch.linalg.vector_norm(gradient)
+            full[n + place, :n] = gradient @ rows / length if length else 0.0
+        whole = torch.cat(gradients)
+        speed = torch.linalg.vector_norm(whole)
+        full[-1, :n] = whole @ hessian / speed if speed else 0.0
+        return full
+
     def parameters(self, y: Float[Tensor, " n"]) -> dict[str, Tensor]:
         """Return the parameters at y, as tensors of their own."""
         parts = y[: self.size].split(self._sizes)

@@ -28,24 +28,26 @@ class Method:
         order: Its order; the embedded error is of this order in the step.
         understated: With a jump of the right-hand side in the step, the factor by which the embedded error may fall
             short of the true one, where in the step the jump lies at its worst.
+        stable: Length of its interval of stability: a decay at a rate r needs steps below stable/r.
     """
 
     order: int
     understated: float
+    stable: float
 
 
-METHODS = {"dopri5": Method(5, 253.0), "dopri8": Method(8, 9.0), "bosh3": Method(3, 14.0)}
+METHODS = {"dopri5": Method(5, 253.0, 3.3), "dopri8": Method(8, 9.0, 5.5), "bosh3": Method(3, 14.0, 2.5)}
 """The methods by name."""
 
 SLIDING_METHOD = "bosh3"
 """Its stages lie within the step even where f jumps, while those of dopri5 reach out up to 12 times as far."""
 
 # A step at which the right-hand side cannot be evaluated is cut to this part.
-_CUT = 0.25
+CUT = 0.25
 # The edge of the region where the right-hand side exists is sought to this part of the time reached.
-_EDGE = 1e-6
+EDGE = 1e-6
 # A step of fewer units in the last place of the time is no longer a step: stages would fall together.
-_FEWEST_UNITS = 32
+FEWEST_UNITS = 32
 
 
 class Advance(StrEnum):
@@ -55,6 +57,7 @@ class Advance(StrEnum):
     STOPPED = "stopped"
     UNDERFLOW = "underflow"
     REFUSED = "refused"
+    ROUGH = "rough"
 
 
 class _Halt(Exception):
@@ -90,6 +93,8 @@ class EmbeddedRungeKutta:
         method: What the next step is made with; it may be changed at any time.
         accepted: Steps accepted so far.
         rejected: Steps tried and rejected so far, refused ones included.
+        steepness: norm(f - f')/norm(y - y') over the last two stages of the last accepted step: about the rate of the
+            fastest decay where that is what limits the step.
         failure: The error that a stretch ended with, for `Advance.REFUSED`.
 
     Args:
@@ -135,6 +140,8 @@ class EmbeddedRungeKutta:
         self.slope = function(0.0, state) if slope is None else slope
         self.step = scale / 100
         self.accepted = self.rejected = 0
+        self.steepness = 0.0
+        self._last_state, self._last_slope = state, self.slope
         self.failure: NtkDeqError | None = None
 
     def advance(self, target: float) -> Advance:
@@ -156,8 +163,8 @@ class EmbeddedRungeKutta:
                     return halt.how
             except _Refused as refused:
                 self.rejected += 1
-                self.step = self._taken * _CUT
-                if self.step < _EDGE * (self.time + self._scale):
+                self.step = self._taken * CUT
+                if self.step < EDGE * (self.time + self._scale):
                     self.failure = refused.failure
                     return Advance.REFUSED
             else:
@@ -168,6 +175,7 @@ class EmbeddedRungeKutta:
         """Return f(t, y) to torchdiffeq; at the start of a stretch, from memory."""
         if y is self.state:
             return self.slope
+        self._earlier_state, self._earlier_slope = self._last_state, self._last_slope
         try:
             self._last_state, self._last_slope = y, self._function(float(t), y)
         except NtkDeqError as failure:
@@ -179,7 +187,7 @@ class EmbeddedRungeKutta:
         self._proposed = float(dt)
         self._taken = min(self._proposed, self._target - self.time)
         # Written so that NaN is refused too.
-        if not self._proposed >= _FEWEST_UNITS * self._eps * (self.time + self._scale):
+        if not self._proposed >= FEWEST_UNITS * self._eps * (self.time + self._scale):
             raise _Halt(Advance.UNDERFLOW)
 
     def callback_accept_step(self, t0: Tensor, y0: Tensor, dt: Tensor) -> None:
@@ -188,6 +196,9 @@ class EmbeddedRungeKutta:
         self.time = self._target if cut_short else self.time + self._taken
         self.state, self.slope, self.step = self._last_state, self._last_slope, self._proposed
         self.accepted += 1
+        bent, apart = self._last_slope - self._earlier_slope, self._last_state - self._earlier_state
+        distance = float(torch.linalg.vector_norm(apart))
+        self.steepness = float(torch.linalg.vector_norm(bent)) / distance if distance else 0.0
         if self._on_accept(self.time, self.state):
             raise _Halt(Advance.STOPPED)
         if self.method != self._used:

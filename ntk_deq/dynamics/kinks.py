@@ -33,12 +33,13 @@ class StepJudge:
     unit of time, in units of the speed: the sum over a run stays below tolerance times the length of the path.
 
     Rough: a part whose error falls by less than half the method's order when a rejected step is tried again shorter has
-    a kink in the step. Its error per unit of time does not fall with the step, so that none would do. Until the part is
-    smooth again, its error may be `tolerance` times the path so far, less the factor by which the embedded error may
-    fall short of the true one there. Where twenty such steps take less time than twenty times `pace` times the time
-    reached, the allowance is doubled with each further one until the steps have this very length, beyond which they are
-    not let grow: along a sliding mode the error is what this pace makes it. Every part counts as rough then, since what
-    jumps in one part makes the others bend.
+    a kink in the step, unless it is known that no unit switches there: a stiff flow looks the same. Its error per unit
+    of time does not fall with the step, so that none would do. Until the part is smooth again, its error may be
+    `tolerance` times the path so far, less the factor by which the embedded error may fall short of the true one there.
+    Where twenty such steps take less time than twenty times `pace` times the time reached, the allowance is doubled
+    with each further one until the steps have this very length, beyond which they are not let grow: along a sliding
+    mode the error is what this pace makes it. Every part counts as rough then, since what jumps in one part makes the
+    others bend.
 
     The ratio is scaled so that the integrator's controller, made for errors like step^order, hits the next step: an
     error per unit of time falls by one order less, a rough one by the first order alone.
@@ -92,7 +93,15 @@ class StepJudge:
         self.rough_steps, self.relaxed, self.largest, self.total = 0, 1.0, 0.0, 0.0
 
     def ratio(
-        self, errors: Sequence[float], *, time: float, step: float, path: float, speed: float, noise: float = 0.0
+        self,
+        errors: Sequence[float],
+        *,
+        time: float,
+        step: float,
+        path: float,
+        speed: float,
+        noise: float = 0.0,
+        kinked: bool = True,
     ) -> float:
         """Return the error over what is allowed, scaled for the controller; at most one: accept.
 
@@ -103,9 +112,12 @@ class StepJudge:
             path: Length of the path from the start to there.
             speed: Norm of the gradient there.
             noise: Error of the gradient itself, below which no step can be held.
+            kinked: Whether a unit switches in the step; True where that is not known.
         """
         smooth = (self._tolerance * speed + noise) * step
-        if time == self._start and step < _SHORTER * self._step:
+        if not kinked and not self.slides:
+            self._rough = [False] * len(errors)
+        elif time == self._start and step < _SHORTER * self._step:
             self._find_kinks(errors, step, smooth)
         self._start, self._step, self._errors = time, step, list(errors)
         largest = max(self._part_ratio(part, error, smooth, path) for part, error in enumerate(errors))
@@ -155,6 +167,11 @@ class StepJudge:
             if self._step > pace / 2:
                 self._relaxation[part] = max(1.0, self._relaxation[part] / 2)
         self.rough_steps += self.slides or any(self._rough)
+
+    def note(self, error: float, step: float) -> None:
+        """Take note of a step that was judged elsewhere, with a bound on its error."""
+        self.total += error
+        self.largest = max(self.largest, error / step)
 
     def _find_kinks(self, errors: Sequence[float], step: float, smooth: float) -> None:
         """Compare with the rejected step from the same start."""

@@ -89,6 +89,17 @@ class LossMaps(ABC):
         """Likewise an adjoint."""
         return False
 
+    def pattern(self) -> Tensor | None:
+        """Return which units are on at the last equilibrium, one truth value each; None: not known.
+
+        Between two points with one pattern, the gradient is smooth.
+        """
+        return None
+
+    def hessian(self) -> Float[Tensor, "n n"] | None:
+        """Return the Hessian of the loss in all parameters, in their order, on the present pattern; None: not known."""
+        return None
+
     @abstractmethod
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
         """Return the gradient of the loss in each parameter; V is the loss adjoint."""
@@ -220,6 +231,7 @@ class LayerMaps(LossMaps):
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:
         """Work out Phi = inner(X S) and its slopes."""
+        self._parameters = parameters
         weight, source, readout = (parameters[name] for name in self._form.names)
         self._P, S = (weight.T, source.T) if self._form.transposed else (weight, source)
         self._b = readout
@@ -328,6 +340,34 @@ class LayerMaps(LossMaps):
         torch.mm(left.T, right, out=source)
         torch.mv(self._Z.T, self._residual, out=readout)
         return self._gradients
+
+    def pattern(self) -> Tensor | None:
+        """Return where Z and the inner activation are positive, as far as they are cut."""
+        on = [value > 0 for value, cut in ((self._Z, self._cut), (self._Phi, self._cut_inner)) if cut]
+        return torch.cat(on) if on else self._Z.new_zeros(0, dtype=torch.bool)
+
+    def hessian(self) -> Float[Tensor, "n n"] | None:
+        """Differentiate the loss twice, the state of each sample being Phi D (I - factor P D)^-1 on the pattern."""
+        form, D, E = self._form, torch.ones_like(self._Z), torch.ones_like(self._Phi)
+        if self._cut:
+            D = (self._Z > 0).to(D)
+        if self._cut_inner:
+            E = (self._Phi > 0).to(E)
+        shapes = {name: value.shape for name, value in self._parameters.items()}
+        unit = torch.eye(D.shape[1], dtype=D.dtype, device=D.device)
+
+        def loss(flat: Tensor) -> Tensor:
+            parts = flat.split([shape.numel() for shape in shapes.values()])
+            values = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+            weight, source, readout = (values[name] for name in form.names)
+            P, S = (weight.T, source.T) if form.transposed else (weight, source)
+            systems = unit - form.factor * P * D.unsqueeze(1)
+            Z = torch.linalg.solve(systems.mT, ((self._X @ S) * E * D).unsqueeze(2)).squeeze(2)
+            return (Z @ readout - self._y).square().sum() / 2
+
+        here = torch.cat([value.reshape(-1) for value in self._parameters.values()])
+        found: Tensor = torch.func.jacrev(torch.func.grad(loss))(here)
+        return (found + found.T) / 2
 
     def gradient_error(self, Z: Solved, V: Solved) -> float:
         """Estimate the gradient's error from dZ, dV and norms, with nothing left to cancel between samples.

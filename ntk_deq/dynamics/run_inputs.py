@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.checks import check_variables
+from ntk_deq.models.checks import check_loss, check_model, check_variables
 from ntk_deq.models.signature import Role
 
 
@@ -22,26 +22,6 @@ def owned(value: Tensor) -> Tensor:
         (3, 1)
     """
     return value.detach().clone(memory_format=torch.contiguous_format)
-
-
-def check_model(model: object, where: str) -> None:
-    """Refuse what is no model.
-
-    Args:
-        model: What was given.
-        where: Whose argument it is.
-
-    Raises:
-        ArgumentError: It is none.
-
-    Example:
-        >>> check_model("implicit-relu", "train")
-        Traceback (most recent call last):
-            ...
-        ntk_deq.errors.ArgumentError: `model` of train must be an equilibrium model. Got 'implicit-relu'.
-    """
-    if not isinstance(model, EquilibriumModel):
-        raise ArgumentError(f"`model` of {where} must be an equilibrium model. Got {model!r}.")
 
 
 def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> None:
@@ -66,6 +46,7 @@ def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> 
         ntk_deq.errors.ArgumentError: `X` of gradient-descent must be a dense tensor. Got torch.sparse_coo.
     """
     check_model(model, where)
+    check_loss(model.signature, where)
     (inputs,), (targets,) = model.signature.names(Role.INPUT), model.signature.names(Role.TARGET)
     for name, value in ((inputs, X), (targets, y)):
         if isinstance(value, Tensor) and value.layout is not torch.strided:

@@ -18,10 +18,11 @@ from ntk_deq.dynamics.descent_loop import Descent, OnStep
 from ntk_deq.dynamics.descent_options import METHOD, DescentOptions
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import BUILT_IN, Recorder, listed
-from ntk_deq.dynamics.run_inputs import check_model, check_on_step
+from ntk_deq.dynamics.run_inputs import check_on_step
 from ntk_deq.dynamics.storage import RecordError
 from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.checks import check_model
 from ntk_deq.models.registry import model_class
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Fixed points of any PyTorch map: solved sample by sample with a status, and differentiated implicitly."""
 
+from ntk_deq.equilibrium.accuracy import AccuracyWarning
 from ntk_deq.equilibrium.certified import certified_adjoint, certified_equilibrium
 from ntk_deq.equilibrium.driver import solve_fixed_point
 from ntk_deq.equilibrium.implicit import fixed_point
@@ -16,6 +17,7 @@ from ntk_deq.equilibrium.solvers import SOLVERS, Anderson, Damped, Picard, Solve
 
 __all__ = [
     "SOLVERS",
+    "AccuracyWarning",
     "Anderson",
     "CertifiedAdjoint",
     "CertifiedEquilibrium",

@@ -26,6 +26,10 @@ ROUNDING_PATIENCE = 10
 # Steps without a new smallest residual after which a residual above rounding level counts as stagnation. Long, since
 # the residual of a non-normal map may grow for hundreds of steps before it falls.
 STAGNATION_PATIENCE = 500
+# A relative change of the point by so many eps tells how far rounding may move each entry of the image.
+NOISE_EPS = 16.0
+# Every so many updates, entries that have shrunk out of sight are asked whether they are zero.
+DYING_EVERY = 32
 DEFAULT_MAX_STEPS = 10_000
 
 
@@ -68,9 +72,13 @@ def solve_fixed_point(
 ) -> Equilibrium:
     """Find z with z = step(z), sample by sample.
 
-    A sample is solved when norm(step(z) - z) <= atol + rtol norm(z), or when its residual has made no progress for 10
-    steps and is at rounding level, 32 eps sqrt(n) norm(z) for n entries. Small steps alone never count. Solved samples
-    are not moved any more, and a sample that turns non-finite cannot touch the others.
+    A sample is solved when norm(step(z) - z) <= (1 - q) (atol + rtol norm(z)) and the same holds for each entry by
+    itself, so that an entry far smaller than the others is as well known as they are; q is the `contraction`, 0 where
+    it is unknown or not below one. An entry whose residual is what rounding makes of it is judged by that. A sample is
+    solved too when neither its residual nor that of any entry has made progress for 10 steps and it is at rounding
+    level, 32 eps sqrt(n) norm(z) for n entries. Small steps alone never count. Entries that shrink out of sight are
+    tried at zero, once, and stay there if the map keeps them there. Solved samples are not moved any more, and a sample
+    that turns non-finite cannot touch the others.
 
     The result carries no gradients; for those, and inside `torch.func` transforms, use `fixed_point`.
 
@@ -82,7 +90,7 @@ def solve_fixed_point(
         atol: Absolute tolerance; None: the dtype's smallest normal number.
         max_steps: Updates allowed.
         batch_dims: How many leading dimensions count samples; with 0 the whole tensor is one sample.
-        contraction: A Lipschitz constant q of the map, if known: gives `error_bound`.
+        contraction: A Lipschitz constant q of the map, if known: the factor 1 - q, and `error_bound`.
         raise_on_failure: Whether an unsolved sample is an error; if not, see `status`.
 
     Returns:
@@ -125,17 +133,25 @@ def _iterate(
     point = initial.reshape(samples, entries)
     state = method.init_state(point)
     failed = torch.zeros(samples, dtype=torch.bool, device=initial.device)
+    solved = torch.zeros_like(failed)
     steps = torch.zeros(samples, dtype=torch.int64, device=initial.device)
     idle = torch.zeros_like(steps)  # steps since the smallest residual
     best = initial.new_full((samples,), math.inf)
+    units = _Units(criteria, contraction, point)
     for count in range(criteria.max_steps + 1):
         image = _evaluate(step, point.reshape(shape)).reshape(samples, entries)
-        residual = row_norms(image - point)  # NaN or inf where the image is not finite; every test below fails then
+        gap = image - point
+        residual = row_norms(gap)  # NaN or inf where the image is not finite; every test below fails then
+        size = row_norms(point)
         improved = residual < best
-        idle = torch.where(improved, 0, idle + 1)
         best = torch.where(improved, residual, best)
-        relative = torch.where(idle >= ROUNDING_PATIENCE, rounding, criteria.rtol)
-        solved = residual <= row_norms(point) * relative + criteria.atol
+        near = residual <= size * rounding + criteria.atol
+        if bool((near & ~(solved | failed)).any()):
+            each, progress = units.judge(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, image, near)
+            solved = solved | each
+            improved = improved | progress
+        idle = torch.where(improved, 0, idle + 1)
+        solved = solved | near & (idle >= ROUNDING_PATIENCE)
         bounded = residual <= best.clamp(min=info.tiny) / info.eps**2
         lost = ~(solved | bounded & (idle < STAGNATION_PATIENCE))
         trial = method.rejects(residual, state)
@@ -145,8 +161,10 @@ def _iterate(
             break
         proposal, state = method.advance(point, image, residual, state)
         point = torch.where(active.unsqueeze(1), proposal, point)
+        if count % DYING_EVERY == DYING_EVERY - 1:
+            point = units.try_zeros(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, residual, active)
         steps = steps + active
-        del image, proposal  # two of the largest tensors, not needed while the map works
+        del image, proposal, gap  # three of the largest tensors, not needed while the map works
     # A failed sample stands still, so that its last residual still tells why it failed.
     finite = torch.isfinite(residual)
     status = torch.where(bounded, int(Status.STAGNATED), int(Status.DIVERGED))
@@ -161,6 +179,92 @@ def _iterate(
         contraction=contraction,
         solver=method.name,
     )
+
+
+class _Units:
+    """Judge the entries of each sample by themselves: how well each is known, and which of them are dying.
+
+    Args:
+        criteria: Tolerances.
+        contraction: A Lipschitz constant of the map, or None.
+        start: Where the iteration starts.
+    """
+
+    def __init__(self, criteria: Criteria, contraction: float | None, start: Tensor) -> None:
+        self._criteria = criteria
+        self._share = 1 - contraction if contraction is not None and contraction < 1 else 1.0
+        self._eps = torch.finfo(start.dtype).eps
+        self._largest = row_norms(start)
+        self._probed = torch.zeros(start.shape[0], dtype=torch.bool, device=start.device)
+        self._tried = torch.zeros_like(start, dtype=torch.bool)
+        self._noise: Tensor | None = None
+        self._best = start.new_full((2, start.shape[0]), math.inf)
+
+    def judge(
+        self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, near: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return which samples near their end are solved entry by entry, and which have come nearer to that.
+
+        Progress is seen in the residuals of the entries that are not known yet, absolute and relative to their size:
+        in the one, large entries that only rounding moves would hide small ones, and in the other those that cancel.
+        """
+        rtol, atol = self._criteria.rtol, self._criteria.atol
+        sizes, gaps = point.abs(), (image - point).abs()
+        allowed = self._share * (atol + rtol * sizes)
+        if self._noise is not None:
+            allowed = torch.maximum(allowed, self._noise)
+        known = gaps <= allowed
+        whole = row_norms(gaps) <= self._row_allowance(point)
+        solved = near & whole & known.all(dim=1)
+        ask = near & ~solved & ~self._probed
+        if bool(ask.any()):
+            known = known | (gaps <= self._probe(step, point, image, ask))
+            solved = near & (row_norms(gaps) <= self._row_allowance(point)) & known.all(dim=1)
+        rest = torch.where(known, 0.0, gaps)
+        tiny = torch.finfo(point.dtype).tiny
+        lag = torch.stack([row_norms(rest), row_norms(rest / sizes.clamp(min=tiny))])
+        progress = near & (lag < self._best).any(dim=0)
+        self._best = torch.where(near, torch.minimum(lag, self._best), self._best)
+        return solved, progress
+
+    def _row_allowance(self, point: Tensor) -> Tensor:
+        rtol, atol = self._criteria.rtol, self._criteria.atol
+        asked = self._share * (atol + rtol * row_norms(point))
+        return asked if self._noise is None else torch.maximum(asked, row_norms(self._noise))
+
+    def _probe(self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, ask: Tensor) -> Tensor:
+        """Find out how far a change of every entry by a few roundings moves each entry of the image."""
+        places = torch.arange(point.shape[1], device=point.device)
+        moved = torch.zeros_like(point)
+        # In one pattern of signs the terms of a sum may cancel, and in three hardly ever.
+        for pattern in (places % 2, places // 2 % 2, places * places // 3 % 2):
+            signs = (1 - 2 * pattern).to(point.dtype)
+            moved = torch.maximum(moved, (step(point * (1 + NOISE_EPS * self._eps * signs)) - image).abs())
+        moved = torch.where(torch.isfinite(moved), moved, 0.0)
+        before = torch.zeros_like(moved) if self._noise is None else self._noise
+        self._noise = torch.where(ask.unsqueeze(1), moved, before)
+        self._probed = self._probed | ask
+        return self._noise
+
+    def try_zeros(self, step: Callable[[Tensor], Tensor], point: Tensor, residual: Tensor, active: Tensor) -> Tensor:
+        """Return the point with the entries at zero that have shrunk out of sight, once for each entry.
+
+        A unit that has died while it feeds itself falls towards zero and never gets there. At zero, one evaluation
+        tells; one that is fed all the same comes up from there as from any other start.
+        """
+        size = row_norms(point)
+        self._largest = torch.maximum(self._largest, torch.nan_to_num(size, nan=0.0, posinf=0.0))
+        reach = self._criteria.rtol * self._largest
+        small = (point != 0) & (point.abs() <= reach.unsqueeze(1)) & ~self._tried
+        asked = active & small.any(dim=1)
+        if not bool(asked.any()):
+            return point
+        zeroed = torch.where(small & asked.unsqueeze(1), 0.0, point)
+        there = row_norms(step(zeroed) - zeroed)
+        better = asked & (there <= torch.maximum(residual, self._criteria.rtol * size))
+        self._tried = self._tried | (small & better.unsqueeze(1))
+        self._best = torch.where(better, math.inf, self._best)
+        return torch.where(better.unsqueeze(1), zeroed, point)
 
 
 def _evaluate(step: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:

@@ -22,7 +22,13 @@ from torch.utils import _pytree as pytree
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
 from ntk_deq.equilibrium.result import Equilibrium
 from ntk_deq.equilibrium.solvers import Solver, as_solver
-from ntk_deq.equilibrium.tracking import check_closure, outer_tangents_kept, unwrap_finished, without_tangents
+from ntk_deq.equilibrium.tracking import (
+    check_closure,
+    outer_tangents_kept,
+    tangents_off,
+    unwrap_finished,
+    without_tangents,
+)
 from ntk_deq.errors import ArgumentError, EquilibriumError
 
 
@@ -36,7 +42,8 @@ def fixed_point(
     atol: float | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     batch_dims: int = 1,
-    contraction: float | None = None,
+    contraction: float | Callable[..., Tensor] | None = None,
+    on_forward: Callable[..., None] | None = None,
     on_adjoint: Callable[[Equilibrium], None] | None = None,
 ) -> Float[Tensor, "*shape"]:
     """Return z = step(z, *args), differentiable in `args` to every order.
@@ -57,7 +64,9 @@ def fixed_point(
         atol: Likewise.
         max_steps: Likewise.
         batch_dims: How many leading dimensions of `initial` count samples.
-        contraction: A Lipschitz constant of the map in z, if known; goes into the results that `on_adjoint` gets.
+        contraction: A Lipschitz constant of the map in z, if known, or a function of `args` that returns one;
+            tolerances are taken times 1 - q, and it goes into the results that `on_forward` and `on_adjoint` get.
+        on_forward: Called with the `Equilibrium` and with `args` as they were solved for, once it is found.
         on_adjoint: Called with the `Equilibrium` of each linear (adjoint or tangent) solve, before a failed one raises.
 
     Returns:
@@ -86,8 +95,18 @@ def fixed_point(
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     tensors = [leaves[place] for place in places]
 
+    def restored(values: Sequence[Tensor]) -> Any:
+        return pytree.tree_unflatten(_merged(leaves, places, values), spec)
+
     def flat_step(z: Tensor, *values: Tensor) -> Tensor:
-        return step(z, *pytree.tree_unflatten(_merged(leaves, places, values), spec))
+        return step(z, *restored(values))
+
+    def flat_bound(*values: Tensor) -> Tensor | float | None:
+        return contraction(*restored(values)) if callable(contraction) else contraction
+
+    def found(result: Equilibrium, values: Sequence[Tensor]) -> None:
+        if on_forward is not None:
+            on_forward(result, *restored(values))
 
     problem = _Problem(
         step=flat_step,
@@ -98,7 +117,8 @@ def fixed_point(
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,
-        contraction=contraction,
+        contraction=flat_bound,
+        on_forward=found,
         on_adjoint=on_adjoint,
     )
     check_closure(flat_step, [initial, *tensors])
@@ -110,7 +130,8 @@ def fixed_point(
 class _Problem:
     """A fixed-point problem z = step(z, *leaves), how to solve it, and the linear problems that belong to it.
 
-    `bound`, where given, returns the map of z for fixed leaves more cheaply than `step` does; equal in value.
+    `contraction` bounds the map's Lipschitz constant for fixed leaves. `bound`, where given, returns the map of z for
+    fixed leaves more cheaply than `step` does; equal in value.
     """
 
     step: Callable[..., Tensor]
@@ -121,7 +142,8 @@ class _Problem:
     rtol: float | None
     atol: float | None
     max_steps: int
-    contraction: float | None
+    contraction: Callable[..., Tensor | float | None]
+    on_forward: Callable[[Equilibrium, Sequence[Tensor]], None]
     on_adjoint: Callable[[Equilibrium], None] | None
     bound: Callable[..., Callable[[Tensor], Tensor]] | None = None
 
@@ -136,7 +158,7 @@ class _Problem:
             atol=self.atol,
             max_steps=self.max_steps,
             batch_dims=self.batch_dims,
-            contraction=self.contraction,
+            contraction=self.lipschitz(leaves),
             raise_on_failure=False,
         )
         if not forward and self.on_adjoint is not None:
@@ -147,7 +169,18 @@ class _Problem:
                 f"{result.describe_failures()}",
                 result,
             )
+        if forward:
+            self.on_forward(result, leaves)
         return result.value
+
+    def lipschitz(self, leaves: Sequence[Tensor]) -> float | None:
+        """Return the largest Lipschitz constant of the batch; None: not known."""
+        with torch.no_grad(), tangents_off():
+            try:
+                bound = self.contraction(*leaves)
+            except torch.linalg.LinAlgError:  # of parameters that are not finite: the solve says so
+                return None
+        return bound if bound is None else float(torch.as_tensor(bound).max())
 
     def adjoint(self) -> _Problem:
         """Return the problem g = v + (df/dz)' g with leaves (v, z, *leaves)."""
@@ -160,7 +193,7 @@ class _Problem:
         def adjoint_step(g: Tensor, *leaves: Tensor) -> Tensor:
             return bound(*leaves)(g)
 
-        return replace(self, step=adjoint_step, role="adjoint", bound=bound)
+        return replace(self, step=adjoint_step, role="adjoint", bound=bound, contraction=self._of_original_leaves)
 
     def tangent(self) -> _Problem:
         """Return the problem t = c + (df/dz) t with leaves (c, z, *leaves)."""
@@ -173,12 +206,32 @@ class _Problem:
         def tangent_step(t: Tensor, *leaves: Tensor) -> Tensor:
             return bound(*leaves)(t)
 
-        return replace(self, step=tangent_step, role="tangent", bound=bound)
+        return replace(self, step=tangent_step, role="tangent", bound=bound, contraction=self._of_original_leaves)
 
     def batched(self, in_dims: tuple[int | None, ...], randomness: str) -> _Problem:
         """Return the problem with one more leading batch dimension."""
         step = torch.func.vmap(self.step, in_dims=in_dims, randomness=randomness)
-        return replace(self, step=step, batch_dims=self.batch_dims + 1, bound=None)
+        one = self.contraction
+
+        def contraction(*leaves: Tensor) -> Tensor | float | None:
+            # A loop: the number is wanted as a float, which no transform has.
+            sizes = [leaf.shape[dim] for leaf, dim in zip(leaves, in_dims[1:], strict=True) if dim is not None]
+            chosen = [
+                one(
+                    *(
+                        leaf if dim is None else leaf.select(dim, n)
+                        for leaf, dim in zip(leaves, in_dims[1:], strict=True)
+                    )
+                )
+                for n in range(sizes[0] if sizes else 1)
+            ]
+            bounds = [torch.as_tensor(bound).max() for bound in chosen if bound is not None]
+            return torch.stack(bounds).max() if bounds else None
+
+        return replace(self, step=step, batch_dims=self.batch_dims + 1, bound=None, contraction=contraction)
+
+    def _of_original_leaves(self, _: Tensor, __: Tensor, *leaves: Tensor) -> Tensor | float | None:
+        return self.contraction(*leaves)
 
 
 class _FixedPoint(torch.autograd.Function):

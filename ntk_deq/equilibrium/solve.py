@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.accuracy import gradient_error, prediction_error, warn_if_large
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
 from ntk_deq.equilibrium.implicit import fixed_point
 from ntk_deq.equilibrium.result import Equilibrium
 from ntk_deq.equilibrium.solvers import Solver
-from ntk_deq.errors import ArgumentError, EquilibriumError, nearest_name
+from ntk_deq.equilibrium.tracking import is_traced
+from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.checks import check_like, check_loss, check_samples, check_targets
 
 
 def solve_equilibrium(
@@ -54,6 +58,7 @@ def solve_equilibrium(
         >>> [round(z, 12) for z in found.value[:, 0].tolist()]
         [2.0, 6.0]
     """
+    check_samples(model, X, "solve_equilibrium", parameters=parameters, initial=initial)
     values = _all_parameters(model, parameters)
     with torch.no_grad():
         start = model.initial_state(X) if initial is None else initial
@@ -111,6 +116,8 @@ def solve_adjoint(
         >>> round(found.value.item(), 12)  # b/(1 - W)
         6.0
     """
+    check_samples(model, X, "solve_adjoint", parameters=parameters, initial=initial)
+    check_like("`Z` of solve_adjoint", Z, model.initial_state(X))
     values = _all_parameters(model, parameters)
     with torch.no_grad():
         readout = torch.func.vjp(lambda features: model.readout(features, values), Z.detach())
@@ -145,6 +152,7 @@ def equilibrium_features(
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
+    on_forward: Callable[..., None] | None = None,
     on_adjoint: Callable[[Equilibrium], None] | None = None,
 ) -> Float[Tensor, "N m"]:
     """Return the equilibrium Z, differentiable in the parameters and in X by the implicit function theorem.
@@ -159,6 +167,7 @@ def equilibrium_features(
         rtol: Likewise.
         atol: Likewise.
         max_steps: Likewise.
+        on_forward: Likewise; the arguments are X and all parameters.
         on_adjoint: Likewise.
 
     Raises:
@@ -172,6 +181,7 @@ def equilibrium_features(
         >>> round(torch.func.grad(lambda W: equilibrium_features(model, one, {"W": W}).sum())(one / 2).item(), 12)
         4.0
     """
+    check_samples(model, X, "equilibrium_features", parameters=parameters, initial=initial)
     return fixed_point(
         model.step,
         model.initial_state(X) if initial is None else initial,
@@ -182,6 +192,8 @@ def equilibrium_features(
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,
+        contraction=lambda _, values: model.contraction_bound(values),
+        on_forward=on_forward,
         on_adjoint=on_adjoint,
     )
 
@@ -197,9 +209,14 @@ def predict(
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
+    on_error: Callable[[Tensor], None] | None = None,
     on_adjoint: Callable[[Equilibrium], None] | None = None,
 ) -> Float[Tensor, " N"]:
     """Return the predictions readout(Z) at the equilibrium Z, differentiable like `equilibrium_features`.
+
+    Where a bound on their error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root
+    of the precision, against the size of the terms that a prediction is the sum of. Predictions of a batched call (of
+    `torch.func.vmap`) are not looked at.
 
     Args:
         model: The model.
@@ -211,6 +228,7 @@ def predict(
         rtol: Likewise.
         atol: Likewise.
         max_steps: Likewise.
+        on_error: Called with a bound on the error of each prediction; inf where none is known.
         on_adjoint: Likewise.
 
     Raises:
@@ -223,7 +241,20 @@ def predict(
         >>> round(predict(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one).item(), 12)
         6.0
     """
+    check_samples(model, X, "predict", parameters=parameters, initial=initial)
     values = _all_parameters(model, parameters)
+
+    def judge(found: Equilibrium, _: Tensor, solved_for: dict[str, Tensor]) -> None:
+        if found.value.ndim != 2:
+            return
+        known = prediction_error(model, found, solved_for)
+        worst = int((known.bound / known.size).nan_to_num(nan=0.0).argmax()) if known.bound.numel() else None
+        if worst is not None:
+            what = f"The prediction of sample {worst}"
+            warn_if_large(what, float(known.bound[worst]), float(known.size[worst]), rtol, known.bound.dtype)
+        if on_error is not None:
+            on_error(known.bound)
+
     features = equilibrium_features(
         model,
         X,
@@ -234,6 +265,7 @@ def predict(
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,
+        on_forward=judge,
         on_adjoint=on_adjoint,
     )
     return model.readout(features, values)
@@ -251,9 +283,13 @@ def loss_gradients(
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
+    on_error: Callable[[float], None] | None = None,
     on_adjoint: Callable[[Equilibrium], None] | None = None,
 ) -> dict[str, Tensor]:
     """Return the gradient of the loss L = norm(yhat - y)^2/2 in every parameter, by name.
+
+    Where a bound on its error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root of
+    the precision, against the gradient as it would be for a residual of the size of predictions and targets.
 
     Args:
         model: The model.
@@ -266,10 +302,12 @@ def loss_gradients(
         rtol: Likewise.
         atol: Likewise.
         max_steps: Likewise.
+        on_error: Called with a bound on the Frobenius error of the gradient in all parameters together; inf where there
+            is none, NaN where the model does not say its form (`layer_form`).
         on_adjoint: Likewise.
 
     Raises:
-        ArgumentError: As in `equilibrium_features`, or y is not shaped like the predictions.
+        ArgumentError: As in `equilibrium_features`, y does not fit the predictions, or the model declares another loss.
         EquilibriumError: As in `equilibrium_features`.
 
     Example:
@@ -279,9 +317,19 @@ def loss_gradients(
         >>> {name: round(value.item(), 10) for name, value in gradients.items()}  # yhat = 2
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
+    where = "loss_gradients"
+    check_samples(model, X, where, parameters=parameters, initial=initial)
+    check_loss(model.signature, where)
+    states: list[Equilibrium] = []
+    adjoints: list[Equilibrium] = []
 
-    def loss(values: dict[str, Tensor]) -> Tensor:
-        predictions = predict(
+    def keep(found: Equilibrium) -> None:
+        adjoints.append(found)
+        if on_adjoint is not None:
+            on_adjoint(found)
+
+    def loss(values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        features = equilibrium_features(
             model,
             X,
             values,
@@ -291,27 +339,50 @@ def loss_gradients(
             rtol=rtol,
             atol=atol,
             max_steps=max_steps,
-            on_adjoint=on_adjoint,
+            on_forward=lambda found, *_: states.append(found),
+            on_adjoint=keep,
         )
-        if y.shape != predictions.shape:
-            raise ArgumentError(f"`y` must have the shape {tuple(predictions.shape)}. Got {tuple(y.shape)}.")
-        return (predictions - y).square().sum() / 2
+        predictions = model.readout(features, values)
+        check_targets(y, predictions, where)
+        return (predictions - y).square().sum() / 2, predictions
 
-    gradients: dict[str, Tensor] = torch.func.grad(loss)(_all_parameters(model, parameters))
-    return gradients
+    values = _all_parameters(model, parameters)
+    gradients, predictions = torch.func.grad(loss, has_aux=True)(values)
+    plain = [*values.values(), X, y]
+    if len(states) == len(adjoints) == 1 and states[0].value.ndim == 2 and not any(map(is_traced, plain)):
+        _judge_gradient(model, X, y, predictions, states[0], adjoints[0], values, gradients, rtol, on_error)
+    found: dict[str, Tensor] = gradients
+    return found
+
+
+def _judge_gradient(
+    model: EquilibriumModel,
+    X: Tensor,
+    y: Tensor,
+    predictions: Tensor,
+    state: Equilibrium,
+    adjoint: Equilibrium,
+    values: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    rtol: float | None,
+    on_error: Callable[[float], None] | None,
+) -> None:
+    """Warn where the gradient may be off by much, and tell the caller by how much."""
+    with torch.no_grad():
+        norm = torch.linalg.vector_norm
+        residual = predictions - y
+        error = gradient_error(model, X, residual, state, adjoint, values)
+        length = math.hypot(*(float(norm(gradient)) for gradient in gradients.values()))
+        left, size = float(norm(residual)), float(norm(predictions)) + float(norm(y))
+    if left > 0:
+        warn_if_large("The gradient of the loss", error, length * max(1.0, size / left), rtol, X.dtype)
+    if on_error is not None:
+        on_error(error)
 
 
 def _all_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
     """Return the model's parameters with those given put in their place."""
-    own = model.parameters()
-    for name in parameters or {}:
-        if name not in own:
-            near = nearest_name(name, own)
-            hint = f" Did you mean {near!r}?" if near else ""
-            raise ArgumentError(
-                f"The model {model.signature.name} has no parameter {name!r}. Its parameters: {', '.join(own)}.{hint}"
-            )
-    return {**own, **(parameters or {})}
+    return {**model.parameters(), **(parameters or {})}
 
 
 def _forward_map(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:

@@ -64,6 +64,11 @@ def is_batched(tensor: Tensor) -> bool:
     return False
 
 
+def is_traced(tensor: Tensor) -> bool:
+    """Say whether a transform of `torch.func` is at work on the tensor."""
+    return bool(_functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def tangents_off() -> AbstractContextManager[None]:
     """Return a context in which no forward-mode derivative is computed, as `torch.no_grad` does for reverse mode."""
     return forward_ad._set_fwd_grad_enabled(False)

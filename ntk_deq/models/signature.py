@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+TRAINED_LOSS = "norm(yhat - y)^2/2"
+"""The loss that every training run and `loss_gradients` take; a model that declares another `L` is not trained."""
+
 
 class Role(StrEnum):
     """What a variable of a model is for."""
@@ -73,6 +76,18 @@ class ModelSignature:
             if variable.name == name:
                 return variable
         raise KeyError(name)
+
+    @property
+    def foreign_loss(self) -> str | None:
+        """The declared loss `L` where it is not the one that runs minimise; None: it is, or none is declared.
+
+        Example:
+            >>> from ntk_deq.models.registry import IMPLICIT_RELU
+            >>> IMPLICIT_RELU.foreign_loss is None
+            True
+        """
+        declared = self.definitions.get("L", TRAINED_LOSS)
+        return None if "".join(declared.split()) == "".join(TRAINED_LOSS.split()) else declared
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """Return the names of the variables with one of `roles` (all of them when none is given)."""

@@ -2,6 +2,7 @@
 
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.quantities.spectra import (
+    Measured,
     Spectrum,
     condition_number,
     lambda_max,
@@ -14,6 +15,7 @@ from ntk_deq.quantities.tangent_kernel import KernelMethod, SolveRecord, Tangent
 
 __all__ = [
     "KernelMethod",
+    "Measured",
     "SolveRecord",
     "Spectrum",
     "TangentKernel",

@@ -20,6 +20,9 @@ from ntk_deq.quantities.kernel_solves import KernelSolver
 from ntk_deq.quantities.kernel_structured import structured_blocks
 from ntk_deq.quantities.tangent_kernel import KernelMethod, TangentKernel
 
+# A block's terms are products of at most four solved features, each within the tolerance of its own size.
+_FACTORS = 4.0
+
 
 def ntk_gram(
     model: EquilibriumModel,
@@ -79,7 +82,7 @@ def ntk_gram(
     if X2 is not None:
         check_inputs(model, X2)
     names, route = _names(model, parameters), _method(method)
-    Criteria.resolve(X1.dtype, rtol, atol, max_steps)  # refuses bad values before anything is worked out
+    criteria = Criteria.resolve(X1.dtype, rtol, atol, max_steps)  # refuses bad values before anything is worked out
     fixed_points = KernelSolver(model=model, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
     with torch.no_grad():
         if route is KernelMethod.STRUCTURED:
@@ -98,7 +101,13 @@ def ntk_gram(
         method=route,
         model=model.signature.name,
         solves=tuple(fixed_points.records),
+        error=_FACTORS * criteria.rtol * _size(matrix, symmetric=X2 is None),
     )
+
+
+def _size(matrix: Tensor, *, symmetric: bool) -> float:
+    """Return a Frobenius norm of the kernel without cancellation: its entries are at most sqrt(H_ii H_jj)."""
+    return float(matrix.trace()) if symmetric else float(torch.linalg.vector_norm(matrix))
 
 
 def _blocks(jacobians: Callable[[Tensor, str], dict[str, Tensor]], X1: Tensor, X2: Tensor | None) -> dict[str, Tensor]:

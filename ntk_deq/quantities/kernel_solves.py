@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -88,6 +89,10 @@ class KernelSolver:
     def _single(self) -> dict[str, Tensor]:
         return {name: value.float() for name, value in self.model.parameters().items()}
 
+    @cached_property
+    def _contraction(self) -> float:
+        return float(self.model.contraction_bound())
+
     def _solve(self, what: str, step: Callable[[Tensor], Tensor], start: Tensor, made: int) -> Tensor:
         """Solve from `start`, for which `made` steps were made already."""
         found = solve_fixed_point(
@@ -97,6 +102,7 @@ class KernelSolver:
             rtol=self.rtol,
             atol=self.atol,
             max_steps=self.max_steps - made,
+            contraction=self._contraction,
             raise_on_failure=False,
         )
         if not found.all_converged:

@@ -1,14 +1,23 @@
-"""Singular values and symmetric eigenvalues of a matrix or of a tangent kernel."""
+"""Singular values and symmetric eigenvalues of a matrix or of a tangent kernel, each with an error bar."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
+from flint import arb
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.eigenvalues import lambda_max as certified_lambda_max
+from ntk_deq.certified.eigenvalues import lambda_min as certified_lambda_min
+from ntk_deq.certified.extremes import sigma_max as certified_sigma_max
+from ntk_deq.certified.extremes import sigma_min as certified_sigma_min
+from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.errors import ArgumentError
 from ntk_deq.models.display import html_table, one_line
 
@@ -25,12 +34,96 @@ class HasMatrix(Protocol):
         """The matrix."""
 
 
+class Measured(float):
+    """A number with an error bar; it is used like any float, and arithmetic with it gives plain floats.
+
+    Attributes:
+        radius: How far the truth may be from the value. An estimate, in units of the rounding that a backward stable
+            routine does, unless `is_certified`.
+        is_certified: Whether the radius is proven.
+
+    Example:
+        >>> found = sigma_min(torch.ones(2, 3, dtype=torch.float64))  # equal rows
+        >>> found.may_be_zero, found.certified(), sigma_min(torch.eye(2)) > 0.5
+        (True, 0 ± 0, True)
+    """
+
+    radius: float
+    is_certified: bool
+
+    def __new__(
+        cls, value: float, radius: float, prove: Callable[[], arb] | None = None, *, is_certified: bool = False
+    ) -> Measured:
+        """Keep the value with its radius, and how to prove one."""
+        new = super().__new__(cls, value)
+        new.radius, new.is_certified, new._prove = radius, is_certified, prove
+        return new
+
+    _prove: Callable[[], arb] | None
+
+    @property
+    def may_be_zero(self) -> bool:
+        """Whether zero lies within the error bar."""
+        return not abs(float(self)) > self.radius
+
+    def certified(self) -> Measured:
+        """Return the number with a proven radius, that of the matrix as its floats say it.
+
+        Of a tangent kernel this is the kernel as computed: what its fixed points and sums are off by is not in it.
+
+        Raises:
+            ArgumentError: Nothing is known that could be proven, as for a quotient.
+        """
+        if self.is_certified:
+            return self
+        if self._prove is None:
+            raise ArgumentError(
+                "This number has no proof: it is a quotient or a copy. Certify those that it was worked out from."
+            )
+        ball = self._prove()
+        low, high = lower(ball), upper(ball)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return Measured(float(self), math.inf, is_certified=True)
+        middle = low + (high - low) / 2
+        radius = 0.0 if low == high else math.nextafter(max(high - middle, middle - low), math.inf)
+        return Measured(middle, radius, is_certified=True)
+
+    def item(self) -> float:
+        """Return the plain float."""
+        return float(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy has the number and its radius; the matrix, which a proof would need, stays behind.
+        return _copied, (float(self), self.radius, self.is_certified)
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g} ± {self.radius:.2g}"
+
+    __str__ = __repr__
+
+
+def _copied(value: float, radius: float, is_certified: bool) -> Measured:
+    return Measured(value, radius, is_certified=is_certified)
+
+
+def shown(value: Measured) -> str:
+    """Return a number to six digits, with its error bar where it cannot be told from zero.
+
+    Example:
+        >>> shown(Measured(2.0, 1e-15)), shown(Measured(1e-17, 1e-15))
+        ('2', '1e-17 ± 1e-15')
+    """
+    return repr(value) if value.may_be_zero and value.radius > 0 else f"{float(value):.6g}"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectrum:
     """The eigenvalues of a symmetric matrix.
 
     Attributes:
         eigenvalues: In ascending order.
+        matrix: The matrix.
+        error: What the entries of the matrix are off by, in the Frobenius norm.
 
     Example:
         >>> spectrum(torch.tensor([[2.0, 0.0], [0.0, 8.0]]))
@@ -38,21 +131,23 @@ class Spectrum:
     """
 
     eigenvalues: Float[Tensor, " N"]
+    matrix: Float[Tensor, "N N"]
+    error: float = 0.0
 
     @property
-    def lambda_min(self) -> float:
+    def lambda_min(self) -> Measured:
         """The smallest eigenvalue."""
-        return float(self.eigenvalues[0])
+        return self._measured(0, certified_lambda_min)
 
     @property
-    def lambda_max(self) -> float:
+    def lambda_max(self) -> Measured:
         """The largest eigenvalue."""
-        return float(self.eigenvalues[-1])
+        return self._measured(-1, certified_lambda_max)
 
     @property
     def resolution(self) -> float:
-        """The size N u max|lambda| below which an eigenvalue cannot be told from zero."""
-        return float(_resolution(self.eigenvalues.abs().max(), self.eigenvalues.numel()))
+        """The size N u max|lambda|, and the matrix's own error, below which an eigenvalue cannot be told from zero."""
+        return _resolution(float(self.eigenvalues.abs().max()), self.matrix) + self.error
 
     @property
     def rank(self) -> int:
@@ -60,18 +155,23 @@ class Spectrum:
         return int((self.eigenvalues.abs() > self.resolution).sum())
 
     @property
-    def condition_number(self) -> float:
+    def condition_number(self) -> Measured:
         """Largest over smallest magnitude; infinite where the matrix cannot be told from a singular one."""
         magnitudes = self.eigenvalues.abs()
-        return float(_ratio(magnitudes.max(), magnitudes.min(), magnitudes.numel()))
+        return _ratio(float(magnitudes.max()), float(magnitudes.min()), self.resolution)
+
+    def _measured(self, place: int, prove: Callable[..., arb]) -> Measured:
+        return Measured(
+            float(self.eigenvalues[place]), self.resolution, lambda: prove(Ball(self.matrix.detach()), symmetric=True)
+        )
 
     def _facts(self) -> dict[str, object]:
         return {
             "size": self.eigenvalues.numel(),
-            "lambda_min": f"{self.lambda_min:.6g}",
-            "lambda_max": f"{self.lambda_max:.6g}",
+            "lambda_min": shown(self.lambda_min),
+            "lambda_max": shown(self.lambda_max),
             "rank": self.rank,
-            "condition": f"{self.condition_number:.6g}",
+            "condition": f"{float(self.condition_number):.6g}",
         }
 
     def __repr__(self) -> str:
@@ -90,36 +190,37 @@ def spectrum(H: Float[Tensor, "N N"] | HasMatrix) -> Spectrum:
     Raises:
         ArgumentError: Not a finite square matrix, or not symmetric; the message gives the measured asymmetry.
     """
-    return Spectrum(torch.linalg.eigvalsh(_symmetric(H)))
+    matrix = _symmetric(H)
+    return Spectrum(torch.linalg.eigvalsh(matrix.detach()), matrix, _error(H))
 
 
-def lambda_min(H: Float[Tensor, "N N"] | HasMatrix) -> Float[Tensor, ""]:
-    """Return the smallest eigenvalue of a symmetric matrix.
+def lambda_min(H: Float[Tensor, "N N"] | HasMatrix) -> Measured:
+    """Return the smallest eigenvalue of a symmetric matrix, with its error bar.
 
     Raises:
         ArgumentError: Not a finite square matrix, or not symmetric; the message gives the measured asymmetry.
 
     Example:
         >>> lambda_min(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
-        tensor(-1.)
+        -1 ± 2.4e-07
     """
-    return torch.linalg.eigvalsh(_symmetric(H))[0]
+    return spectrum(H).lambda_min
 
 
-def lambda_max(H: Float[Tensor, "N N"] | HasMatrix) -> Float[Tensor, ""]:
-    """Return the largest eigenvalue of a symmetric matrix.
+def lambda_max(H: Float[Tensor, "N N"] | HasMatrix) -> Measured:
+    """Return the largest eigenvalue of a symmetric matrix, with its error bar.
 
     Raises:
         ArgumentError: Not a finite square matrix, or not symmetric; the message gives the measured asymmetry.
 
     Example:
-        >>> lambda_max(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
-        tensor(1.)
+        >>> lambda_max(torch.tensor([[0.0, 1.0], [1.0, 0.0]])).certified()
+        1 ± 1.3e-15
     """
-    return torch.linalg.eigvalsh(_symmetric(H))[-1]
+    return spectrum(H).lambda_max
 
 
-def sigma_min(A: Float[Tensor, "N m"] | HasMatrix) -> Float[Tensor, ""]:
+def sigma_min(A: Float[Tensor, "N m"] | HasMatrix) -> Measured:
     """Return the min(N, m)-th singular value, the smallest one.
 
     It is positive exactly when the matrix has full rank; the rows of a matrix with N > m are dependent all the same.
@@ -129,12 +230,12 @@ def sigma_min(A: Float[Tensor, "N m"] | HasMatrix) -> Float[Tensor, ""]:
 
     Example:
         >>> sigma_min(torch.tensor([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]]))
-        tensor(3.)
+        3 ± 1.4e-06
     """
-    return torch.linalg.svdvals(_matrix(A))[-1]
+    return _singular(A, -1, certified_sigma_min)
 
 
-def sigma_max(A: Float[Tensor, "N m"] | HasMatrix) -> Float[Tensor, ""]:
+def sigma_max(A: Float[Tensor, "N m"] | HasMatrix) -> Measured:
     """Return the largest singular value, the spectral norm.
 
     Raises:
@@ -142,12 +243,12 @@ def sigma_max(A: Float[Tensor, "N m"] | HasMatrix) -> Float[Tensor, ""]:
 
     Example:
         >>> sigma_max(torch.tensor([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]]))
-        tensor(4.)
+        4 ± 1.4e-06
     """
-    return torch.linalg.svdvals(_matrix(A))[0]
+    return _singular(A, 0, certified_sigma_max)
 
 
-def condition_number(A: Float[Tensor, "N m"] | HasMatrix) -> Float[Tensor, ""]:
+def condition_number(A: Float[Tensor, "N m"] | HasMatrix) -> Measured:
     """Return the largest singular value over the smallest.
 
     It is infinite where the smallest is at most max(N, m) u times the largest: the matrix cannot then be told from a
@@ -158,15 +259,31 @@ def condition_number(A: Float[Tensor, "N m"] | HasMatrix) -> Float[Tensor, ""]:
 
     Example:
         >>> condition_number(torch.tensor([[2.0, 0.0], [0.0, 4.0]])), condition_number(torch.ones(2, 2))
-        (tensor(2.), tensor(inf))
+        (2 ± 1.4e-06, inf ± inf)
     """
     matrix = _matrix(A)
+    values = torch.linalg.svdvals(matrix.detach())
+    return _ratio(float(values[0]), float(values[-1]), _resolution(float(values[0]), matrix) + _error(A))
+
+
+def _singular(A: Tensor | HasMatrix, place: int, prove: Callable[[Ball], arb]) -> Measured:
+    matrix = _matrix(A).detach()
     values = torch.linalg.svdvals(matrix)
-    return _ratio(values[0], values[-1], max(matrix.shape))
+    radius = _resolution(float(values[0]), matrix) + _error(A)
+    return Measured(float(values[place]), radius, lambda: prove(Ball(matrix)))
+
+
+def _error(A: Tensor | HasMatrix) -> float:
+    """Return what a result says that its matrix is off by."""
+    return 0.0 if isinstance(A, Tensor) else float(getattr(A, "error", 0.0))
 
 
 def _matrix(A: Tensor | HasMatrix) -> Tensor:
-    matrix = A if isinstance(A, Tensor) else A.matrix
+    matrix = A if isinstance(A, Tensor) else getattr(A, "matrix", None)
+    if not isinstance(matrix, Tensor):
+        raise ArgumentError(f"A spectrum needs a torch tensor or a tangent kernel. Got {type(A).__name__}.")
+    if matrix.dtype not in (torch.float64, torch.float32):
+        raise ArgumentError(f"A spectrum needs dtype float64 or float32. Got {matrix.dtype}.")
     if matrix.ndim != 2 or matrix.numel() == 0:
         raise ArgumentError(f"A spectrum needs a matrix with at least one entry. Got shape {tuple(matrix.shape)}.")
     if not torch.isfinite(matrix).all():
@@ -192,9 +309,12 @@ def _symmetric(H: Tensor | HasMatrix) -> Tensor:
     return matrix if asymmetry == 0 else (matrix + matrix.T) / 2
 
 
-def _resolution(largest: Tensor, size: int) -> Tensor:
-    return size * torch.finfo(largest.dtype).eps * largest
+def _resolution(largest: float, matrix: Tensor) -> float:
+    return max(matrix.shape) * torch.finfo(matrix.dtype).eps * largest
 
 
-def _ratio(largest: Tensor, smallest: Tensor, size: int) -> Tensor:
-    return torch.where(smallest <= _resolution(largest, size), torch.inf, largest / smallest)
+def _ratio(largest: float, smallest: float, resolution: float) -> Measured:
+    if smallest <= resolution:
+        return Measured(math.inf, math.inf)
+    ratio = largest / smallest
+    return Measured(ratio, (resolution + ratio * resolution) / (smallest - resolution))

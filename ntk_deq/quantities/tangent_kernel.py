@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.models.display import html_table, one_line
-from ntk_deq.quantities.spectra import Spectrum, condition_number, lambda_max, lambda_min, sigma_min, spectrum
+from ntk_deq.quantities.spectra import Measured, Spectrum, condition_number, lambda_max, lambda_min, sigma_min, spectrum
 
 
 class KernelMethod(StrEnum):
@@ -52,6 +52,7 @@ class TangentKernel:
         method: How it was worked out.
         model: The model's name.
         solves: The fixed points that were solved on the way.
+        error: What the tolerance of those leaves in the matrix, in the Frobenius norm: an estimate.
     """
 
     normalisation: ClassVar[str] = "sum over parameters of J J', no division by width or outputs"
@@ -62,31 +63,32 @@ class TangentKernel:
     method: KernelMethod
     model: str
     solves: tuple[SolveRecord, ...]
+    error: float = 0.0
 
     @property
     def spectrum(self) -> Spectrum:
         """Eigenvalues; an ArgumentError where the kernel is not symmetric."""
-        return spectrum(self.matrix)
+        return spectrum(self)
 
     @property
-    def lambda_min(self) -> Float[Tensor, ""]:
+    def lambda_min(self) -> Measured:
         """Smallest eigenvalue; an ArgumentError where the kernel is not symmetric."""
-        return lambda_min(self.matrix)
+        return lambda_min(self)
 
     @property
-    def lambda_max(self) -> Float[Tensor, ""]:
+    def lambda_max(self) -> Measured:
         """Largest eigenvalue; an ArgumentError where the kernel is not symmetric."""
-        return lambda_max(self.matrix)
+        return lambda_max(self)
 
     @property
-    def sigma_min(self) -> Float[Tensor, ""]:
+    def sigma_min(self) -> Measured:
         """Smallest singular value, also of a kernel between two sets."""
-        return sigma_min(self.matrix)
+        return sigma_min(self)
 
     @property
-    def condition_number(self) -> Float[Tensor, ""]:
+    def condition_number(self) -> Measured:
         """Largest over smallest singular value; infinite where the kernel cannot be told from a singular matrix."""
-        return condition_number(self.matrix)
+        return condition_number(self)
 
     def _facts(self) -> dict[str, object]:
         rows, columns = self.matrix.shape

@@ -399,6 +399,12 @@ class TestModelsThatCannotBeTrained:
         found = self.load(suite, self.signature(), monkeypatch)
         assert found == ["gradient-flow needs the loss `L`; model odd does not define it."]
 
+    def test_with_another_loss_than_the_trained_one(self, suite, monkeypatch):
+        found = self.load(suite, self.signature(definitions={"L": "norm(x)^2"}), monkeypatch)
+        assert found[0].startswith(
+            "gradient-flow minimises `L` = norm(yhat - y)^2/2; model odd declares `L` = norm(x)^2."
+        )
+
     def test_without_parameters(self, suite, monkeypatch):
         found = self.load(suite, self.signature(Role.INPUT, definitions={"L": "norm(x)^2"}), monkeypatch)
         assert found == ["gradient-flow needs parameters; model odd has none."]

@@ -96,7 +96,10 @@ def test_single_precision() -> None:
     assert run.parameters["U"].dtype == torch.float32
     assert distance({k: v.double() for k, v in run.parameters.items()}, exact.parameters) < 1e-3
     with pytest.raises(ArgumentError, match=r"`tolerance` of gradient-flow must be at least 1\.19e-05 in float32"):
-        gradient_flow(single, X.float(), y.float())
+        gradient_flow(single, X.float(), y.float(), tolerance=1e-9)
+    default = gradient_flow(single, X.float(), y.float(), horizon=1.0, until=0.0, estimate_error=False)
+    assert default.status is RunStatus.HORIZON
+    assert distance({k: v.double() for k, v in default.parameters.items()}, exact.parameters) < 1e-3
 
 
 def test_the_steps_may_run_out() -> None:

@@ -26,8 +26,8 @@ def test_value_error_bound_and_steps_of_a_known_contraction():
     error = torch.linalg.vector_norm(found.value - 2, dim=1)
     assert (error <= found.error_bound * (1 + 1e-9)).all()
     torch.testing.assert_close(found.error_bound, found.residual / 0.5)
-    # residual 2^-k sqrt(3) <= 32 eps * 2 sqrt(3) = 2^-46 sqrt(3)
-    assert found.steps.tolist() == [46, 46] or found.steps.tolist() == [47, 47]
+    # residual 2^-k sqrt(3) <= (1 - q) 32 eps norm(z) with norm(z) just below 2 sqrt(3): 2^-k < 2^-47
+    assert found.steps.tolist() == [48, 48]
     assert found.contraction == 0.5
 
 
@@ -329,3 +329,39 @@ def test_on_the_gpu_everything_stays_there(solver):
     for tensor in (found.value, found.status, found.residual, found.steps, found.error_bound):
         assert tensor.device.type == "cuda"
     torch.testing.assert_close(found.value.cpu(), host.value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "large"), [(torch.float32, 1e5), (torch.float64, 1e12)])
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_a_small_entry_is_as_well_known_as_a_large_one(dtype, large, solver):
+    slope, source = torch.tensor([0.5, 0.9], dtype=dtype), torch.tensor([large, 2.0], dtype=dtype)
+    found = solve_fixed_point(
+        lambda z: slope * z + source, full(0.0, 1, 2, dtype=dtype), solver=solver, contraction=0.9
+    )
+    eps = torch.finfo(dtype).eps
+    assert found.value[0].tolist() == pytest.approx([2 * large, 20.0], rel=400 * eps)
+
+
+def test_the_tolerance_is_one_on_the_error_where_the_contraction_is_known():
+    plain = solve_fixed_point(lambda z: 0.99 * z + 1, full(0.0, 1, 1), rtol=1e-4)
+    known = solve_fixed_point(lambda z: 0.99 * z + 1, full(0.0, 1, 1), rtol=1e-4, contraction=0.99)
+    assert abs(plain.value.item() - 100) > 0.5
+    assert abs(known.value.item() - 100) < 0.0101
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_a_sample_that_has_died_ends_at_zero_and_leaves_the_others_alone(solver):
+    source = torch.tensor([[-1.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+    A = torch.tensor([[0.95, 0.0], [0.3, 0.2]], dtype=torch.float64)
+    found = solve_fixed_point(lambda z: torch.relu(z @ A + source.clamp(min=0)), full(1.0, 2, 2), solver=solver)
+    assert found.all_converged
+    assert found.value[0].tolist() == [0.0, 0.0]
+    assert found.value[1].tolist() == pytest.approx([20.0, 0.0], rel=1e-12)
+    assert found.value[1, 1] < 1e-30
+    assert int(found.steps.max()) < 2000
+
+
+def test_an_entry_that_is_fed_a_little_is_not_taken_for_dead():
+    A = torch.tensor([[0.5, 1e-30], [0.0, 0.9]], dtype=torch.float64)
+    found = solve_fixed_point(lambda z: torch.relu(z @ A + torch.tensor([1.0, 0.0])), full(1.0, 1, 2))
+    assert found.value[0].tolist() == pytest.approx([2.0, 2e-29], rel=1e-12)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.quantities import condition_number, lambda_max, lambda_min, sigma_max, sigma_min, spectrum
+from ntk_deq.models import LinearImplicit
+from ntk_deq.quantities import condition_number, lambda_max, lambda_min, ntk_gram, sigma_max, sigma_min, spectrum
 
 
 def matrix(*shape, seed=0):
@@ -96,6 +100,60 @@ def test_eigenvalues_of_an_asymmetric_matrix_are_refused_with_its_asymmetry(func
 def test_what_has_no_spectrum_is_refused(function, bad, message):
     with pytest.raises(ArgumentError, match=message):
         function(bad)
+
+
+def test_error_bars_tell_zero_from_small():
+    one_parameter = LinearImplicit(*(torch.full(shape, 0.5, dtype=torch.float64) for shape in ((1, 1), (1, 1), (1,))))
+    X = matrix(7, 1)
+    kernel = ntk_gram(one_parameter, X)  # seven samples, three parameters
+    found = lambda_min(kernel)
+    assert abs(found) <= found.radius < 1e-10
+    assert found.may_be_zero
+    assert kernel.lambda_min.may_be_zero
+    assert kernel.sigma_min.may_be_zero
+    assert "lambda_min=" in repr(kernel.spectrum)
+    assert " ± " in repr(kernel.spectrum)
+    assert not kernel.lambda_max.may_be_zero
+    F = matrix(3, 5)
+    F[1] = F[0]
+    assert sigma_min(F).may_be_zero
+    assert (float(sigma_min(F).certified()), sigma_min(F).certified().radius) == (0, 0)
+    small = torch.diag(torch.tensor([1.0, 1e-14], dtype=torch.float64))
+    assert not sigma_min(small).may_be_zero
+    assert not lambda_min(small).may_be_zero
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_certified_numbers_contain_the_truth(dtype):
+    H = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=dtype)
+    truth = {lambda_min: (5 - 5**0.5) / 2, lambda_max: (5 + 5**0.5) / 2, sigma_min: (5 - 5**0.5) / 2}
+    for function, value in truth.items():
+        plain, proven = function(H), function(H).certified()
+        assert abs(plain - value) <= plain.radius
+        assert proven.is_certified
+        assert not plain.is_certified
+        assert abs(proven - value) <= proven.radius + 1e-15
+        assert proven.radius < 1e-12
+        assert proven.certified() is proven
+    with pytest.raises(ArgumentError, match="no proof"):
+        condition_number(H).certified()
+
+
+def test_measured_numbers_are_numbers():
+    found = sigma_min(torch.eye(2, dtype=torch.float64))
+    assert repr(found) == "1 ± 4.4e-16"
+    assert f"{found:.3f}" == "1.000"
+    assert found.item() == 1
+    again = pickle.loads(pickle.dumps(copy.deepcopy(found)))
+    assert (again, again.radius, again.is_certified) == (1, found.radius, False)
+    assert (2 * found, found**2, torch.ones(()) * found) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("function", [sigma_min, lambda_min, spectrum])
+def test_what_is_no_matrix_is_refused(function):
+    for bad, message in (([[1.0]], "Got list"), (torch.eye(2).long(), "Got torch.int64")):
+        with pytest.raises(ArgumentError, match=message):
+            function(bad)
 
 
 def test_representation():

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
+from ntk_deq.certified import Ball
+from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.claims.parser import parse
+from ntk_deq.equilibrium import solve_equilibrium
+from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.models.checks import check_loss
 from ntk_deq.models.registry import model_class
 from ntk_deq.models.signature import Role
-from ntk_deq.verify.environment import Environment
+from ntk_deq.verify.environment import Environment, Notes
+from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.quantity import Matrix
 
 FLOW_TOLERANCE = 1e-9
@@ -19,6 +28,8 @@ FLOW_TOLERANCE = 1e-9
 
 SOLVER_TOLERANCE = 1e-12
 """Relative residual of equilibria and adjoints: below the integrator's tolerance, above float64's rounding."""
+
+_PREDICTIONS = "yhat"
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,37 @@ class Trainee:
         radius = {name: own.ball.radius for name, own in env.variables.items() if isinstance(own, Matrix)}
         start = {name: radius[name] for name in model.parameters()}
         return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]))
+
+    def check_declared(self, env: Environment) -> None:
+        """Refuse a class that predicts something else than its declaration, by whose formulas the run is judged.
+
+        The models of this package are held to their declarations by its tests.
+
+        Args:
+            env: The environment of the start.
+
+        Raises:
+            ArgumentError: The predictions at the start are apart by more than both can err.
+            EquilibriumError: The class has no equilibrium at the start.
+        """
+        signature = self.model.signature
+        check_loss(signature, "Training")
+        declared = signature.definitions.get(_PREDICTIONS)
+        if declared is None or signature.implementation.startswith("ntk_deq."):
+            return
+        asked = replace(env, notes=Notes(deadline=env.notes.deadline), cache=dict(env.cache))
+        value = evaluate(parse(_PREDICTIONS), asked)
+        known = dense_form(value.ball) if isinstance(value, Matrix) else None
+        if not isinstance(known, Ball) or not known.is_finite:
+            return
+        found = self.model.readout(solve_equilibrium(self.model, self.X).value)
+        gap = float(torch.linalg.vector_norm(found.reshape(-1) - known.centre.reshape(-1)))
+        size = float(torch.linalg.vector_norm(found))
+        if gap > known.radius + math.sqrt(torch.finfo(found.dtype).eps) * size:
+            raise ArgumentError(
+                f"The class {type(self.model).__name__} does not predict what the model {signature.name} declares, "
+                f"{_PREDICTIONS} = {declared}: at the start they are {gap:.3g} apart."
+            )
 
     @property
     def exact(self) -> bool:

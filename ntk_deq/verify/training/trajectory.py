@@ -97,6 +97,7 @@ def trajectory(claim: Claim, env: Environment, instance: Instance) -> Trajectory
     assert claim.run is not None
     trainee = Trainee.of(env, instance)
     try:
+        trainee.check_declared(env)
         if claim.run.method is Method.GRADIENT_DESCENT:
             return descent(claim.run, trainee, env, keep=named_steps(claim))
         return flow(claim.run, trainee, env)
