@@ -26,6 +26,10 @@ MAX_VARIANTS = 24
 DRAWS = 256
 """Random draws of which those that meet the hypotheses take the place of an instance."""
 
+_EFFORT = 8.0  # what looking through them may cost: see `Scorer.cost`
+
+_DEAREST = 60.0  # cost from which on nothing is moved into the hypotheses
+
 _MOVED = 4  # copies of an instance that are moved into the hypotheses, each to another place
 
 _SCALAR_TARGETS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 16), Fraction(1, 2**10))
@@ -140,6 +144,9 @@ class Repair:
             yield from (variant for variant, meets in zip(variants, met.tolist(), strict=True) if meets)
 
     def _moved(self, instance: Instance) -> Iterator[Instance]:
+        fixed, each = self._inside.cost(instance)
+        if fixed + _MOVED * each > _DEAREST:
+            return
         generator = stream(self._seed, self._setting.name, "places in the hypotheses", instance.index)
         yield from self._inside.instances(instance, [instance] * _MOVED, generator)
 
@@ -148,7 +155,8 @@ class Repair:
         if space.size == 0:
             return
         generator = stream(self._seed, self._setting.name, "draws in its place", instance.index)
-        drawn = random_vectors(space, DRAWS, generator)
+        call, each = self._scorer.cost(instance)
+        drawn = random_vectors(space, min(DRAWS, max(1, int((_EFFORT - call) / each))), generator)
         met = (self._scorer.margins(instance, space.decode(drawn)) >= 0).all(1)
         for place in met.nonzero().flatten().tolist():
             found = space.instance(drawn[place], family="random draw that meets the hypotheses")

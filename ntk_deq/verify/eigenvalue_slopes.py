@@ -16,6 +16,10 @@ from torch import Tensor
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.
 
+_ALONG = 1e-10
+# Of unit vectors: the condition of the eigenvalue is the inverse of their product, and its square times the round-off
+# is about the error of the derivative.
+
 REAL_PART_MAX, REAL_PART_MIN, MODULUS_MAX = "lambda_max", "lambda_min", "rho"
 
 _RANK: dict[str, Callable[[Any], Any]] = {
@@ -72,8 +76,9 @@ class _Extreme(torch.autograd.Function):
 
 def _host_eigenvalue(matrix: Any, which: str) -> tuple[float, Any]:
     unknown = np.full(matrix.shape, np.nan)
+    symmetric = bool((matrix == matrix.T).all())
     try:
-        values, vectors = np.linalg.eig(matrix)
+        values, vectors = np.linalg.eigh(matrix) if symmetric else np.linalg.eig(matrix)
     except np.linalg.LinAlgError:
         return float("nan"), unknown
     ranks = _RANK[which](values)
@@ -85,9 +90,24 @@ def _host_eigenvalue(matrix: Any, which: str) -> tuple[float, Any]:
     repeated = int((abs(values - found) <= size).sum()) > 1
     if rivals.any() or repeated or (which == MODULUS_MAX and value == 0):
         return value, unknown
-    try:
-        left = np.linalg.inv(vectors)[place]
-    except np.linalg.LinAlgError:
+    right = vectors[:, place]
+    left = right if symmetric else _left_vector(matrix, found, right)
+    if left is None:
         return value, unknown
     direction = np.conj(found) / value if which == MODULUS_MAX else 1.0
-    return value, np.ascontiguousarray((direction * np.outer(left, vectors[:, place])).real)
+    return value, np.ascontiguousarray((direction * np.outer(left, right)).real)
+
+
+def _left_vector(matrix: Any, found: Any, right: Any) -> Any:
+    """Return w with w' A = lambda w' and w'v = 1, or None where rounding leaves none: A is close to a Jordan block.
+
+    The inverse of the matrix of all eigenvectors would have it as a row, but is lost where another eigenvalue is
+    repeated.
+    """
+    try:
+        values, vectors = np.linalg.eig(matrix.T)
+    except np.linalg.LinAlgError:
+        return None
+    left = vectors[:, int(np.argmin(abs(values - found)))]
+    product = left @ right
+    return left / product if abs(product) > _ALONG else None

@@ -25,6 +25,8 @@ from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call
 
+_ALONE = 0.2  # of a call: an instance with a derivative or a system of equations
+
 _ITERATING = 10  # operations that a step of a run of the map counts as
 _SOLVING = 60  # operations that an equilibrium counts as, or a system of equations among the hypotheses
 
@@ -152,7 +154,10 @@ class ClaimScorer:
         entries = sum(value.numel() for name, value in base.values.items() if name in self.uses)
         if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
             return 0.0, 1.0
-        return 1.0, max(1.0, (entries + self._state_entries(base)) / _SMALL) / _TOGETHER
+        each = max(1.0, (entries + self._state_entries(base)) / _SMALL) / _TOGETHER
+        plan = self._plan(base.sizes)
+        # A derivative, and a system of equations, is computed for each instance by itself, about.
+        return 1.0, max(each, _ALONE if not self.differentiable or (plan is not None and plan.joint) else 0.0)
 
     def values(self, base: Instance, moving: Mapping[str, Tensor], expr: Expr) -> Tensor:
         """Return the values of a scalar formula where some variables have many values, as in a call.

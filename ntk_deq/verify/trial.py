@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,10 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
+REPLACED = 8
+"""Instances at most that are tried in the place of one that fails a hypothesis."""
+
+
 class Feasible:
     """Puts instances that meet a claim's hypotheses in the place of those that do not.
 
@@ -122,7 +127,7 @@ class Feasible:
             kind = TrainingScorer if self._claim.trains else ClaimScorer
             scorer = kind(self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline)
             self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed)
-        candidates = self._repairs[setting.name].candidates(instance)
+        candidates = islice(self._repairs[setting.name].candidates(instance), REPLACED)
         return next((variant for variant in candidates if not self._fails(variant)), instance)
 
     def _fails(self, instance: Instance) -> bool:
