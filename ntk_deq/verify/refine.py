@@ -127,7 +127,9 @@ class Refiner:
         # A conclusion with a function that only floats have keeps its first outcome; near zero is not enough then. What
         # was certain in floats stays so.
         certain = {name: o for name, o in first.conclusions.items() if o.truth in (Truth.TRUE, Truth.FALSE)}
-        return replace(again, conclusions={**_doubted(first).conclusions, **again.conclusions, **certain})
+        # One that had no value in floats, at a kink say, was passed over; an open one with more bits says no more.
+        values = {n: o for n, o in again.conclusions.items() if n in first.conclusions or o.truth not in _OPEN}
+        return replace(again, conclusions={**_doubted(first).conclusions, **values, **certain})
 
     def _worthwhile(self, judgement: Judgement) -> bool:
         if self._bits <= FLOAT_BITS or self.tried >= MOST or self._in_vain >= HOPELESS:

@@ -268,7 +268,7 @@ class Trial:
                 if left < 0:
                     return
         aims = self.claim.trains and self.claim.choose is not None and self.claim.choose.aims
-        if aims and self.chosen and self.options.search and not self.tally.counterexamples:
+        if aims and self.chosen and self.options.search != 0 and not self.tally.counterexamples:
             self._aim()
 
     def _instances(self, setting: Setting, count: int) -> Iterator[Instance]:

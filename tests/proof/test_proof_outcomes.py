@@ -230,9 +230,12 @@ def test_the_point_is_named_with_its_whole_numbers() -> None:
 
 
 def test_hypotheses_that_no_float_meets_do_not_make_a_false_claim_vacuous() -> None:
+    # The equation is solved: x is known to lie in a ball around a float, and 1/4 is not in it.
     result = judge(claim_of("x == 1/4", assume="x == 1/3", x="real"), Options(instances=8, search=0))
-    assert result.verdict is Verdict.UNDECIDED
-    assert "it breaks at x = 1/3" in result.reason
+    assert result.verdict is Verdict.REFUTED
+    squared = judge(claim_of("x == 1/4", assume="9*x^2 - 6*x + 1 == 0", x="real"), Options(instances=8, search=0))
+    assert squared.verdict is Verdict.UNDECIDED
+    assert "it breaks at x = 1/3" in squared.reason
 
 
 def test_fractions_between_two_numbers() -> None:

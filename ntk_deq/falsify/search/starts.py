@@ -38,7 +38,7 @@ def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], mo
     Example:
         >>> ranges = {"n": SizeRange(1, 3), "m": SizeRange(1, 3)}
         >>> size_choices(ranges, [], 5)
-        [{'n': 1, 'm': 1}, {'n': 1, 'm': 2}, {'n': 2, 'm': 1}, {'n': 1, 'm': 3}, {'n': 2, 'm': 2}]
+        [{'n': 1, 'm': 1}, {'n': 1, 'm': 2}, {'n': 3, 'm': 1}, {'n': 1, 'm': 3}, {'n': 3, 'm': 3}]
     """
     own = [{name: start.sizes[name] for name in ranges} for start in starts]
     highest = {name: min(size.high, size.low + _HIGHEST) for name, size in ranges.items()}

@@ -103,7 +103,7 @@ def first_instants(run: Run, env: Environment) -> list[Point]:
     speed = math.hypot(*(sc.upper(length) for length in lengths.values()))
     if not (loss > 0 and speed > 0 and math.isfinite(speed)) or notes.unsure or notes.estimated:
         return []
-    scale = math.frexp(sc.lower(loss) / speed**2)[1] - 1
+    scale = math.frexp(sc.lower(loss) / speed / speed)[1] - 1
     latest = math.inf if run.horizon is None else sc.lower(evaluate_scalar(run.horizon.expr, env).ball)
     points = []
     for power in reversed(HALVINGS):
