@@ -198,9 +198,8 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--search",
         type=_natural,
-        default=600,
         metavar="N",
-        help="how long to search for a counterexample, a mutant and domain; 0: none (default 600)",
+        help="how long to search for a counterexample, a mutant and domain; 0: none (default: as `run`)",
     )
     parser.add_argument(
         "--shrink",

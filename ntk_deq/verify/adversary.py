@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,25 +93,32 @@ def find_counterexamples(
         return refutes(known[id(instance)])
 
     kind = TrainingScorer if claim.trains else ClaimScorer
-    scorer = kind(claim, setting, device=device, dtype=dtype, deadline=deadline)
-    result = search(
-        setting,
-        claim.given,
-        score=scorer,
-        starts=starts,
-        budget=default_budget(scorer) if budget is None else budget,
-        seed=seed,
-        confirm=confirm,
-    )
-    shown = result.candidates[:1] if result.confirmed else result.candidates[:_CANDIDATES]
-    shown += () if result.confirmed else result.near_misses[:_NEAR]
-    judgements = [known.get(id(instance)) or judged(instance) for instance in shown]
-    return Attack(
-        tuple(j for j in judgements if refutes(j)),
-        tuple(j for j in judgements if not refutes(j)),
-        result.evaluations,
-        result.best,
-    )
+    scorers = [kind(claim, setting, device=device, dtype=dtype, deadline=deadline)]
+    if isinstance(scorers[0], ClaimScorer) and scorers[0].joint:
+        # Newton's method finds one solution of several, and none where they are not isolated.
+        scorers.append(ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline, solving=False))
+    counterexamples, others = list[Judgement](), list[Judgement]()
+    evaluations, best = 0, Score(-math.inf, math.inf)
+    for scorer in scorers:
+        result = search(
+            setting,
+            claim.given,
+            score=scorer,
+            starts=starts,
+            budget=default_budget(scorer) if budget is None else budget / len(scorers),
+            seed=seed,
+            confirm=confirm,
+        )
+        shown = result.candidates[:1] if result.confirmed else result.candidates[:_CANDIDATES]
+        shown += () if result.confirmed else result.near_misses[:_NEAR]
+        judgements = [known.get(id(instance)) or judged(instance) for instance in shown]
+        counterexamples += [j for j in judgements if refutes(j)]
+        others += [j for j in judgements if not refutes(j)]
+        evaluations += result.evaluations
+        best = min(best, result.best, key=lambda score: (score.feasible < 0, score.margin))
+        if counterexamples:
+            break
+    return Attack(tuple(counterexamples), tuple(others), evaluations, best)
 
 
 def find_satisfying(

@@ -72,7 +72,7 @@ def _open(judgement: Judgement) -> bool:
 
 
 def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.float64) -> ExactNames | None:
-    """Return the exact meaning of an instance's names; None where it has none: a large instance, or a rounded one.
+    """Return the exact meaning of an instance's names; None where it has none: a large one, or values that are balls.
 
     Args:
         claim: The claim; one with a run is about more than formulas.
@@ -80,7 +80,8 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
         dtype: Type to which values are rounded.
     """
     numbers = sum(value.numel() for value in instance.values.values())
-    if claim.run is not None or instance.rounded or numbers > MOST_NUMBERS:
+    balls = instance.rounded or instance.solved  # floats that stand for what lies near them
+    if claim.run is not None or balls or numbers > MOST_NUMBERS:
         return None
     setting = next(s for s in claim.settings if s.name == instance.setting)
     values: dict[str, Value] = {letter: fmpq(size) for letter, size in instance.sizes.items()}

@@ -47,8 +47,11 @@ class ClaimScorer:
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        solving: Whether variables that equations among the hypotheses give are computed, and do not move; if not,
+            equations are hypotheses like others.
 
     Attributes:
+        joint: Whether equations are solved jointly: such a system may have other solutions than the one found.
         operations: How many operations the formulas are made of: how long a call takes, about.
 
     Example:
@@ -66,8 +69,9 @@ class ClaimScorer:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
         deadline: float | None = None,
+        solving: bool = True,
     ) -> None:
-        self.claim, self.setting = claim, setting
+        self.claim, self.setting, self._solving = claim, setting, solving
         self._notes = Notes(deadline=deadline)
         self.like = torch.zeros((), device=device, dtype=dtype)
         self._types = {**setting.variable_types(), **{name: free.type for name, free in claim.given.items()}}
@@ -92,7 +96,9 @@ class ClaimScorer:
             compared.append(self._formulas.contraction)
         self.needs = tuple(self._needed(expr, computed) for expr in compared)
         low = self._plans_at_the_ends()[0]
-        self.operations = used.operations + _SOLVING * (0 if low is None else len(low.joint))
+        systems = 0 if low is None else len(low.joint)
+        self.joint = systems > 0
+        self.operations = used.operations + _SOLVING * systems
 
     def _used(self, formulas: Sequence[Expr]) -> _Uses:
         return _Uses(formulas, self.claim, self._formulas)
@@ -289,7 +295,7 @@ class ClaimScorer:
 
     def _plan(self, sizes: Mapping[str, float]) -> Plan | None:
         """Return how the equations among the hypotheses are solved; None where there are none."""
-        if not self._solvable.found:
+        if not self._solving or not self._solvable.found:
             return None
         key = tuple(sizes.items())
         if key not in self._plans:

@@ -489,7 +489,10 @@ def _length(entries: Sequence[arb]) -> arb:
     total = arb(0)
     for entry in entries:
         total += entry * entry
-    return total.sqrt() if total != 0 else total
+    if total > 0:
+        return total.sqrt()
+    # A ball that contains zero is neither zero nor not zero; its root is what lies between zero and the largest root.
+    return arb(0).union(arb(total.abs_upper()).sqrt())
 
 
 def _in_floats(value: Value, like: Tensor) -> Value:
