@@ -127,12 +127,12 @@ class Repair:
         """Yield instances of the same sizes and index, those to be tried first in front."""
         if not self._scorer.uses:  # every variable is computed from the hypotheses
             return
-        ways = [self._shrunk, self._drawn, self._moved]
+        ways = [self._shrunk, self._drawn]
         match instance.index // 2 % 4:
             case 1:
                 ways = [self._moved, self._drawn, self._shrunk]
             case 3:
-                ways = [self._drawn, self._moved, self._shrunk]
+                ways = [self._drawn, self._shrunk, self._moved]
         for way in ways:
             yield from way(instance)
 

@@ -26,7 +26,7 @@ OPERATIONS = 90_000
 AROUND = 25
 """Operations that everything around a look at an instance is worth."""
 
-DIFFERENTIATING = 4
+DIFFERENTIATING = 2
 """Times that a formula with a derivative is evaluated, about."""
 
 TRAINED_BUDGET = 300.0

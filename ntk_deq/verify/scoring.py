@@ -25,10 +25,10 @@ from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call
 
-_ALONE = 0.2  # of a call: an instance with a derivative or a system of equations
+_ALONE = 0.08  # of a call: an instance with a derivative or a system of equations
 
 _ITERATING = 10  # operations that a step of a run of the map counts as
-_SOLVING = 60  # operations that an equilibrium counts as, or a system of equations among the hypotheses
+_SOLVING = 60  # operations that an equilibrium counts as
 
 _SOLVED = 1e-9  # relative size of what is left of an equation that is solved
 
@@ -96,9 +96,8 @@ class ClaimScorer:
             compared.append(self._formulas.contraction)
         self.needs = tuple(self._needed(expr, computed) for expr in compared)
         low = self._plans_at_the_ends()[0]
-        systems = 0 if low is None else len(low.joint)
-        self.joint = systems > 0
-        self.operations = used.operations + _SOLVING * systems
+        self.joint = low is not None and bool(low.joint)
+        self.operations = used.operations
 
     def _used(self, formulas: Sequence[Expr]) -> _Uses:
         return _Uses(formulas, self.claim, self._formulas)

@@ -51,7 +51,7 @@ def _derivative(expr: Expr, names: TensorNames, indices: Mapping[str, float]) ->
     origin = names.variables[name].detach()
     core = () if origin.ndim < 2 else tuple(origin.shape[-2:])
     with torch.enable_grad():
-        x = origin.expand(*names.batch, *core).clone().requires_grad_()
+        x = origin.expand((*names.batch, *core)).clone().requires_grad_()
         fixed = {key: value.detach() for key, value in names.variables.items()}
         inside = replace(names, variables={**fixed, name: x})
         value = tensor_value(inner, inside, indices)

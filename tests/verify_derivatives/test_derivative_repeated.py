@@ -94,3 +94,17 @@ def test_close_eigenvalues_are_open_and_distant_ones_have_a_slope() -> None:
 def test_an_eigenvalue_that_does_not_move_may_be_repeated() -> None:
     env = environment({"A": ONE, "v": matrix((1.0,), (2.0,))})
     assert as_ball(derivative(parse("grad(lambda_max(A)*sum(v), v)"), env)).centre.flatten().tolist() == [1.0, 1.0]
+
+
+def test_the_slope_of_a_simple_eigenvalue_is_right_where_another_one_is_repeated() -> None:
+    from ntk_deq.verify.eigenvalue_slopes import extreme_eigenvalue
+
+    v = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
+    slope = torch.func.grad(lambda S: extreme_eigenvalue(S, "lambda_max"))(torch.outer(v, v))
+    assert torch.allclose(slope, torch.outer(v, v) / 6)
+    nilpotent = torch.tensor([[5.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    slope = torch.func.grad(lambda A: extreme_eigenvalue(A, "lambda_max"))(nilpotent)
+    # Its right eigenvector is e1, its left one w = (1, 1/5, 1/25): d lambda = (w dA v)
+    expected = torch.zeros(3, 3, dtype=torch.float64)
+    expected[:, 0] = torch.tensor([1.0, 0.2, 0.04])
+    assert torch.allclose(slope, expected)
