@@ -129,8 +129,9 @@ def test_a_repair_reaches_what_shrinking_cannot() -> None:
         start = Instance("s", "x = 64", {}, {"x": torch.tensor(64.0, dtype=torch.float64)}, index)
         candidates = list(Repair(setting, {}, scorer, seed=0).candidates(start))
         assert all(20 <= candidate.values["x"].item() <= 21 for candidate in candidates)
-    # The window is narrower than the points of the line: it may be missed, and then nothing is given.
-    wide = PlainScorer(lambda v: v["x"], hypotheses=(lambda v: 8 - (v["x"] - 20.5).abs(),), uses=("x",))
+    # That window lies between the points of the line, and may be missed; one that holds such a point is not.
+    wide = PlainScorer(lambda v: v["x"], hypotheses=(lambda v: 8 - (v["x"] - 30).abs(),), uses=("x",))
+    wide.cost = lambda base: (1.0, 1 / 128)  # type: ignore[method-assign]
     start = Instance("s", "x = 64", {}, {"x": torch.tensor(64.0, dtype=torch.float64)}, 2)
     assert list(Repair(setting, {}, wide, seed=0).candidates(start))
 

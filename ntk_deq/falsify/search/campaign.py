@@ -32,7 +32,7 @@ from ntk_deq.falsify.seeds import stream
 _CHOICES = 27  # of sizes in a universal setting: three of each of three letters
 _DRAWS = 3  # of data in a setting with distributions
 _STRUCTURED = 144  # structured points for each choice of sizes, at most: making one takes longer than scoring it
-_MAKING = 0.08  # what making a point by hand costs
+_MAKING = 0.04  # what making a point by hand costs
 _DRAWN = 1024  # random points, at most
 _INSIDE = 128  # of them moved into the hypotheses, at most
 _LOOKING = 0.6  # of the budget goes into all these at most

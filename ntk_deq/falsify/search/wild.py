@@ -120,6 +120,15 @@ def _first_column(shape: Shape, generator: torch.Generator) -> Tensor:
     return value
 
 
+def _dominated(shape: Shape, generator: torch.Generator) -> Tensor:
+    """The identity with a first column (1 - c, -c, ..., -c): every row dominant by 1 - c."""
+    share = _pick(_INSIDE, generator)
+    value = _eye(shape)
+    value[:, 0] = -share
+    value[0, 0] = 1 - share
+    return value
+
+
 def _single_entry(shape: Shape, generator: torch.Generator) -> Tensor:
     value = torch.zeros(shape, dtype=torch.float64)
     value[choose(generator, shape[0]), choose(generator, shape[1])] = 1.0
@@ -154,6 +163,7 @@ BUILDERS: dict[str, Builder] = {
     "graded": _graded,
     "one row": _one_row,
     "first column of ones": _first_column,
+    "dominated column": _dominated,
     "one entry": _single_entry,
     "oblique projection": _idempotent,
     "skew and identity": _turn,
