@@ -35,7 +35,7 @@ _STRUCTURED = 144  # structured points for each choice of sizes, at most: making
 _MAKING = 0.04  # what making a point by hand costs
 _DRAWN = 1024  # random points, at most
 _INSIDE = 128  # of them moved into the hypotheses, at most
-_LOOKING = 0.6  # of the budget goes into all these at most
+_LOOKING = 0.65  # of the budget goes into all these at most
 _LONGER = 2  # times that this doubles
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
 _SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
@@ -294,8 +294,8 @@ class _Campaign:
         if rows <= 0:
             return
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
-        some = torch.randperm(len(instances), generator=generator)[: max(1, rows // 4)].tolist()
-        known = [*worst[: rows // 2], *(instances[k] for k in some)]
+        some = torch.randperm(len(instances), generator=generator)[: max(1, rows // 8)].tolist()
+        known = [*worst[: 2 * rows // 3], *(instances[k] for k in some)]
         random = [smooth.instance(vector, family="random") for vector in drawn[: max(1, rows - len(known))]]
         chosen = [found for found in (*known, *random) if found is not None]
         self._meter.spent += fixed + max(each, _MAKING) * len(chosen)

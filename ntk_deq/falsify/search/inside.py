@@ -27,7 +27,7 @@ _FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4
 
 _LISTED = 24  # values of a scalar's ladder that are looked at
 _SECTIONS, _ROUNDS = 7, 5  # cuts of the range with the edge, so many times over: to a part in 8^5 of it
-_STAY, _EDGE = 0.4, 0.5  # shares: what stays where it is if it may, and what of the rest goes to an edge
+_STAY, _EDGE = 0.4, 0.6  # shares: what stays where it is if it may, and what of the rest goes to an edge
 
 Values = dict[str, Tensor]
 

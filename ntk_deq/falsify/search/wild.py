@@ -95,6 +95,11 @@ def _plain_shift(shape: Shape, generator: torch.Generator) -> Tensor:
     return _shift(shape)
 
 
+def _inner_shift(shape: Shape, generator: torch.Generator) -> Tensor:
+    """A shift of norm just below one: within the contraction limit of a network without a scale of its own."""
+    return _INSIDE[-2] * _shift(shape)
+
+
 def _closing(shape: Shape, generator: torch.Generator) -> Tensor:
     return _corner(shape)
 
@@ -158,6 +163,7 @@ BUILDERS: dict[str, Builder] = {
     "sheared triangle": _triangle,
     "shift with a tiny corner": _nearly_nilpotent,
     "shift": _plain_shift,
+    "shift within one": _inner_shift,
     "cycle": _cycle,
     "closing corner": _closing,
     "graded": _graded,
@@ -170,7 +176,15 @@ BUILDERS: dict[str, Builder] = {
 }
 
 
-_AMONG_ONES = ("Hadamard", "Jordan block", "sheared triangle", "shift", "cycle", "skew and identity")
+_AMONG_ONES = (
+    "Hadamard",
+    "Jordan block",
+    "sheared triangle",
+    "shift",
+    "shift within one",
+    "cycle",
+    "skew and identity",
+)
 
 
 def wild_member(domain: Domain, shape: Shape, name: str, generator: torch.Generator) -> Tensor | None:
