@@ -220,19 +220,11 @@ def hypotheses_fail(
     claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
 ) -> bool:
     """Whether some hypothesis certainly fails on `instance`; conclusions are not evaluated."""
-    return first_failing(claim, instance, device=device, dtype=dtype, deadline=deadline) is not None
-
-
-def first_failing(
-    claim: Claim, instance: Instance, *, device: torch.device, dtype: torch.dtype, deadline: float | None
-) -> str | None:
-    """Return the name of a hypothesis, an implicit one too, that certainly fails on `instance`, or None."""
     try:
         _, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
-        outcomes = _at_the_start(claim, env)
-        return next((name for name, outcome in outcomes if outcome.truth is Truth.FALSE), None)
-    except OutsideClaimError as outside:
-        return outside.hypothesis
+        return any(outcome.truth is Truth.FALSE for outcome in _at_the_start(claim, env))
+    except OutsideClaimError:
+        return True
 
 
 def hypotheses_standing(
@@ -248,7 +240,7 @@ def standing_instance(
     """Return how an instance stands to the hypotheses, and the instance with what these give by equations."""
     instance, env = _posed(claim, instance, device=device, dtype=dtype, deadline=deadline)
     try:
-        truths = [outcome.truth for _, outcome in _at_the_start(claim, env)]
+        truths = [outcome.truth for outcome in _at_the_start(claim, env)]
     except OutsideClaimError as outside:
         return Standing.UNMET if outside.certain else Standing.UNSURE, instance
     if Truth.FALSE in truths:
@@ -264,14 +256,14 @@ def _posed(
     return solve(claim, instance, env, dtype=dtype, anew=True)
 
 
-def _at_the_start(claim: Claim, env: Environment) -> Iterator[tuple[str, Outcome]]:
-    """Yield the names and outcomes of the hypotheses that can be known without a training run."""
+def _at_the_start(claim: Claim, env: Environment) -> Iterator[Outcome]:
+    """Yield the outcomes of the hypotheses that can be known without a training run."""
     known = _in_order(claim, env)
     if claim.trains:
         begin(claim, env)
         known = [(name, formula) for name, formula in known if not needs_the_run(formula, claim.let)]
-    for name, formula in known:
-        yield name, _hypothesis(formula, env)
+    for _, formula in known:
+        yield _hypothesis(formula, env)
 
 
 def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:
