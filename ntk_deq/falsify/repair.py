@@ -28,8 +28,6 @@ DRAWS = 256
 
 _EFFORT = 8.0  # what looking through them may cost: see `Scorer.cost`
 
-_DEAREST = 60.0  # cost from which on nothing is moved into the hypotheses
-
 _MOVED = 4  # copies of an instance that are moved into the hypotheses, each to another place
 
 _SCALAR_TARGETS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 16), Fraction(1, 2**10))
@@ -117,10 +115,12 @@ class Repair:
         given: Further variables that the claim quantifies over.
         scorer: Measures the hypotheses.
         seed: The run's seed.
+        effort: What moving all these instances may cost: see `Scorer.cost`.
     """
 
-    def __init__(self, setting: Setting, given: Mapping[str, Free], scorer: Scorer, seed: int) -> None:
+    def __init__(self, setting: Setting, given: Mapping[str, Free], scorer: Scorer, seed: int, effort: float) -> None:
         self._setting, self._given, self._scorer, self._seed = setting, given, scorer, seed
+        self._left = effort
         self._inside = Inside(setting, given, scorer)
 
     def candidates(self, instance: Instance) -> Iterator[Instance]:
@@ -145,8 +145,9 @@ class Repair:
 
     def _moved(self, instance: Instance) -> Iterator[Instance]:
         fixed, each = self._inside.cost(instance)
-        if fixed + _MOVED * each > _DEAREST:
+        if fixed + _MOVED * each > self._left:
             return
+        self._left -= fixed + _MOVED * each
         generator = stream(self._seed, self._setting.name, "places in the hypotheses", instance.index)
         yield from self._inside.instances(instance, [instance] * _MOVED, generator)
 

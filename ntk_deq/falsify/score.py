@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,8 +83,11 @@ class Scorer(Protocol):
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension."""
 
-    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
-        """Return the margins of the hypotheses alone, as in a call; -inf where one has no value."""
+    def margins(self, base: Instance, moving: Mapping[str, Tensor], columns: Sequence[int] | None = None) -> Tensor:
+        """Return the margins of some columns of the hypotheses, or of all; -inf where one has no value."""
 
-    def cost(self, base: Instance) -> tuple[float, float]:
-        """Return what a call costs on its own, and for each instance in it; 1 is an instance scored alone."""
+    def cost(self, base: Instance, columns: Sequence[int] | None = None) -> tuple[float, float]:
+        """Return what a call costs on its own, and for each instance in it; 1 is an instance scored alone.
+
+        With `columns`: the same of `margins`.
+        """

@@ -83,7 +83,10 @@ class Refiner:
         self.settled += zero or (better and not undecided(again))
         self._in_vain = 0 if better else self._in_vain + 1
         chosen = again if better else first
-        return chosen if zero else self._settled(_doubted(chosen), dtype)
+        if not zero:
+            return self._settled(_doubted(chosen), dtype)
+        # With zero for both sides of a conclusion, a hypothesis may still be open that exact arithmetic decides.
+        return chosen if chosen.standing is Standing.MET else self._settled(chosen, dtype)
 
     def _settled(self, judgement: Judgement, dtype: torch.dtype) -> Judgement:
         """Return the judgement, or that in exact arithmetic where it decides more, as long as that is worth trying."""
@@ -146,7 +149,7 @@ def undecided(judgement: Judgement) -> bool:
 
 def _near_zero(judgement: Judgement) -> bool:
     truths = [o.truth for o in judgement.conclusions.values()]
-    return judgement.standing is Standing.MET and min(truths, default=Truth.TRUE) is Truth.NEAR_ZERO
+    return judgement.standing is not Standing.UNMET and min(truths, default=Truth.TRUE) is Truth.NEAR_ZERO
 
 
 def _doubted(judgement: Judgement) -> Judgement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,6 +34,14 @@ _SOLVED = 1e-9  # relative size of what is left of an equation that is solved
 
 ORDERS = ("<", "<=", ">", ">=")
 """Comparisons in which one side is to be the smaller one."""
+
+
+@dataclass(frozen=True)
+class _Effort:
+    """What a hypothesis takes: its share of the operations of a call, and whether it has a derivative."""
+
+    share: float
+    derives: bool
 
 
 class ClaimScorer:
@@ -98,6 +106,11 @@ class ClaimScorer:
         low = self._plans_at_the_ends()[0]
         self.joint = low is not None and bool(low.joint)
         self.operations = used.operations
+        self._efforts = [self._effort(expr) for expr in compared]
+
+    def _effort(self, expr: Expr) -> _Effort:
+        used = self._used([expr])
+        return _Effort(min(1.0, used.operations / max(1, self.operations)), used.derivatives)
 
     def _used(self, formulas: Sequence[Expr]) -> _Uses:
         return _Uses(formulas, self.claim, self._formulas)
@@ -131,38 +144,46 @@ class ClaimScorer:
         halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
         return _stacked([self(base, part) for part in halves])
 
-    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
-        """Return the margins of the hypotheses alone, rows x hypotheses; -inf where one has no value.
+    def margins(self, base: Instance, moving: Mapping[str, Tensor], columns: Sequence[int] | None = None) -> Tensor:
+        """Return the margins of the hypotheses alone, or of some, rows x hypotheses; -inf where one has no value.
 
         Raises:
             DeadlineError: The deadline has passed.
         """
         self.check_time()
+        columns = range(self.hypotheses) if columns is None else columns
         count = len(next(iter(moving.values()))) if moving else 1
         alone = self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES
         if not alone or count == 1:
             try:
                 names = self._names(base, moving, (count,) if moving else ())
                 with torch.no_grad():
-                    columns = [margin.expand(count) for margin in self._hypothesis_margins(names)]
-                table = torch.stack(columns, dim=1) if columns else self.like.new_zeros((count, 0))
+                    margins = [margin.expand(count) for margin in self._hypothesis_margins(names, columns)]
+                table = torch.stack(margins, dim=1) if margins else self.like.new_zeros((count, 0))
                 return table.nan_to_num(nan=-torch.inf).cpu().double()
             except (NtkDeqError, torch.linalg.LinAlgError):
                 if count == 1:
-                    return torch.full((1, self.hypotheses), -torch.inf, dtype=torch.float64)
+                    return torch.full((1, len(columns)), -torch.inf, dtype=torch.float64)
         half = count // 2
         halves = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
-        return torch.cat([self.margins(base, part) for part in halves])
+        return torch.cat([self.margins(base, part, columns) for part in halves])
 
-    def cost(self, base: Instance) -> tuple[float, float]:
-        """Return what a call costs on its own, and for each instance in it: many small ones cost little more."""
+    def cost(self, base: Instance, columns: Sequence[int] | None = None) -> tuple[float, float]:
+        """Return what a call costs on its own, and for each instance in it: many small ones cost little more.
+
+        With `columns`: the same of `margins`, which evaluates a part of the formulas.
+        """
+        chosen = [self._efforts[k] for k in columns or ()]
+        plan = self._plan(base.sizes)
+        joint = plan is not None and bool(plan.joint)  # a system is solved, whatever is asked of it
+        share = 1.0 if columns is None or joint else min(1.0, sum(effort.share for effort in chosen))
         entries = sum(value.numel() for name, value in base.values.items() if name in self.uses)
         if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
-            return 0.0, 1.0
+            return 0.0, share
         each = max(1.0, (entries + self._state_entries(base)) / _SMALL) / _TOGETHER
-        plan = self._plan(base.sizes)
+        derives = not self.differentiable if columns is None else any(effort.derives for effort in chosen)
         # A derivative, and a system of equations, is computed for each instance by itself, about.
-        return 1.0, max(each, _ALONE if not self.differentiable or (plan is not None and plan.joint) else 0.0)
+        return share, share * max(each, _ALONE if derives or joint else 0.0)
 
     def values(self, base: Instance, moving: Mapping[str, Tensor], expr: Expr) -> Tensor:
         """Return the values of a scalar formula where some variables have many values, as in a call.
@@ -238,7 +259,7 @@ class ClaimScorer:
     def _scores(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> Scores:
         names = self._names(base, moving, batch)
         margins = self._margins(names)
-        hypotheses = list(self._hypothesis_margins(names, margins))
+        hypotheses = list(self._hypothesis_margins(names, range(self.hypotheses), margins))
         goals = [margins.part(part) for part in self._conclusions]
         count = batch or (1,)
         defined = torch.ones(count, dtype=torch.bool, device=self.like.device)
@@ -254,13 +275,14 @@ class ClaimScorer:
     def _margins(self, names: TensorNames) -> Margins:
         return Margins(names, 0 if self.claim.run is None else self.claim.run.steps)
 
-    def _hypothesis_margins(self, names: TensorNames, margins: Margins | None = None) -> Iterator[Tensor]:
+    def _hypothesis_margins(
+        self, names: TensorNames, columns: Sequence[int], margins: Margins | None = None
+    ) -> Iterator[Tensor]:
         margins = self._margins(names) if margins is None else margins
         plan = self._plan(names.sizes)
-        for place in range(len(self._hypotheses)):
-            yield self._hypothesis(place, margins, plan)
-        if self._needs_equilibrium:
-            yield self._existence(names)
+        for place in columns:
+            stated = place < len(self._hypotheses)
+            yield self._hypothesis(place, margins, plan) if stated else self._existence(names)
 
     def _existence(self, names: TensorNames) -> Tensor:
         """The relative margin of the implicit hypothesis that the equilibrium exists."""

@@ -16,7 +16,7 @@ from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.falsify.repair import Repair
-from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
+from ntk_deq.verify.adversary import default_budget, find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
@@ -101,8 +101,14 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
 
+MOVING = 0.25
+"""What moving instances into the hypotheses may cost, of the default budget of a search."""
+
 REPLACED = 8
 """Instances at most that are tried in the place of one that fails a hypothesis."""
+
+IN_VAIN = 24
+"""So many in a row that failed one as well, and a single one is tried from there on."""
 
 
 class Feasible:
@@ -117,6 +123,7 @@ class Feasible:
     def __init__(self, claim: Claim, options: Options, deadline: float | None) -> None:
         self._claim, self._options, self._deadline = claim, options, deadline
         self._repairs: dict[str, Repair] = {}
+        self._vain: dict[str, int] = {}
 
     def __call__(self, setting: Setting, instance: Instance) -> Instance:
         """Return the instance, or the first one in its place on which no hypothesis certainly fails."""
@@ -126,9 +133,16 @@ class Feasible:
             options = self._options
             kind = TrainingScorer if self._claim.trains else ClaimScorer
             scorer = kind(self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline)
-            self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed)
-        candidates = islice(self._repairs[setting.name].candidates(instance), REPLACED)
-        return next((variant for variant in candidates if not self._fails(variant)), instance)
+            effort = MOVING * default_budget(scorer)
+            self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed, effort)
+        vain = self._vain.get(setting.name, 0)
+        for variant in islice(self._repairs[setting.name].candidates(instance), REPLACED if vain < IN_VAIN else 1):
+            if not self._fails(variant):
+                self._vain[setting.name] = 0
+                return variant
+            vain += 1
+        self._vain[setting.name] = vain
+        return instance
 
     def _fails(self, instance: Instance) -> bool:
         device, dtype = torch.device(self._options.device), self._options.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -67,16 +67,17 @@ class PlainScorer:
         goals = torch.stack([f(values) for f in self._functions], dim=1)
         return Scores(self._table(values, count), goals, torch.isfinite(goals.detach()).all(1))
 
-    def margins(self, base: Instance, moving: Values) -> Tensor:
+    def margins(self, base: Instance, moving: Values, columns: Sequence[int] | None = None) -> Tensor:
         count = len(next(iter(moving.values()))) if moving else 1
         values = {**{name: value.expand(count, *value.shape) for name, value in base.values.items()}, **moving}
-        return self._table(values, count)
+        table = self._table(values, count)
+        return table if columns is None else table[:, list(columns)]
 
     def _table(self, values: Values, count: int) -> Tensor:
         conditions = [f(values) for f in self._conditions]
         return torch.stack(conditions, dim=1) if conditions else torch.zeros(count, 0, dtype=torch.float64)
 
-    def cost(self, base: Instance) -> tuple[float, float]:
+    def cost(self, base: Instance, columns: Sequence[int] | None = None) -> tuple[float, float]:
         """Points are counted, however many come together."""
         return 0.0, 1.0
 

@@ -78,6 +78,7 @@ class Archive:
     Attributes:
         nearest: The instance that comes closest to meeting the hypotheses.
         confirmed: The candidate that was confirmed.
+        edges_fail: Whether some candidate whose hypotheses hold but for rounding was refused: others may be like it.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Archive:
         self._near: dict[tuple[int, ...], Found] = {}
         self.nearest: Found | None = None
         self.confirmed: Instance | None = None
+        self.edges_fail = False
 
     def add(self, space: Space, vectors: Tensor, scores: Scores, family: str) -> None:
         """Look through a batch.
@@ -158,6 +160,8 @@ class Archive:
         tried.append(found)
         if self._confirm(found.instance):
             self.confirmed = found.instance
+        elif found.score.feasible <= CLEAR:
+            self.edges_fail = True
 
     def _add_nearest(self, batch: _Batch, margins: Tensor) -> None:
         place = int(batch.feasible.argmax())

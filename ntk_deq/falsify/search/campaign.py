@@ -21,25 +21,32 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
 from ntk_deq.falsify.search import climbing, evolution, gradient, pattern
-from ntk_deq.falsify.search.archive import Archive, Found
-from ntk_deq.falsify.search.inside import Inside
+from ntk_deq.falsify.search.archive import CLEAR, Archive, Found
+from ntk_deq.falsify.search.inside import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.space import Space, movable
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.falsify.search.wild import wild_instances
-from ntk_deq.falsify.seeds import stream
+from ntk_deq.falsify.seeds import choose, stream
 
-_CHOICES = 27  # of sizes in a universal setting: three of each of three letters
+_CHOICES = 8, 27  # of sizes in a universal setting: three of each of three letters, fewer where a look costs much
+_PLACE = 20  # what a place may cost, at least, where there are more of them than the least number
 _DRAWS = 3  # of data in a setting with distributions
 _STRUCTURED = 144  # structured points for each choice of sizes, at most: making one takes longer than scoring it
 _MAKING = 0.04  # what making a point by hand costs
 _DRAWN = 1024  # random points, at most
 _INSIDE = 128  # of them moved into the hypotheses, at most
-_LOOKING = 0.65  # of the budget goes into all these at most
+_LOOKING = 0.55  # of the budget goes into all these at most
 _LONGER = 2  # times that this doubles
+_CHANGE = "change"  # the name of the turn in which one variable of the best points is changed
+_PART = "part"  # the name of the turn in which some variables stay where they are
+_COPIES = 12  # starts of it, each near and far
+_CHANGING = 40.0  # what changing the best points costs, at first
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
 _SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
+_TIES = 2  # of them are remembered
 _TIGHT = 0.25
+_MOVING = 0.5  # share of the variables that move in a descent in some of them
 _GOOD_PART, _LED_ON = 0.9, 0.25  # a descent that brings the value below this part of it weighs less than one
 _BETTER = 2  # ranks that weigh as much as one descent, when it is decided where to go on
 _POOL = 12  # starts remembered for each goal and each choice of sizes
@@ -61,6 +68,7 @@ class _Turn:
 
     Attributes:
         method: What it does.
+        slopes: Whether it needs derivatives.
         smooth: Whether it works in smooth coordinates.
         together: How many points it has scored together, about.
         many: Whether it takes several starts.
@@ -68,6 +76,7 @@ class _Turn:
     """
 
     method: Method
+    slopes: bool
     smooth: bool
     together: int
     many: bool
@@ -75,10 +84,10 @@ class _Turn:
 
 
 METHODS: dict[str, _Turn] = {
-    "gradient": _Turn(gradient.minimise, smooth=True, together=12, many=True, effort=60.0),
-    "moves": _Turn(pattern.minimise, smooth=False, together=48, many=False, effort=16.0),
-    "evolution": _Turn(evolution.minimise, smooth=True, together=16, many=False, effort=80.0),
-    "corners": _Turn(climbing.minimise, smooth=False, together=256, many=True, effort=24.0),
+    "gradient": _Turn(gradient.minimise, slopes=True, smooth=True, together=32, many=True, effort=100.0),
+    "moves": _Turn(pattern.minimise, slopes=False, smooth=False, together=48, many=False, effort=16.0),
+    "evolution": _Turn(evolution.minimise, slopes=False, smooth=True, together=16, many=False, effort=80.0),
+    "corners": _Turn(climbing.minimise, slopes=False, smooth=False, together=256, many=True, effort=24.0),
 }
 """The methods in the order in which they take turns."""
 
@@ -210,6 +219,12 @@ class _Campaign:
         self._starts, self._seed, self._goals = starts, seed, goals
         self._free = movable(setting, given, scorer.uses)
         self._inside = Inside(setting, given, scorer)
+        self._ways = [name for name, way in METHODS.items() if scorer.differentiable or not way.slopes]
+        after = 1 if scorer.differentiable else 0
+        if len(self._free) > 1:
+            self._ways.insert(after, _PART)
+        if self._inside.movable:
+            self._ways.insert(after, _CHANGE)
 
     def run(self) -> SearchResult:
         """Look at every place, then descend from the best points until the budget is spent."""
@@ -220,15 +235,20 @@ class _Campaign:
                 break
             self._look(place, share)
         spots = [_Spot(place, goal) for place in places for goal in self._goals if place.pools.get(goal)]
+        reconsidered = False
         while spots and self._free and not self._over():
+            if self._archive.edges_fail and not reconsidered:
+                reconsidered = True
+                for place in places:
+                    self._reconsider(place)
             spot = self._promising(spots)
             before, value = self._meter.used, spot.value
             self._descend(spot)
             spot.visits += 1
             spot.waits += _LED_ON if spot.value < _GOOD_PART * value else 1.0
             spot.idle = spot.idle + 1 if self._meter.used == before else 0
-            flat = spot.goal in spot.place.flat and spot.visits >= len(METHODS)
-            if flat or spot.idle >= len(METHODS):
+            flat = spot.goal in spot.place.flat and spot.visits >= len(self._ways)
+            if flat or spot.idle >= len(self._ways):
                 spots.remove(spot)
         return self._result()
 
@@ -244,7 +264,9 @@ class _Campaign:
 
     def _places(self) -> list[_Place]:
         if self._setting.universal:
-            choices = size_choices(self._setting.sizes, self._starts, _CHOICES)
+            least, most = _CHOICES
+            count = max(least, min(most, int(self._meter.budget / _PLACE)))
+            choices = size_choices(self._setting.sizes, self._starts, count)
             bases = [plain_instance(self._setting, self._given, sizes) for sizes in choices]
         else:
             bases = list(self._starts[:_DRAWS]) or [
@@ -329,11 +351,23 @@ class _Campaign:
             margins = torch.where(scores.defined, scores.goals.amin(1), -1.0)
             outside.append(torch.where(scores.feasible < 0, margins, torch.inf))
             for goal in dict.fromkeys((*self._goals, None)):
-                self._remember(place, goal, space, combined(scores, goal), part)
+                edge = CLEAR if self._archive.edges_fail else 0.0
+                self._remember(place, goal, space, combined(scores, goal, edge=edge), part)
                 if goal is not None and bool((scores.goals[:, goal] != 0).any()):
                     place.flat.discard(goal)
         place.met = place.met or objective.met
         return torch.cat(outside) if outside else torch.zeros(0, dtype=torch.float64)
+
+    def _reconsider(self, place: _Place) -> None:
+        """Value the remembered points anew, now that those on an edge of the hypotheses count as outside."""
+        space = Space(place.free, place.base, smooth=False)
+        for goal, pool in place.pools.items():
+            if goal is None or not pool or self._over():
+                continue
+            objective = Objective(space, self._scorer, goal, self._archive, self._meter, "search: a point known")
+            values = objective(torch.stack([space.encode(instance) for _, instance in pool]))
+            valued = zip(values.tolist(), (instance for _, instance in pool), strict=True)
+            place.pools[goal] = sorted(valued, key=lambda entry: entry[0])
 
     def _remember(self, place: _Place, goal: int | None, space: Space, values: Tensor, vectors: Tensor) -> None:
         pool = place.pools.setdefault(goal, [])
@@ -343,7 +377,9 @@ class _Campaign:
             if instance is not None and math.isfinite(value) and all(abs(value - known) > _SAME for known, _ in pool):
                 pool.append((value, instance))
         pool.sort(key=lambda entry: entry[0])
-        del pool[_POOL:]
+        # Many ties are one: they leave room for points from which a descent leads on.
+        ties = [entry for entry in pool if 0 <= entry[0] < _SAME]
+        pool[:] = [*(e for e in pool if e[0] < 0), *ties[:_TIES], *(e for e in pool if e[0] >= _SAME)][:_POOL]
 
     def _descend(self, spot: _Spot) -> None:
         """Run the method whose turn it is from one of the best points."""
@@ -351,21 +387,86 @@ class _Campaign:
         if not place.met and spot.visits % _AIMLESS != _AIMLESS - 1:
             goal = None  # first of all the hypotheses have to be met
         pool = place.pools[goal]
-        turn, index = divmod(spot.visits, len(METHODS))
-        name, way = list(METHODS.items())[index]
-        space = Space(place.free, place.base, smooth=way.smooth)
+        turn, index = divmod(spot.visits, len(self._ways))
         labels = ("descent", repr(place.base.sizes), place.base.index, str(goal), spot.visits)
         generator = stream(self._seed, self._setting.name, *labels)
+        name = self._ways[index]
+        if name == _CHANGE:
+            self._change(place, pool, self._effort(_CHANGING, turn), generator)
+            return
+        if name == _PART:
+            self._descend_in_part(place, goal, self._effort(METHODS[self._best].effort, turn), generator)
+            return
+        way = METHODS[name]
+        space = Space(place.free, place.base, smooth=way.smooth)
         # With every turn of the methods the next of the remembered points comes first, and descents go on for longer.
         starts = [instance for _, instance in (*pool[turn % len(pool) :], *pool[: turn % len(pool)])]
         points = torch.stack([space.encode(instance) for instance in (starts if way.many else starts[:1])])
-        objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}")
-        effort = min(way.effort * 2.0 ** min(turn, _LONGER), self._meter.left)
+        effort = self._effort(way.effort, turn)
+        objective = Objective(space, self._scorer, goal, self._archive, self._meter, f"search: {name}", effort)
         budget = max(1, objective.affordable(effort, way.together))
         found = way.method(objective, points if way.many else points[0], budget, generator)
         place.met = place.met or objective.met
         if not objective.flat:
             place.flat.discard(goal)
+        for value, vector in found[:2]:
+            self._remember(place, goal, space, torch.tensor([value], dtype=torch.float64), vector.unsqueeze(0))
+
+    def _effort(self, first: float, turn: int) -> float:
+        """What a descent may cost in its turn, given what it may at first: never much of what is left."""
+        return min(self._meter.left, first * 2.0 ** min(turn, _LONGER), max(first / 3, self._meter.left / 5))
+
+    @property
+    def _best(self) -> str:
+        """The method that makes most of an evaluation."""
+        return "gradient" if self._scorer.differentiable else "evolution"
+
+    def _change(
+        self, place: _Place, pool: list[tuple[float, Instance]], effort: float, generator: torch.Generator
+    ) -> None:
+        """Change one variable of the best points, and move others where the hypotheses ask for it; twice over."""
+        fixed, each = self._inside.cost(place.base, stay=SETTLED)
+        call, one = self._scorer.cost(place.base)
+        each = max(each, _MAKING) + one
+        count = min(_INSIDE, int((effort / 2 - fixed - call) / each))
+        plain, smooth = (Space(place.free, place.base, smooth=kind) for kind in (False, True))
+        for _ in range(2 if count > 0 else 0):
+            # The better a point, the more of its kind.
+            weights = torch.tensor([1.0 / (1 + rank) for rank in range(len(pool))])
+            picks = torch.multinomial(weights, count, replacement=True, generator=generator).tolist()
+            others = smooth.decode(random_vectors(smooth, count, generator))
+            self._meter.spent += fixed + each * count
+            moved = self._inside.changed(place.base, [pool[k][1] for k in picks], others, generator)
+            if moved:
+                vectors = torch.stack([plain.encode(instance) for instance in moved])
+                self._gather(place, plain, vectors, "a point with one variable changed")
+
+    def _descend_in_part(self, place: _Place, goal: int | None, effort: float, generator: torch.Generator) -> None:
+        """Descend from one of the best points in some of the variables only.
+
+        Where a bound becomes an equality in a limit, as with a step size that goes to zero, descents in all variables
+        lead there whether it is true or not.
+        """
+        pool = place.pools[goal]
+        open_ = [entry for entry in pool if not 0 <= entry[0] < _SAME] or pool
+        base = open_[choose(generator, len(open_))][1]
+        tensors = [name for name in place.free if base.values[name].ndim > 0]
+        moving = tensors if 0 < len(tensors) < len(place.free) and choose(generator, 2) else list(place.free)
+        if len(moving) == len(place.free):
+            kept = (torch.rand(len(moving), generator=generator) < _MOVING).tolist()
+            moving = [name for name, keep in zip(moving, kept, strict=True) if keep]
+        moving = moving or [list(place.free)[choose(generator, len(place.free))]]
+        space = Space({name: place.free[name] for name in moving}, base, smooth=True)
+        centre = space.encode(base)
+        size = centre.abs().mean().clamp_min(2.0**-10)
+        noise = torch.randn(_COPIES, space.size, generator=generator, dtype=torch.float64)
+        near = centre + size * torch.exp2(1 - 4 * torch.rand(_COPIES, 1, generator=generator)) * noise
+        starts = torch.cat([centre.unsqueeze(0), near, random_vectors(space, _COPIES, generator)])
+        way = METHODS[self._best]
+        family = "search: some of the variables"
+        objective = Objective(space, self._scorer, goal, self._archive, self._meter, family, effort)
+        budget = max(1, objective.affordable(effort, way.together))
+        found = way.method(objective, starts if way.many else centre, budget, generator)
         for value, vector in found[:2]:
             self._remember(place, goal, space, torch.tensor([value], dtype=torch.float64), vector.unsqueeze(0))
 

@@ -27,7 +27,10 @@ _FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4
 
 _LISTED = 24  # values of a scalar's ladder that are looked at
 _SECTIONS, _ROUNDS = 7, 5  # cuts of the range with the edge, so many times over: to a part in 8^5 of it
-_STAY, _EDGE = 0.4, 0.6  # shares: what stays where it is if it may, and what of the rest goes to an edge
+STAY, SETTLED = 0.4, 0.85
+"""Share of the values that stay where they are if they may; the same where one variable of an instance was changed."""
+
+_EDGE = 0.6  # share of what moves that goes to an edge
 
 Values = dict[str, Tensor]
 
@@ -65,22 +68,28 @@ class Inside:
         """Whether there is a hypothesis that a variable could be moved for."""
         return any(needs & self._free.keys() for needs in self._scorer.needs)
 
-    def cost(self, base: Instance) -> tuple[float, float]:
+    def cost(self, base: Instance, *, stay: float = STAY) -> tuple[float, float]:
         """Return what moving instances costs, as `Scorer.cost` does: on its own, and for each of them.
 
-        The hypotheses alone count as half of what there is to score.
+        Each hypothesis is looked at along one line, that of the last of its variables; what finds no place there and
+        is moved once more costs up to as much again.
         """
-        call, each = self._scorer.cost(base)
-        moved = len(self._lines(base))
-        return call * moved * (1 + _ROUNDS) / 2, each * moved * (len(_FACTORS) + _SECTIONS * _ROUNDS) / 2
+        lines = self._lines(base)
+        decided = [k for k, needs in enumerate(self._scorer.needs) if needs & lines.keys()]
+        costs = [self._scorer.cost(base, [k]) for k in decided]
+        calls, points = 3 + _ROUNDS, 2 + (1 - stay) * (len(_FACTORS) + _SECTIONS * _ROUNDS)
+        return calls * sum(call for call, _ in costs), points * sum(each for _, each in costs)
 
-    def place(self, base: Instance, values: Mapping[str, Tensor], generator: torch.Generator) -> tuple[Values, Tensor]:
+    def place(
+        self, base: Instance, values: Mapping[str, Tensor], generator: torch.Generator, *, stay: float = STAY
+    ) -> tuple[Values, Tensor]:
         """Return the values moved, and which rows meet the hypotheses in floating point.
 
         Args:
             base: Gives the sizes, and the values of what does not move.
             values: The variables' values, each with the rows along its first dimension.
             generator: Chooses the places, and the order of the variables.
+            stay: Share of the values that stay where they are if they may.
         """
         lines = self._lines(base)
         placed = dict(values)
@@ -91,16 +100,22 @@ class Inside:
             open_ = lines.keys() - done
             active = [k for k, needs in enumerate(self._scorer.needs) if name in needs and not needs & open_]
             if active:
-                placed[name] = self._along(base, placed, name, lines[name], active, generator)
+                placed[name] = self._along(base, placed, name, lines[name], active, generator, stay)
         met = self._met(base, placed)
+        fixed, each = self.cost(base, stay=stay)
+        left = fixed + each * len(met)
         for name in order:
-            if bool(met.all()):
+            lost = (~met).nonzero().flatten()
+            if len(lost) == 0 or left <= 0:
                 break
             # Where the last variable of a hypothesis found no place, an earlier one has to move.
             active = [k for k, needs in enumerate(self._scorer.needs) if name in needs]
-            moved = self._along(base, placed, name, lines[name], active, generator)
-            placed[name] = torch.where(met.reshape(-1, *(1,) * (moved.ndim - 1)), placed[name], moved)
-            met = self._met(base, placed)
+            some = {key: value[lost] for key, value in placed.items()}
+            some[name] = self._along(base, some, name, lines[name], active, generator, stay)
+            placed[name] = placed[name].index_copy(0, lost, some[name])
+            met = met.index_copy(0, lost, self._met(base, some))
+            calls = [self._scorer.cost(base, [k]) for k in active]
+            left -= sum((2 + _ROUNDS) * call + _SECTIONS * _ROUNDS * one * len(lost) for call, one in calls)
         return placed, met
 
     def _met(self, base: Instance, values: Values) -> Tensor:
@@ -115,8 +130,38 @@ class Inside:
             rows: Instances of the same sizes.
             generator: Chooses the places.
         """
-        values = {name: torch.stack([row.values[name] for row in rows]) for name in self._free if name in base.values}
-        placed, met = self.place(base, values, generator)
+        return self._instances(base, rows, *self.place(base, self._values(base, rows), generator))
+
+    def changed(
+        self, base: Instance, rows: Sequence[Instance], others: Mapping[str, Tensor], generator: torch.Generator
+    ) -> list[Instance]:
+        """Return instances with one variable changed in each, the rest moved only as far as the hypotheses ask for it.
+
+        A bound on one variable by another is kept like that: neither can move alone.
+
+        Args:
+            base: Gives what does not move.
+            rows: Instances of the same sizes.
+            others: Values that variables may change to, one for each instance.
+            generator: Chooses.
+        """
+        values, names, lines = self._values(base, rows), list(self._free), self._lines(base)
+        pick = torch.randint(len(names), (len(rows),), generator=generator)
+        listed = torch.rand(2, len(rows), generator=generator, dtype=torch.float64)
+        for place, name in enumerate(names):
+            new = others[name]
+            if name in lines:
+                points = lines[name].points[(listed[0] * len(lines[name].points)).long()]
+                other = lines[name].values(values[name], points)
+                new = torch.where((listed[1] < 0.5).reshape(-1, *(1,) * (new.ndim - 1)), other, new)
+            chosen = (pick == place).reshape(-1, *(1,) * (new.ndim - 1))
+            values[name] = torch.where(chosen, new, values[name])
+        return self._instances(base, rows, *self.place(base, values, generator, stay=SETTLED))
+
+    def _values(self, base: Instance, rows: Sequence[Instance]) -> Values:
+        return {name: torch.stack([row.values[name] for row in rows]) for name in self._free if name in base.values}
+
+    def _instances(self, base: Instance, rows: Sequence[Instance], placed: Values, met: Tensor) -> list[Instance]:
         plain = Space(self._free, base, smooth=False)
         found = []
         for k in met.nonzero().flatten().tolist():
@@ -159,28 +204,47 @@ class Inside:
         return order
 
     def _along(
-        self, base: Instance, values: Values, name: str, line: _Line, active: list[int], generator: torch.Generator
+        self,
+        base: Instance,
+        values: Values,
+        name: str,
+        line: _Line,
+        active: list[int],
+        generator: torch.Generator,
+        stay: float,
     ) -> Tensor:
         """Return a variable's values moved along its line."""
-        rows, own = len(values[name]), values[name]
+        own = values[name]
         used = frozenset().union(*(self._scorer.needs[k] for k in active)) & values.keys()
+        known = {key: values[key] for key in used}
+        stays = self._scorer.margins(base, known, active).amin(1) >= 0
+        stays &= torch.rand(len(own), generator=generator, dtype=torch.float64) < stay
+        rest = (~stays).nonzero().flatten()
+        if len(rest) == 0:
+            return own
+        some = {key: value[rest] for key, value in known.items()}
+        moved = self._on_line(base, some, name, line, active, generator)
+        return own.index_copy(0, rest, moved)
+
+    def _on_line(
+        self, base: Instance, values: Values, name: str, line: _Line, active: list[int], generator: torch.Generator
+    ) -> Tensor:
+        """Return a variable's values at places of its line where hypotheses hold, if there are any."""
+        rows, own = len(values[name]), values[name]
 
         def met(at: Tensor) -> tuple[Tensor, Tensor]:
             """Whether hypotheses hold at points of the line, rows x points, and the smallest margins."""
             many = at.shape[1]
-            moving = {key: values[key].repeat_interleave(many, 0) for key in used}
+            moving = {key: value.repeat_interleave(many, 0) for key, value in values.items()}
             moving[name] = line.values(own.repeat_interleave(many, 0), at.reshape(-1))
-            margins = self._scorer.margins(base, moving)[:, active].amin(1).reshape(rows, many)
+            margins = self._scorer.margins(base, moving, active).amin(1).reshape(rows, many)
             return margins >= 0, margins
 
-        here = torch.ones(rows, 1, dtype=torch.float64) if line.scales else own.unsqueeze(1)
-        points = torch.cat([here, line.points.expand(rows, -1)], dim=1)
-        holds, margins = met(points)
-        draw = torch.rand(4, rows, generator=generator, dtype=torch.float64)
-        on_line = holds[:, 1:]
+        on_line, margins = met(line.points.expand(rows, -1))
+        draw = torch.rand(3, rows, generator=generator, dtype=torch.float64)
         # A random one of the points that hold; where none does, the one that lacks least.
         weight = torch.rand(on_line.shape, generator=generator, dtype=torch.float64)
-        pick = torch.where(on_line.any(1), (weight * on_line).argmax(1), margins[:, 1:].argmax(1))
+        pick = torch.where(on_line.any(1), (weight * on_line).argmax(1), margins.argmax(1))
         inside = line.points[pick]
         outside, bounded = _next_outside(line.points, on_line, pick, up=draw[0] < 0.5)
         edge = inside.clone()
@@ -188,9 +252,7 @@ class Inside:
             edge, outside = self._edge(met, inside, outside)
         share = torch.where(draw[1] < _EDGE, 1.0, draw[2])
         chosen = torch.where(bounded, _between(inside, edge, share), inside)
-        chosen = torch.where(on_line.any(1), chosen, inside)
-        stay = holds[:, 0] & (draw[3] < _STAY)
-        return line.values(own, torch.where(stay, here[:, 0], chosen))
+        return line.values(own, torch.where(on_line.any(1), chosen, inside))
 
     @staticmethod
     def _edge(met: object, inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:

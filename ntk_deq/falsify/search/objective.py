@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.falsify.score import Scorer, Scores
-from ntk_deq.falsify.search.archive import Archive
+from ntk_deq.falsify.search.archive import CLEAR, Archive
 from ntk_deq.falsify.search.space import Space
 
 SLACK = 1e-7
@@ -74,22 +74,23 @@ class Linearisation:
     hypothesis_slopes: Tensor
 
 
-def combined(scores: Scores, goal: int | None) -> Tensor:
+def combined(scores: Scores, goal: int | None, *, edge: float = 0.0) -> Tensor:
     """Return the value of each instance: small where the goal breaks and the hypotheses hold.
 
     Args:
         scores: Scores of instances.
         goal: Which comparison of the conclusions shall break; None: none, the hypotheses shall hold.
+        edge: The margin of a hypothesis from which on an instance counts as inside.
     """
     lack = (SLACK - scores.hypotheses).clamp_min(0.0).sum(1)
-    edge = (-scores.hypotheses).clamp_min(0.0).sqrt().sum(1)
+    touched = (-scores.hypotheses).clamp_min(0.0).sqrt().sum(1)
     aim = _aim(scores, goal)
     if goal is not None:
         # Just outside of a hypothesis such as `a > 0` lies a place where 1/a is negative and any bound breaks.
         inequalities = [k for k in range(scores.hypotheses.shape[1]) if not (scores.equations or (False,) * (k + 1))[k]]
-        outside = (scores.hypotheses[:, inequalities] < 0).any(1)
+        outside = (scores.hypotheses[:, inequalities] < edge).any(1)
         aim = torch.where(outside, aim.clamp_min(_OUTSIDE), aim)
-    return aim + _PENALTY * lack + _EDGE * edge + torch.where(scores.defined, 0.0, _UNDEFINED)
+    return aim + _PENALTY * lack + _EDGE * touched + torch.where(scores.defined, 0.0, _UNDEFINED)
 
 
 def _aim(scores: Scores, goal: int | None) -> Tensor:
@@ -111,6 +112,7 @@ class Objective:
         archive: Where finds are kept.
         meter: Counts.
         family: What to call instances found.
+        effort: What may be spent by way of this objective, of the meter's budget.
 
     Attributes:
         flat: Whether every point so far has had the margin zero, as those of an identity do.
@@ -118,7 +120,14 @@ class Objective:
     """
 
     def __init__(
-        self, space: Space, scorer: Scorer, goal: int | None, archive: Archive, meter: Meter, family: str
+        self,
+        space: Space,
+        scorer: Scorer,
+        goal: int | None,
+        archive: Archive,
+        meter: Meter,
+        family: str,
+        effort: float = torch.inf,
     ) -> None:
         self.space = space
         self.goal = goal
@@ -126,13 +135,14 @@ class Objective:
         self._archive = archive
         self._meter = meter
         self._family = family
+        self._end = meter.spent + effort
         self.flat = goal is not None
         self.met = False
 
     @property
     def over(self) -> bool:
-        """Whether the campaign is over: a candidate is confirmed, or the budget is spent."""
-        return self._archive.confirmed is not None or self._meter.left == 0
+        """Whether there is no going on: a candidate is confirmed, or the budget or the effort is spent."""
+        return self._archive.confirmed is not None or self._meter.left == 0 or self._meter.spent >= self._end
 
     @property
     def differentiable(self) -> bool:
@@ -147,7 +157,7 @@ class Objective:
         """Return the values at points, and the margins of their hypotheses (minus infinity beyond the budget)."""
         with torch.no_grad():
             scores = self.score(vectors)
-            values, feasible = combined(scores, self.goal), scores.feasible
+            values, feasible = self.value(scores), scores.feasible
         beyond = values.new_full((len(vectors) - len(values),), torch.inf)
         return torch.cat([values, beyond]), torch.cat([feasible, -beyond])
 
@@ -167,7 +177,7 @@ class Objective:
                 near = place == 0 or bool((column.detach() < _NEAR).any())
                 slopes.append(_slope(column, inside) if near else torch.zeros_like(inside, requires_grad=False))
                 self._meter.spent += (call + each * len(inside)) * near if call else 0.0
-        values = combined(scores, self.goal).detach()
+        values = self.value(scores).detach()
         beyond = len(vectors) - len(values)
         hypotheses = scores.hypotheses.detach()
         return Linearisation(
@@ -176,6 +186,10 @@ class Objective:
             torch.cat([hypotheses, hypotheses.new_zeros(beyond, hypotheses.shape[1])]),
             torch.stack([torch.zeros_like(slopes[0]), *slopes[1:]], dim=1)[:, 1:],
         )
+
+    def value(self, scores: Scores) -> Tensor:
+        """Return what is to be small; once an instance on an edge was refused, edges count as outside."""
+        return combined(scores, self.goal, edge=CLEAR if self._archive.edges_fail else 0.0)
 
     def affordable(self, effort: float, together: int) -> int:
         """Return how many points an effort pays for, so many being scored together."""

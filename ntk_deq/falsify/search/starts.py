@@ -20,15 +20,17 @@ _FAMILIES = 13  # at least as many as a domain has: see `exact_family`
 _RUNGS = 6  # of the scalar ladder, from its simplest value on
 _HIGHEST = 7  # above its low end, at most, is the high end of a letter
 _EVERY = 6  # of one letter alone every size is tried up to here
+_UNPERTURBED = 4  # random points for each in which two variables differ by little
 _CROSSED, _CORNERED = 3, 4  # size letters of which every combination of three, of two values is tried
 
 
 def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], most: int) -> list[dict[str, int]]:
     """Return the sizes to search at, small ones first.
 
-    Every letter at its low end or up to two above, in every combination, for up to three letters; up to one above for
-    four; then the first of the size ladder. In any case: the sizes of the starts, all letters at the high end, and each
-    alone at the high or at the low end (more samples than parameters, say), where a variable stays small.
+    In this order, as far as there is room: all letters at the low or at the high end; the sizes of the starts; each
+    letter alone at the high or at the low end (more samples than parameters, say), where a variable stays small; every
+    letter at its low end or up to two above, in every combination, for up to three letters, up to one above for four;
+    the first of the size ladder.
 
     Args:
         ranges: Range of each size letter.
@@ -58,7 +60,7 @@ def size_choices(ranges: Mapping[str, SizeRange], starts: Sequence[Instance], mo
     ]
     ladder = [sizes_at(ranges, rank, generator) for rank in (0, 1, len(ranges) + 4, *range(2, len(ranges) + 4))]
     chosen: list[dict[str, int]] = []
-    for sizes in (*ends, *own, *cornered, *ladder):
+    for sizes in (lowest, highest, *own, *ends, *cornered, *ladder):
         if sizes not in chosen:
             chosen.append(sizes)
     return sorted(chosen[:most], key=lambda s: sum(s.values()))
@@ -103,7 +105,8 @@ def _structured(
 def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tensor:
     """Draw points of a space: Gaussian, of sizes from 1/8 to 4; some of whole numbers, some without negative ones.
 
-    A third are Gaussian of size one, as anybody would draw them; in a third each variable has a size of its own.
+    A third are Gaussian of size one, as anybody would draw them; in a third each variable has a size of its own. In a
+    few, two variables of one kind differ by little, as a matrix and its perturbation do.
 
     Args:
         space: The space.
@@ -120,4 +123,25 @@ def random_vectors(space: Space, count: int, generator: torch.Generator) -> Tens
         scale[:, block] = torch.where(kind[2] < 1 / 3, own, scale[:, block])
     scale = torch.where(kind[2] > 2 / 3, 1.0, scale)
     scaled = torch.where(kind[0] < 1 / 4, (drawn * 1.5).round(), drawn * scale)
-    return torch.where(kind[1] < 1 / 5, scaled.abs(), scaled)
+    drawn = torch.where(kind[1] < 1 / 5, scaled.abs(), scaled)
+    pairs = _pairs(space)
+    if pairs:
+        which = torch.randint(_UNPERTURBED * len(pairs), (count,), generator=generator)
+        small = torch.exp2(-12 * torch.rand(count, 1, generator=generator, dtype=torch.float64))
+        for place, (first, second) in enumerate(pairs):
+            rows = (which == place).nonzero().flatten()
+            drawn[rows, second] = drawn[rows, first] + small[rows] * drawn[rows, second]
+    return drawn
+
+
+def _pairs(space: Space) -> list[tuple[slice, slice]]:
+    """Return the blocks of each two tensors of one shape and domain."""
+    tensors = [name for name in space.free if space.base.values[name].ndim > 0]
+    return [
+        (space.blocks[first], space.blocks[second])
+        for first in tensors
+        for second in tensors
+        if first != second
+        and space.free[first].domain == space.free[second].domain
+        and space.base.values[first].shape == space.base.values[second].shape
+    ]

@@ -24,6 +24,7 @@ _TINY = (-4, -7, -10, -14, -20, -24, -27, -34, -40)
 
 _INSIDE = (0.5, 0.75, 0.875, 0.9375, 0.96875, 0.9921875)  # diagonals of blocks that are stable
 _SHEAR = (1.0, 2.0, 4.0, 10.0, 32.0, 100.0, 1024.0)  # above them
+_PAIRS = 4  # of variables that differ by little
 _FAMILIES = 13  # at least as many as `exact_family` has
 
 _BUILT = frozenset(
@@ -228,7 +229,8 @@ def wild_instances(
 ) -> Iterator[Instance]:
     """Yield instances of the base's sizes: themes, a random choice of them where there are many, and then mixtures.
 
-    Themes are the shift with its closing corner, one family for all variables, and the base with one wild variable.
+    Themes are the shift with its closing corner, one family for all variables, the base with one wild variable, and two
+    variables that differ by little.
 
     Args:
         base: A simple instance; what is not free keeps its values.
@@ -240,6 +242,7 @@ def wild_instances(
     if not tensors:
         return
     themes = [*_closed(base, tensors), *_same(base, tensors, generator), *_one_wild(base, free, tensors, generator)]
+    themes += _perturbed(base, tensors, generator)
     chosen = torch.randperm(len(themes), generator=generator)[: max(1, 3 * count // 4)].sort().values.tolist()
     yield from (themes[place] for place in chosen)
     for _ in range(count - len(chosen)):
@@ -278,6 +281,27 @@ def _closed(base: Instance, tensors: Mapping[str, Free]) -> Iterator[Instance]:
                 for exponent in (-10, -24, -34):
                     values = {first: _shift(shape), second: 2.0**exponent * _corner(shape)}
                     yield _with(base, values, f"{first} = shift, {second} = its closing corner times 2^{exponent}")
+
+
+def _perturbed(base: Instance, tensors: Mapping[str, Free], generator: torch.Generator) -> Iterator[Instance]:
+    """One variable of a simple family, and another one the same but for a small multiple of a wild or random matrix."""
+    alike: dict[tuple[Shape, Domain], list[str]] = {}
+    for name, variable in tensors.items():
+        alike.setdefault((tuple(base.values[name].shape), variable.domain), []).append(name)
+    for (shape, domain), names in alike.items():
+        pairs = [(first, second) for first in names for second in names if first != second]
+        for first, second in pairs[:_PAIRS]:
+            for order in range(_FAMILIES):
+                family, value = exact_family(domain, shape, order, generator)
+                way = list(BUILDERS)[choose(generator, len(BUILDERS))]
+                change = wild_member(domain, shape, way, generator) if choose(generator, 2) else None
+                if change is None:
+                    way, change = "a random one", torch.randn(shape, generator=generator, dtype=torch.float64)
+                exponent = -choose(generator, 12)
+                other = value + 2.0**exponent * change
+                if contains(domain, other):
+                    words = f"{first} = {family}, {second} = the same plus 2^{exponent} times {way}"
+                    yield _with(base, {first: value, second: other}, words)
 
 
 def _one_wild(

@@ -52,6 +52,7 @@ UNTRIED = 1.0
 
 _BARE = (Kind.NAME, Kind.NUMBER)
 _PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient
+_UNTRAINED = 0.05  # of a short run: the hypotheses at its start
 _FORMULA = 2.0  # gradients that a comparison at one snapshot takes
 
 
@@ -112,13 +113,19 @@ class TrainingScorer:
                 defined[row] = False
         return Scores(scores.hypotheses, goals, defined)
 
-    def margins(self, base: Instance, moving: Mapping[str, Tensor]) -> Tensor:
-        """Return the margins of the hypotheses at the start, rows x hypotheses; -inf where one has no value."""
-        return self._start.margins(base, moving)
+    def margins(self, base: Instance, moving: Mapping[str, Tensor], columns: Sequence[int] | None = None) -> Tensor:
+        """Return margins of the hypotheses at the start, rows x hypotheses; -inf where one has no value."""
+        return self._start.margins(base, moving, columns)
 
-    def cost(self, base: Instance) -> tuple[float, float]:
-        """Return what a call costs: nothing but the instances in it, each of which is trained."""
-        return 0.0, 1.0
+    def cost(self, base: Instance, columns: Sequence[int] | None = None) -> tuple[float, float]:
+        """Return what a call costs: nothing but the instances in it, each of which is trained.
+
+        With `columns`: what the margins of these hypotheses cost, for which nothing is trained.
+        """
+        if columns is None:
+            return 0.0, 1.0
+        call, each = self._start.cost(base, columns)
+        return _UNTRAINED * call, _UNTRAINED * each
 
     def _margins(self, instance: Instance) -> Tensor:
         names = self._whole.names(instance)
