@@ -57,6 +57,7 @@ class TerminalReport:
         self._id_width = max(6, min(id_width, 40, console.width - _REST))
         self._live: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._begun: dict[str, int] = {}  # which claims were begun, and as which
         self._drawn = 0.0
         self._warned: set[str] = set()
 
@@ -106,7 +107,9 @@ class TerminalReport:
             return
         self.claim_judged(claim_id)  # where it is judged again
         description = showable(self._console, one_line(claim_id))[:40]
-        self._tasks[claim_id] = self._live.add_task(description, total=max(total_instances, 1), place=self._place)
+        self._begun.setdefault(claim_id, max(len(self._begun), self._finished) + 1)
+        place = f"claim {self._begun[claim_id]} of {self._total}"
+        self._tasks[claim_id] = self._live.add_task(description, total=max(total_instances, 1), place=place)
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Show that `done` instances of a claim are judged."""
@@ -126,17 +129,10 @@ class TerminalReport:
             self._drawn = now
             self._live.refresh()
 
-    @property
-    def _place(self) -> str:
-        return f"{self._finished} of {self._total} done"
-
     def claim_finished(self, result: ClaimResult) -> None:
         """Print the line of a claim, with details where its verdict is unexpected."""
         self._finished += 1
         self.claim_judged(result.id)
-        if self._live is not None:
-            for task in self._tasks.values():
-                self._live.update(task, place=self._place)
         self._line(result)
         little = little_support(result)
         if little:
