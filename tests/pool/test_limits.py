@@ -100,7 +100,9 @@ class TestMemory:
         [
             MemoryError(),
             torch.OutOfMemoryError("CUDA out of memory."),
-            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried ..."
+            ),
         ],
     )
     def test_what_the_system_refuses_is_said(self, tmp_path, monkeypatch, error):

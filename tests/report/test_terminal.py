@@ -11,9 +11,9 @@ from rich.console import Console
 from sample_results import HOSTILE, INFO, all_results, hostile, ill_formed, refuted_expected, refuted_unexpected
 
 from ntk_deq.claims.claim import Position, Problem
+from ntk_deq.report import terminal
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.matrices import matrix_lines, side_by_side
-from ntk_deq.report import terminal
 from ntk_deq.report.terminal import TerminalReport, render_problems
 from ntk_deq.report.words import EXIT_MEANINGS
 
