@@ -7,11 +7,12 @@ dies for another reason costs its claim one retry.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -129,6 +130,8 @@ class _Pool:
         for place, claim in enumerate(self.claims):
             if isinstance(claim, IllFormed):
                 self._results[place] = judge(claim, self.options)
+        if self._fork:
+            _import_ahead(self._well_formed.values())
         try:
             while self._turn < len(self.claims):
                 self._employ()
@@ -148,6 +151,10 @@ class _Pool:
             raise
         finally:
             self._end_all()
+
+    @property
+    def _fork(self) -> bool:
+        return can_fork(device=self.options.device, threads=self.threads)
 
     @property
     def _well_formed(self) -> dict[int, Claim]:
@@ -197,12 +204,11 @@ class _Pool:
 
     def _start(self, task: Task) -> _Worker:
         ours, theirs = Pipe()
-        fork = can_fork(device=self.options.device, threads=self.threads)
         # Ends of pipes that a copy of this process is born with; left open, they would keep the others' from closing.
-        others = [ours, *(worker.connection for worker in (*self._busy, *self._idle))] if fork else []
+        others = [ours, *(worker.connection for worker in (*self._busy, *self._idle))] if self._fork else []
         arguments = (theirs, others, os.getpid(), self._well_formed, self.options, self.threads)
         with theirs, signals_held():
-            process = start_process(work, arguments, fork=fork)
+            process = start_process(work, arguments, fork=self._fork)
             worker = _Worker(process, ours, task)
             self._idle.append(worker)  # from now on it is among those that are ended
         return self._idle.pop()
@@ -339,6 +345,15 @@ class _Pool:
         with signals_held():
             for worker in (*self._busy, *self._idle):
                 self._end(worker)
+
+
+def _import_ahead(claims: Iterable[Claim]) -> None:
+    """Import what every judgement needs some time, so that each worker is born with it, and no limit counts it."""
+    settings = [setting for claim in claims for setting in claim.settings]
+    if settings:
+        importlib.import_module("ntk_deq.claims.latex_printer")  # with SymPy
+    if any(setting.sizes or setting.model is not None for setting in settings):
+        importlib.import_module("torch._dynamo")  # which torch.func asks for, by which networks and slopes are computed
 
 
 _KILLED = "SIGKILL, as by a system short of memory"
