@@ -1,5 +1,7 @@
 """Limits that a judgement cannot keep by itself: an operation that takes too long, too much memory, or never ends."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -10,6 +12,7 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.cli.arguments import parse_arguments
 from ntk_deq.verify import findings, trial
 from ntk_deq.verify.pool import memory, workers
+from ntk_deq.verify.pool.process import active_seconds
 from ntk_deq.verify.runner import Options, judge
 
 pytestmark = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="the tests make workers by fork")
@@ -64,13 +67,23 @@ class TestTime:
         assert found.warnings[0].startswith(f"its judgement was cut short: {MIDDLE}")
 
     def test_one_that_waits(self, tmp_path, monkeypatch):
-        """It uses no processor time, so that the clock on the wall must end it."""
+        """It uses no processor time, so that the clock on the wall must end it; one that is only slow goes on."""
         monkeypatch.setattr(workers, "WAITING", 1)
         monkeypatch.setattr(workers, "MINUTE", 0.5)
         at_instance(monkeypatch, 3, lambda: time.sleep(600))
         (found,) = judged(tmp_path, time_limit=0.5)
         assert found.verdict is Verdict.UNDECIDED
-        assert "by the clock" in found.reason
+        assert "the time limit of 0.5 s ran out: it has waited for" in found.reason
+
+    def test_waiting_for_a_core_is_no_waiting(self, tmp_path):
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        began, before = time.perf_counter(), active_seconds(busy.pid)
+        time.sleep(1.0)
+        active, waited = active_seconds(busy.pid) - before, time.perf_counter() - began
+        busy.kill()
+        busy.wait()
+        assert 0.5 * waited < active < 1.5 * waited
+        assert active_seconds(busy.pid) == 0.0
 
     def test_the_limit_counts_processor_time(self, tmp_path, monkeypatch):
         at_instance(monkeypatch, 3, lambda: time.sleep(1.2))

@@ -114,7 +114,7 @@ class TestDeaths:
         (found,) = judged(tmp_path)
         assert found.verdict is verdict
         assert name in found.reason
-        assert found.reason.startswith("its workers were ended (")
+        assert found.reason.startswith("2 workers were ended (SIG")
         assert found.reason.endswith("of 10 instances")
 
     def test_a_counterexample_outlives_its_worker(self, tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ class TestDeaths:
         assert found.verdict is Verdict.REFUTED
         assert found.counterexample is not None
         assert found.replay == str(tmp_path / "counterexamples" / "a.yaml")
-        assert found.warnings[0].startswith("its judgement was cut short: its workers were ended")
+        assert found.warnings[0].startswith("its judgement was cut short: 2 workers were ended")
 
     def test_one_that_dies_while_it_has_nothing_to_do(self, tmp_path):
         results = judge_in_workers(claims_of(tmp_path, {"a": HOLDS, "b": HOLDS}), Options(**FEW), jobs=1)

@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 _HELD = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -86,6 +87,15 @@ def start_process(target: Callable[..., None], arguments: tuple[Any, ...], *, fo
     process = multiprocessing.get_context("spawn").Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
+
+
+def active_seconds(pid: int) -> float:
+    """Return the seconds that a process has run or has waited for a core; 0 where they are not known."""
+    try:
+        ran, queued, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0.0
+    return (int(ran) + int(queued)) / 1e9
 
 
 @contextlib.contextmanager

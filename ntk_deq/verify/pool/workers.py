@@ -22,7 +22,7 @@ from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.memory import held_memory, memory_text
-from ntk_deq.verify.pool.process import Process, can_fork, signals_held, start_process
+from ntk_deq.verify.pool.process import Process, active_seconds, can_fork, signals_held, start_process
 from ntk_deq.verify.pool.worker import Done, Judge, Message, Started, Task, Write, Written, receive, send, work
 from ntk_deq.verify.replaying.atomic import sweep
 from ntk_deq.verify.results import ClaimResult
@@ -32,7 +32,7 @@ LIVES = 2
 """Workers that may die of one claim."""
 
 WAITING = 10
-"""Times the limit, and a minute more, that a claim may take by the clock on the wall."""
+"""Times the limit, and a minute more, that a worker may wait for something, such as a file on a network."""
 
 MINUTE = 60.0
 FASTEST = 4e9  # bytes a second by which the memory of a process grows at most, about
@@ -85,6 +85,7 @@ class _Worker:
     connection: Connection
     task: Task
     began: float = 0.0
+    active: float = 0.0  # seconds that it was active before its task
     born_with: int | None = None  # bytes that it held before its first claim
     known: Known | None = None
     total: int = 0
@@ -96,6 +97,11 @@ class _Worker:
         """Bytes that it holds beside what it was born with; 0 where that is not known."""
         held = held_memory(self.process.pid or 0)
         return 0 if held is None or self.born_with is None else held - self.born_with
+
+    @property
+    def waited(self) -> float:
+        """Seconds of its task in which it neither ran nor wanted to; by the clock where no more is known."""
+        return time.perf_counter() - self.began - active_seconds(self.process.pid or 0) + self.active
 
     @property
     def so_far(self) -> str:
@@ -122,6 +128,7 @@ class _Pool:
     _unwritten: dict[int, ClaimResult] = field(default_factory=dict)  # results whose counterexample has no file yet
     _deaths: dict[int, list[str]] = field(default_factory=dict)
     _turn: int = 0
+    _looked: float = field(default_factory=time.perf_counter)
 
     def results(self) -> Generator[ClaimResult, None, None]:
         """Yield all results in order; no worker is left at the end, however that comes."""
@@ -181,6 +188,7 @@ class _Pool:
                 self._tasks.appendleft(task)
                 return
             worker.task, worker.began = task, time.perf_counter()
+            worker.active = active_seconds(worker.process.pid or 0)
             worker.known, worker.total, worker.done = None, 0, 0
             self._busy.append(worker)
             try:
@@ -279,13 +287,15 @@ class _Pool:
     def _watch(self) -> None:
         """End the workers that hold too much memory, or wait for something that does not come."""
         limit = self.options.time_limit
+        stopped = max(0.0, time.perf_counter() - self._looked - MINUTE)  # as by Ctrl-Z, together with the workers
+        self._looked = time.perf_counter()
         for worker in self._busy:
-            took = time.perf_counter() - worker.began
+            worker.active -= stopped
             if self.memory is not None and worker.grown > self.memory:
                 size = memory_text(self.memory)
                 worker.ended = f"an operation needs more than the {size} of memory that a worker may use"
-            elif limit is not None and took > WAITING * limit + MINUTE:
-                worker.ended = f"the time limit of {limit:g} s ran out: it is not done after {took:.0f} s by the clock"
+            elif limit is not None and worker.waited > WAITING * limit + MINUTE:
+                worker.ended = f"the time limit of {limit:g} s ran out: it has waited for {worker.waited:.0f} s"
             if worker.ended:
                 worker.process.kill()  # that it is gone is heard next
 
@@ -305,7 +315,7 @@ class _Pool:
             if len(deaths) < LIVES:
                 self._tasks.appendleft(task)
                 return
-            reason = f"its workers were ended ({', '.join(deaths)})"
+            reason = f"{len(deaths)} workers were ended ({' and '.join(dict.fromkeys(deaths))})"
             # Whoever kills may want the memory back; a worker that fails by itself is a fault of the product.
             verdict = Verdict.UNDECIDED if set(deaths) == {_KILLED} else Verdict.ERROR
         self._cut_short(worker, verdict, reason + worker.so_far)
@@ -361,7 +371,7 @@ _KILLED = "SIGKILL, as by a system short of memory"
 
 def _death(code: int) -> str:
     """Say how a process ended, by its exit code."""
-    if code == -signal.SIGKILL:
+    if code == -getattr(signal, "SIGKILL", 9):
         return _KILLED
     known = {signal_.value: signal_.name for signal_ in signal.Signals}
     return known.get(-code, f"exit code {code}")
