@@ -118,7 +118,8 @@ def _results(
     report: TerminalReport,
     costs: Mapping[str, float],
 ) -> Generator[ClaimResult, None, None]:
-    jobs = arguments.jobs or _default_jobs(options.device, arguments.threads)
+    judged = sum(isinstance(claim, Claim) for claim in claims)
+    jobs = max(1, min(judged, arguments.jobs or _default_jobs(options.device, arguments.threads)))
     if arguments.dask is not None:
         from ntk_deq.verify.cluster import judge_on_cluster
 

@@ -235,6 +235,22 @@ class TestFlags:
         assert allowed.code == 6
         assert "its data cannot be had" in results(folder)[0]["reason"]
 
+    def test_jobs_and_memory(self, capsys, folder, monkeypatch):
+        real, asked = session.judge_in_workers, []
+        monkeypatch.setattr(session, "judge_in_workers", lambda *words, **how: asked.append(how) or real(*words, **how))
+        path = suite(folder, *(f"id: {name}, {BODIES['holds']}" for name in "abc"), f"id: d, {BODIES['ill-formed']}")
+        assert call(capsys, path, "-j", "2", "--memory", "1G", *FEW).code == 4
+        assert (asked[0]["jobs"], asked[0]["memory"], asked[0]["costs"]) == (2, 10**9, {})
+        assert call(capsys, path, "-j", "100", *FEW).code == 4
+        assert asked[1]["jobs"] == 3  # no more than there are claims to judge, since they share the memory
+        assert asked[1]["costs"].keys() == {"a", "b", "c", "d"}
+        lines = ('{"id": "a", "seconds": 1e400}', '{"id": 3, "seconds": 1}', '{"id": "b", "seconds": 2}', '{"id": "c"}')
+        (folder / "results" / "results.jsonl").write_text("\n".join(lines))
+        assert call(capsys, path, *FEW).code == 4
+        assert asked[2]["costs"] == {"b": 2.0}
+        assert 1 <= asked[2]["jobs"] <= 3
+        assert call(capsys, path, "-j", "0").code == 4
+
     def test_threads(self, capsys, folder):
         path = suite(folder, f"id: a, {BODIES['holds']}")
         assert call(capsys, path, "--threads", "1", *FEW).code == 0
