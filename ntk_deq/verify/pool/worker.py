@@ -77,7 +77,7 @@ Task = Judge | Write
 Message = Started | Done | Known | ClaimResult | Written
 
 
-def send(connection: Connection, content: Task | Message | None) -> None:
+def send(connection: Connection, content: Task | Message) -> None:
     """Send a task or a message.
 
     By plain pickle: PyTorch's own way for tensors hands over open files, which are gone when a worker is ended.
@@ -105,7 +105,7 @@ def work(
     options: Options,
     threads: int,
 ) -> None:
-    """Do the tasks that come, until there are no more.
+    """Do the tasks that come, until the run ends this process or is gone.
 
     Args:
         connection: To the run.
@@ -120,7 +120,8 @@ def work(
         other.close()
     torch.set_num_threads(threads)
     try:
-        while (task := receive(connection)) is not None:
+        while True:
+            task: Task = receive(connection)
             claim = claims[task.place]
             reporter = _Reporter(connection, threads if options.device == "cpu" else threads + 1)
             outcome = _done(task, claim, options, reporter)
