@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,6 +95,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
             tags = f"  [{', '.join(claim.tags)}]" if claim.tags else ""
             print(f"{claim.id}  {claim.title}{tags}")
         return EXIT_OK
+    # NumPy's own threads, which are counted when it is first imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(arguments.threads))
     from ntk_deq.cli.session import run_session
 
     return run_session(arguments, suite, claims, console)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import platform
 import re
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -28,13 +29,15 @@ from ntk_deq.cli.exit_codes import (
     EXIT_USAGE,
 )
 from ntk_deq.cli.results_folder import held_folder
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, DataError
 from ntk_deq.report.html import write_html
-from ntk_deq.report.jsonl import append_result, write_run_info
+from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
 from ntk_deq.report.terminal import TerminalReport
+from ntk_deq.verify.options import Options
+from ntk_deq.verify.pool.memory import default_memory
+from ntk_deq.verify.pool.workers import judge_in_workers
 from ntk_deq.verify.results import ClaimResult, RunInfo
-from ntk_deq.verify.runner import Options, judge_claims
 from ntk_deq.verify.smallest import check_names
 from ntk_deq.verify.versions import versions
 
@@ -59,9 +62,10 @@ def _session(
         options = _options(arguments)
         check_names(claims, options.smallest)
         stream = out / "results.jsonl"
+        costs = _earlier_seconds(stream)
         stream.write_text("", encoding="utf-8")
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
-        judged = _results(arguments, claims, options, report)
+        judged = _results(arguments, claims, options, report, costs)
     except (OSError, RuntimeError, ValueError) as error:
         console.print(f"verify-claims: {error}", markup=False, highlight=False)
         return EXIT_USAGE
@@ -81,6 +85,7 @@ def _session(
         report.stop()
         return _cannot_write(console, error)
     finally:
+        judged.close()
         report.stop()
     info = RunInfo(
         suite=suite.file,
@@ -107,13 +112,40 @@ def _session(
 
 
 def _results(
-    arguments: argparse.Namespace, claims: Sequence[Claim | IllFormed], options: Options, report: TerminalReport
-) -> Iterator[ClaimResult]:
-    if arguments.dask is None:
-        return judge_claims(claims, options, report)
-    from ntk_deq.verify.cluster import judge_on_cluster
+    arguments: argparse.Namespace,
+    claims: Sequence[Claim | IllFormed],
+    options: Options,
+    report: TerminalReport,
+    costs: Mapping[str, float],
+) -> Generator[ClaimResult, None, None]:
+    judged = sum(isinstance(claim, Claim) for claim in claims)
+    jobs = max(1, min(judged, arguments.jobs or _default_jobs(options.device, arguments.threads)))
+    if arguments.dask is not None:
+        from ntk_deq.verify.cluster import judge_on_cluster
 
-    return judge_on_cluster(arguments.dask, claims, options, report)
+        return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
+    memory = arguments.memory or default_memory(jobs)
+    return judge_in_workers(
+        claims, options, jobs=jobs, memory=memory, threads=arguments.threads, costs=costs, listener=report
+    )
+
+
+def _earlier_seconds(stream: Path) -> dict[str, float]:
+    """Return how long claims took in the run whose results lie there, by id: it says which are worth an early start."""
+    try:
+        entries = read_results(stream)
+    except (OSError, DataError):
+        return {}
+    known = {entry.get("id"): entry.get("seconds") for entry in entries if isinstance(entry.get("id"), str)}
+    return {str(name): float(took) for name, took in known.items() if isinstance(took, int | float) and 0 <= took < 1e9}
+
+
+def _default_jobs(device: str, threads: int) -> int:
+    """Return how many workers there are where nobody says: as many as find a core, and one where all share a GPU."""
+    if device != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads)
 
 
 def _options(arguments: argparse.Namespace) -> Options:

@@ -11,6 +11,7 @@ from rich.console import Console
 from sample_results import HOSTILE, INFO, all_results, hostile, ill_formed, refuted_expected, refuted_unexpected
 
 from ntk_deq.claims.claim import Position, Problem
+from ntk_deq.report import terminal
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.matrices import matrix_lines, side_by_side
 from ntk_deq.report.terminal import TerminalReport, render_problems
@@ -29,7 +30,7 @@ def run(console: Console, results, *, exit_code: int = 1) -> str:
     for result in results:
         report.claim_started(result.id, result.instances)
         for k in range(3):
-            report.instance_done(k)
+            report.instance_done(result.id, k)
         report.claim_finished(result)
     report.summary(results, INFO, PATHS, exit_code)
     return console.file.getvalue()
@@ -139,6 +140,28 @@ def test_a_terminal_gets_a_bar_that_is_taken_away_again(monkeypatch):
     text = run(console, all_results()[:2], exit_code=0)
     assert "claim 1 of 2" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # cursor hidden and shown again
+
+
+def test_claims_that_are_judged_at_once_have_a_bar_each(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(terminal, "_DRAW_EVERY", 0.0)
+    console = live_console()
+    first, second = all_results()[:2]
+    with TerminalReport(console, total=2) as report:
+        report.claim_started(first.id, 10)
+        report.claim_started(second.id, 20)
+        report.instance_done(second.id, 7)
+        both = console.file.getvalue()
+        report.claim_judged(second.id)  # its line waits for that of the first
+        report.tick()
+        rest = console.file.getvalue()[len(both) :]
+        report.claim_started(first.id, 10)  # again, in another worker
+        report.claim_finished(first)
+        report.claim_finished(second)
+    assert all(text in both for text in ("claim 1 of 2", "claim 2 of 2", "0/10", "7/20"))
+    assert "claim 1 of 2" in rest
+    assert "claim 2 of 2" not in rest
 
 
 def test_the_bar_goes_when_an_error_passes_through(monkeypatch):

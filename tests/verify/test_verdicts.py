@@ -229,9 +229,9 @@ class TestUndecided:
         assert result.unsure > 0
 
     def test_the_time_limit(self, tmp_path):
-        result = only(tmp_path, "setting: plain, conclude: norm(A) <= fro(A)", instances=10**6, time_limit=0.3)
+        result = only(tmp_path, "setting: plain, conclude: norm(A) <= fro(A)", instances=10**6, time_limit=1.5)
         assert result.verdict is Verdict.UNDECIDED
-        assert "the time limit of 0.3 s ran out after" in result.reason
+        assert "the time limit of 1.5 s ran out after" in result.reason
         assert "of 1000000 instances" in result.reason
         assert 0 < result.instances < 10**6
 
@@ -415,17 +415,23 @@ class TestRunner:
             def claim_started(self, claim_id, total):
                 heard.append(("started", claim_id, total))
 
-            def instance_done(self, done):
-                heard.append(("done", done))
+            def instance_done(self, claim_id, done):
+                heard.append(("done", claim_id, done))
+
+            def claim_judged(self, claim_id):
+                heard.append(("judged", claim_id))
 
             def claim_finished(self, result):
                 heard.append(("finished", result.id))
 
+            def tick(self):
+                raise AssertionError("nothing else is done meanwhile")
+
         (claim,) = load(tmp_path, "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}", SETTINGS)
         list(judge_claims([claim], Options(instances=3, search=0), Ear()))
         assert heard[0] == ("started", "a", 3)
-        assert heard[-1] == ("finished", "a")
-        assert [entry for entry in heard if entry[0] == "done"] == [("done", k) for k in (1, 2, 3)]
+        assert heard[-2:] == [("judged", "a"), ("finished", "a")]
+        assert [entry for entry in heard if entry[0] == "done"] == [("done", "a", k) for k in (1, 2, 3)]
 
     def test_the_source_and_the_position_are_carried(self, tmp_path):
         path = write_suite(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -20,3 +21,10 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def sweep(folder: Path, pid: int) -> None:
+    """Remove what a process that was ended has half written in a folder or below it."""
+    with contextlib.suppress(OSError):
+        for path in folder.rglob(f".*.{pid}-*.partial"):
+            path.unlink(missing_ok=True)
