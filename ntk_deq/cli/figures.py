@@ -106,28 +106,34 @@ def _draw(arguments: argparse.Namespace) -> int:
         return _complain(said, EXIT_USAGE if errors else EXIT_EMPTY)
     results = Path(arguments.results)
     beside = results if results.is_dir() else results.parent
-    _draw_all(chosen, Path(arguments.out) if arguments.out is not None else beside / "figures", arguments.formats)
+    _draw_all(chosen, Path(arguments.out) if arguments.out is not None else None, beside, arguments.formats)
     return EXIT_USAGE if errors else EXIT_OK
 
 
-def _draw_all(claims: Sequence[StoredRuns], out: Path, formats: Sequence[str]) -> None:
+def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
+    from ntk_deq.cli.results_folder import DRAWN_BY, FIGURES
     from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
     from ntk_deq.plots.rates import has_rate
     from ntk_deq.plots.style import paper_style
+    from ntk_deq.verify.replaying.atomic import own_folder
 
     with paper_style():  # a missing matplotlib is said before a folder is made
-        out.mkdir(parents=True, exist_ok=True)
+        if chosen is None:
+            out = own_folder(beside / FIGURES)
+        else:
+            out = chosen
+            out.mkdir(parents=True, exist_ok=True)
     drawn = short = 0
     for stem, claim, record in _stems(claims):
         if len(record.at) < _LEAST_POINTS:
             short += 1
             continue
         figure = run_figure(record, claim=claim.id, title=claim.title)
-        _say(save_figure(figure, out / stem, formats))
+        _say(save_figure(figure, out / stem, formats, creator=DRAWN_BY))
         drawn += 1
     rows = [(_row_name(claim, record), record) for claim in claims for record in claim.records if has_rate(record)]
     if len(rows) > 1:
-        _say(save_figure(rates_figure(rows), out / "rates", formats))
+        _say(save_figure(rates_figure(rows), out / "rates", formats, creator=DRAWN_BY))
     left = f"; {_counted(short, 'run')} that ended at the start left out" if short else ""
     print(f"{_counted(drawn, 'run')} drawn{left}")
 

@@ -7,13 +7,11 @@ import datetime
 import platform
 import re
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
 import torch
 from rich.console import Console
@@ -27,7 +25,8 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
-from ntk_deq.cli.results_folder import held_folder
+from ntk_deq.cli.process import Interruption
+from ntk_deq.cli.results_folder import clear_run, held_folder
 from ntk_deq.errors import ArgumentError
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, write_run_info
@@ -44,39 +43,40 @@ def run_session(
 ) -> int:
     """Judge `claims`, print them as they end, write the files of the results folder; return the exit code."""
     with ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
         try:
             out = stack.enter_context(held_folder(arguments.out))
         except (OSError, ArgumentError) as error:
             console.print(f"verify-claims: {error}", markup=False, highlight=False)
             return EXIT_USAGE
-        return _session(arguments, suite, claims, console, out)
+        return _session(arguments, suite, claims, console, out, interruption)
 
 
 def _session(
-    arguments: argparse.Namespace, suite: Suite, claims: Sequence[Claim | IllFormed], console: Console, out: Path
+    arguments: argparse.Namespace,
+    suite: Suite,
+    claims: Sequence[Claim | IllFormed],
+    console: Console,
+    out: Path,
+    interruption: Interruption,
 ) -> int:
     try:
         options = _options(arguments)
         check_names(claims, options.smallest)
         stream = out / "results.jsonl"
-        stream.write_text("", encoding="utf-8")
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
         judged = _results(arguments, claims, options, report)
+        clear_run(out)
+        stream.touch(exist_ok=False)
     except (OSError, RuntimeError, ValueError) as error:
         console.print(f"verify-claims: {error}", markup=False, highlight=False)
         return EXIT_USAGE
-    signal.signal(signal.SIGTERM, _interrupt)
     results: list[ClaimResult] = []
     started = time.perf_counter()
     stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    interrupted = False
     report.start()
     try:
-        for result in judged:
-            results.append(result)
-            append_result(stream, result)
-    except KeyboardInterrupt:
-        interrupted = True
+        interrupted = _write_down(judged, stream, results, interruption)
     except OSError as error:
         report.stop()
         return _cannot_write(console, error)
@@ -97,13 +97,31 @@ def _session(
     paths = {"results": stream, "junit": out / "junit.xml", "report": out / "report.html"}
     code = EXIT_INTERRUPTED if interrupted else exit_code(results, arguments.allow)
     try:
-        write_run_info(out / "run.json", info, results, exit_code=code)
         write_junit(paths["junit"], results, info)
         write_html(paths["report"], results, info)
+        write_run_info(out / "run.json", info, results, exit_code=code)  # last: where it is, the others are whole
     except OSError as error:
         return _cannot_write(console, error)
     report.summary(results, info, paths, code)
     return code
+
+
+def _write_down(
+    judged: Iterator[ClaimResult], stream: Path, results: list[ClaimResult], interruption: Interruption
+) -> bool:
+    """Append each result to the file and to `results` as it comes; return whether an interruption cut that short."""
+    try:
+        for result in judged:
+            with interruption.held():
+                append_result(stream, result)
+                results.append(result)
+            if interruption.came:
+                return True
+    except KeyboardInterrupt:
+        return True
+    finally:
+        interruption.over()
+    return False
 
 
 def _results(
@@ -149,10 +167,6 @@ def _usable_device(name: str) -> str:
 def _cannot_write(console: Console, error: OSError) -> int:
     console.print(f"verify-claims: the results cannot be written: {error}", markup=False, highlight=False)
     return EXIT_USAGE
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def exit_code(results: Sequence[ClaimResult], allow: frozenset[str]) -> int:

@@ -70,10 +70,13 @@ def _case(suite: ET.Element, result: ClaimResult) -> None:
 
 
 def junit_xml(results: Sequence[ClaimResult], info: RunInfo) -> str:
-    """Return the JUnit XML of a run: one suite, one case a claim; see `outcome` for what counts as what."""
-    outcomes = [outcome(result) for result in results]
+    """Return the JUnit XML of a run: one suite, one case a claim; see `outcome` for what counts as what.
+
+    A run that was interrupted has one case more, an error, lest the part that was judged pass for the whole.
+    """
+    outcomes = [outcome(result) for result in results] + ["error"] * info.interrupted
     counts = {
-        "tests": str(len(results)),
+        "tests": str(len(outcomes)),
         "failures": str(outcomes.count("failure")),
         "errors": str(outcomes.count("error")),
         "skipped": str(outcomes.count("skipped")),
@@ -97,6 +100,9 @@ def junit_xml(results: Sequence[ClaimResult], info: RunInfo) -> str:
         ET.SubElement(properties, "property", name=one_line(name), value=one_line(value))
     for result in results:
         _case(suite, result)
+    if info.interrupted:
+        case = ET.SubElement(suite, "testcase", classname="verify-claims", name="interrupted", time="0.000")
+        ET.SubElement(case, "error", message="the run was interrupted: not every claim was judged", type="interrupted")
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode("utf-8") + "\n"
 
