@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntk_deq.cli.arguments import UsageParser
+from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
 from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
 from ntk_deq.cli.process import run_process
 from ntk_deq.cli.select import compile_selection
@@ -46,7 +46,10 @@ def run() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run `convergence-figures` with the given words; return its exit code (`--help` lists them)."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        parser.refuse(left)
     try:
         return _draw(arguments)
     except (NtkDeqError, OSError) as error:
@@ -69,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "-k",
         dest="select",
         metavar="EXPR",
-        help="select claims: words matched against id and tags, with and, or, not and parentheses",
+        help=SELECTION_HELP,
     )
     parser.add_argument(
         "--format",
@@ -93,8 +96,10 @@ def _formats(text: str) -> tuple[str, ...]:
 def _draw(arguments: argparse.Namespace) -> int:
     from ntk_deq.report.run_store import stored_runs
 
-    selected = compile_selection(arguments.select) if arguments.select is not None else None
     claims, errors = stored_runs(arguments.results)
+    selected = None
+    if arguments.select is not None:
+        selected = compile_selection(arguments.select, [claim.id for claim in claims])
     for error in errors:
         _complain(error, EXIT_USAGE)
     chosen = [claim for claim in claims if selected is None or selected(claim)]

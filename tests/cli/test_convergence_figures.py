@@ -109,6 +109,7 @@ def test_results_from_before_runs_were_stored(call, tmp_path):
     ("words", "code", "said"),
     [
         (("-k", "nothing"), 5, "`-k` selects none of the 2 claims with training runs"),
+        (("--fromat", "pdf"), 4, "unrecognized arguments: --fromat pdf; did you mean --format?"),
         (("-k", "("), 4, "`-k` cannot be read: it ends too early"),
         (("--format", "gif"), 4, "must be among pdf, png, svg, separated by commas. Got 'gif'"),
         (("--format", ","), 4, "must be among pdf, png, svg"),
