@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.report.files import replace_file
-from ntk_deq.report.text import one_line, printable, short_margin
-from ntk_deq.report.words import suite_name
+from ntk_deq.report.text import margin_words, one_line, printable
+from ntk_deq.report.words import suite_name, worst_margin
 from ntk_deq.verify.results import ClaimResult, RunInfo
 
 _SKIPPED = (Verdict.VACUOUS, Verdict.UNDECIDED)
@@ -35,11 +35,13 @@ def _details(result: ClaimResult) -> str:
     lines = [f"verdict: {result.verdict} ({result.evidence}), expected: {result.expected}"]
     if result.reason:
         lines.append(f"reason: {result.reason}")
-    lines.append(f"worst margin: {short_margin(result.worst_margin)}")
+    before = " before shrinking" if result.counterexample is not None else ""
+    lines.append(f"worst margin{before}: {margin_words(*worst_margin(result))}")
     lines.append(f"instances: {result.instances}, hypotheses met on {result.met}, seed {result.seed}")
     witness = result.counterexample or result.nearest
     if witness is not None:
-        lines.append(f"{witness.conclusion}: {witness.lhs} {witness.relation} {witness.rhs}")
+        margin = margin_words(witness.margin, witness.scale)
+        lines.append(f"{witness.conclusion}: {witness.lhs} {witness.relation} {witness.rhs}, margin {margin}")
         lines.append(f"instance {witness.index} of setting {witness.setting}: {witness.family}, sizes {witness.sizes}")
     lines += [f"{p.position}: {p.message}" for p in result.problems]
     if result.position:
