@@ -71,7 +71,7 @@ class UsageParser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> UsageParser:
     """Return the parser; the command comes first and defaults to `run`."""
     parser = UsageParser(
         prog="verify-claims",

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
         return _complain(error, EXIT_USAGE)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> UsageParser:
     parser = UsageParser(
         prog=NAME, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
