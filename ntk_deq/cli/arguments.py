@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 
 from ntk_deq.errors import nearest_name
@@ -19,6 +20,7 @@ _NO_COMMANDS = {
 }
 
 _MOST = 10_000_000  # as for `instances` in a claim file
+_LEAST_MEMORY = 10_000_000
 
 _DESCRIPTION = """\
 Judge the claims of a claim file: draw instances, check hypotheses, measure margins, give verdicts.
@@ -141,11 +143,26 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--threads", type=_threads, default=1, help="threads of one matrix product (default 1: instances are small)"
     )
     parser.add_argument(
+        "-j",
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="claims judged at once, each in a process of its own (default: as many as there are cores; 1 with CUDA); "
+        "the results are the same whatever N",
+    )
+    parser.add_argument(
         "--time-limit",
         type=_seconds,
         default=600.0,
         metavar="S",
-        help="seconds a claim (default 600); one that runs over it is undecided unless refuted",
+        help="seconds of processor time a claim (default 600); one that runs over it is undecided unless refuted",
+    )
+    parser.add_argument(
+        "--memory",
+        type=_bytes,
+        metavar="SIZE",
+        help="memory that judging a claim may take, such as 500M or 4G (default: its share of what is free); "
+        "one that needs more is undecided unless refuted",
     )
     parser.add_argument(
         "--findings",
@@ -312,6 +329,14 @@ def _seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of seconds > 0. Got {text!r}.")
     return number
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([MGT])B?", text.strip())
+    size = 0 if match is None else int(float(match[1]) * {"M": 1e6, "G": 1e9, "T": 1e12}[match[2]])
+    if size < _LEAST_MEMORY:
+        raise argparse.ArgumentTypeError(f"must be a size of at least 10M, such as 500M or 4G. Got {text!r}.")
+    return size
 
 
 def _names(text: str) -> tuple[str, ...]:

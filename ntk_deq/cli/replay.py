@@ -27,7 +27,7 @@ def run_replay(arguments: argparse.Namespace, console: Console) -> int:
         0 where the instance does what it was recorded for, and the claim of FILE, if given, states the same; 1 where
         not; 4 where a file cannot be used, or the time limit ran out.
     """
-    deadline = time.perf_counter() + arguments.time_limit
+    deadline = time.thread_time() + arguments.time_limit
     try:
         record = read_counterexample(Path(arguments.instance))
         replayed = replay(record, deadline=deadline)

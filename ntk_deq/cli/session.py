@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import platform
 import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,8 +33,10 @@ from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, write_run_info
 from ntk_deq.report.junit import write_junit
 from ntk_deq.report.terminal import TerminalReport
+from ntk_deq.verify.options import Options
+from ntk_deq.verify.pool.memory import default_memory
+from ntk_deq.verify.pool.workers import judge_in_workers
 from ntk_deq.verify.results import ClaimResult, RunInfo
-from ntk_deq.verify.runner import Options, judge_claims
 from ntk_deq.verify.smallest import check_names
 from ntk_deq.verify.versions import versions
 
@@ -81,6 +84,7 @@ def _session(
         report.stop()
         return _cannot_write(console, error)
     finally:
+        judged.close()
         report.stop()
     info = RunInfo(
         suite=suite.file,
@@ -126,12 +130,22 @@ def _write_down(
 
 def _results(
     arguments: argparse.Namespace, claims: Sequence[Claim | IllFormed], options: Options, report: TerminalReport
-) -> Iterator[ClaimResult]:
-    if arguments.dask is None:
-        return judge_claims(claims, options, report)
-    from ntk_deq.verify.cluster import judge_on_cluster
+) -> Generator[ClaimResult, None, None]:
+    jobs = arguments.jobs or _default_jobs(options.device, arguments.threads)
+    if arguments.dask is not None:
+        from ntk_deq.verify.cluster import judge_on_cluster
 
-    return judge_on_cluster(arguments.dask, claims, options, report)
+        return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
+    memory = arguments.memory or default_memory(jobs)
+    return judge_in_workers(claims, options, jobs=jobs, memory=memory, threads=arguments.threads, listener=report)
+
+
+def _default_jobs(device: str, threads: int) -> int:
+    """Return how many workers there are where nobody says: as many as find a core, and one where all share a GPU."""
+    if device != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads)
 
 
 def _options(arguments: argparse.Namespace) -> Options:

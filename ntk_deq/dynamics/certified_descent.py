@@ -70,7 +70,7 @@ def certified_descent(
         share: A new decomposition is made when a matrix has moved by this share of its norm (of its smallest singular
             value for the state); in between Weyl's inequality carries the bounds.
         on_step: Called at every step with all that is certain there.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Returns:
         The bounds of every step reached, and why it was the last.
@@ -104,7 +104,7 @@ def certified_descent(
     problem = Problem(form, inputs, upper(sigma_max(inputs)), ball(y.double()), rtol)
     run = CertifiedRun(problem, eta, spread, share, {k: ball(v) for k, v in parameters.items()}, float(start_error))
     for index in range(steps + 1):
-        if deadline is not None and time.perf_counter() > deadline:
+        if deadline is not None and time.thread_time() > deadline:
             return table.result(f"the deadline passed at step {index}")
         known, reason = run.look(index)
         if known is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,7 @@ _REST = 2 + 1 + _VERDICT_WIDTH + 1 + 9 + _MARGIN_WIDTH + _RELATIVE_WIDTH + _MET_
 # The title joins the line where at least this much is left for it.
 _TITLE_ROOM = 24
 _TRACE_LINES = 6
+_DRAW_EVERY = 0.1  # seconds
 _INDENT = 4
 
 
@@ -56,7 +58,8 @@ class TerminalReport:
         self._finished = 0
         self._id_width = max(6, min(id_width, 40, console.width - _REST))
         self._live: Progress | None = None
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._drawn = 0.0
         self._warned: set[str] = set()
 
     def __enter__(self) -> TerminalReport:
@@ -87,6 +90,7 @@ class TerminalReport:
                 TimeElapsedColumn(),
                 console=console,
                 transient=True,
+                auto_refresh=False,  # by `tick`: a thread that draws would be in the way of making processes
             )
             self._live.start()
 
@@ -95,7 +99,7 @@ class TerminalReport:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._task = None
+            self._tasks.clear()
 
     def claim_started(self, claim_id: str, total_instances: int) -> None:
         """Show that a claim's turn has come.
@@ -106,23 +110,39 @@ class TerminalReport:
         """
         if self._live is None:
             return
-        if self._task is not None:
-            self._live.remove_task(self._task)
+        self.claim_judged(claim_id)  # where it is judged again
         description = showable(self._console, one_line(claim_id))[:40]
-        place = f"claim {self._finished + 1} of {self._total}"
-        self._task = self._live.add_task(description, total=max(total_instances, 1), place=place)
+        self._tasks[claim_id] = self._live.add_task(description, total=max(total_instances, 1), place=self._place)
 
-    def instance_done(self, done: int) -> None:
-        """Show that `done` instances of the current claim are judged."""
-        if self._live is not None and self._task is not None:
-            self._live.update(self._task, completed=done)
+    def instance_done(self, claim_id: str, done: int) -> None:
+        """Show that `done` instances of a claim are judged."""
+        if self._live is not None and claim_id in self._tasks:
+            self._live.update(self._tasks[claim_id], completed=done)
+        self.tick()
+
+    def claim_judged(self, claim_id: str) -> None:
+        """Take the bar of a claim away: its line comes in its turn."""
+        if self._live is not None and claim_id in self._tasks:
+            self._live.remove_task(self._tasks.pop(claim_id))
+
+    def tick(self) -> None:
+        """Draw the bars anew, if it is time."""
+        now = time.perf_counter()
+        if self._live is not None and now - self._drawn >= _DRAW_EVERY:
+            self._drawn = now
+            self._live.refresh()
+
+    @property
+    def _place(self) -> str:
+        return f"{self._finished} of {self._total} done"
 
     def claim_finished(self, result: ClaimResult) -> None:
         """Print the line of a claim, with details where its verdict is unexpected."""
         self._finished += 1
-        if self._live is not None and self._task is not None:
-            self._live.remove_task(self._task)
-            self._task = None
+        self.claim_judged(result.id)
+        if self._live is not None:
+            for task in self._tasks.values():
+                self._live.update(task, place=self._place)
         self._line(result)
         little = little_support(result)
         if little:

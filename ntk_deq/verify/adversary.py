@@ -77,7 +77,7 @@ def find_counterexamples(
             `Scorer.cost`. None: `default_budget`.
         device: Where to compute.
         dtype: In which precision.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
 
     Raises:
         DeadlineError: The deadline passed.
@@ -143,7 +143,7 @@ def find_satisfying(
             `Scorer.cost`. None: `default_budget`.
         device: Where to compute.
         dtype: In which precision.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
 
     Raises:
         DeadlineError: The deadline passed.

@@ -110,7 +110,7 @@ class Notes:
     Attributes:
         unsure: Troubles that leave a result unsure: an unconverged solve, a divisor that may be zero.
         estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
         sides: Where the two sides of each comparison are kept for the record of a training run, or None: nobody asks.
     """
 
@@ -125,7 +125,7 @@ class Notes:
         Raises:
             DeadlineError: It has.
         """
-        if self.deadline is not None and time.perf_counter() > self.deadline:
+        if self.deadline is not None and time.thread_time() > self.deadline:
             raise DeadlineError("the time limit ran out")
 
     def kink(self, detail: str, *, certain: bool) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -35,10 +35,12 @@ ROUNDS = 5
 
 _SLACK = 1e-3  # keeps the instance with the smallest ratio from being a counterexample by rounding
 
+Judge = Callable[[Claim, Options], ClaimResult]
+
 _UPWARD = ("<=", "<")  # the right side is the generous one where it is large
 
 
-def findings(claim: Claim, options: Options, result: ClaimResult) -> tuple[Finding, ...]:
+def findings(claim: Claim, options: Options, result: ClaimResult, *, judge: Judge = judge) -> tuple[Finding, ...]:
     """Return what dropping each hypothesis, and comparing both sides of each bound, shows of a claim that holds.
 
     A finding rests on the instances tried and proves nothing: "never mattered" means that none of them shows why a
@@ -48,15 +50,16 @@ def findings(claim: Claim, options: Options, result: ClaimResult) -> tuple[Findi
         claim: The claim.
         options: How it was judged.
         result: Its result; only a claim that holds has findings.
+        judge: What judges variants of the claim.
     """
     if result.verdict not in (Verdict.HOLDS, Verdict.PROVED):
         return ()
     # Variants of the claim are judged by the way: they leave nothing behind.
     plain = replace(options, findings=False, store=None, out=None)
-    return (*hypothesis_findings(claim, plain), *constant_findings(claim, plain))
+    return (*hypothesis_findings(claim, plain, judge), *constant_findings(claim, plain, judge))
 
 
-def hypothesis_findings(claim: Claim, options: Options) -> Iterator[Finding]:
+def hypothesis_findings(claim: Claim, options: Options, judge: Judge = judge) -> Iterator[Finding]:
     """Drop each hypothesis in turn and yield whether the claim then breaks."""
     for name in claim.assume:
         without = changed_claim(claim, ("assume", name), None)
@@ -164,7 +167,7 @@ class Room:
             self.factor, self.tightest = ratio, instance
 
 
-def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
+def constant_findings(claim: Claim, options: Options, judge: Judge = judge) -> Iterator[Finding]:
     """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried.
 
     The factor is at most the smallest ratio of the two sides over the claim's instances. The stricter claim is then
@@ -185,12 +188,12 @@ def constant_findings(claim: Claim, options: Options) -> Iterator[Finding]:
             room.add(smallest_ratio(bound, env), instance)
     for bound, room in rooms.items():
         if room.tightest is not None and room.factor < float("inf"):
-            room.factor = _kept(claim, bound, room.factor, options)
+            room.factor = _kept(claim, bound, room.factor, options, judge)
             if room.factor >= LEAST_ROOM:
                 yield _roomy(bound, room)
 
 
-def _kept(claim: Claim, bound: Bound, factor: float, options: Options) -> float:
+def _kept(claim: Claim, bound: Bound, factor: float, options: Options, judge: Judge) -> float:
     """Return a factor by which the bound can be made stricter without being refuted, or 1: by bisection."""
     kept, tried, refuted = 1.0, factor, factor
     for _ in range(ROUNDS):
@@ -209,7 +212,7 @@ def _kept(claim: Claim, bound: Bound, factor: float, options: Options) -> float:
 
 def met_instances(claim: Claim, options: Options) -> Iterator[Instance]:
     """Yield the instances of a run that meet the hypotheses for certain, until the time limit."""
-    deadline = None if options.time_limit is None else time.perf_counter() + options.time_limit
+    deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
     device = torch.device(options.device)
     feasible = Feasible(claim, options, deadline)
     try:

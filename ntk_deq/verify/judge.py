@@ -80,7 +80,7 @@ def judge_instance(
         instance: The instance.
         device: Where float matrices live.
         dtype: Type to which the instance's values are rounded.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
         precision: Bits of every matrix entry, as arb; None: floats of type `dtype` with a common radius.
         anew: Whether variables that the hypotheses give by equations are computed from the others first (in floats
             only); otherwise the instance says which of its values stand for a solution near them.

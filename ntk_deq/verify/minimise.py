@@ -50,7 +50,7 @@ def minimise_counterexample(
         dtype: Type to which an instance's values are rounded for that.
         budget: How many instances may be judged.
         precision: Bits with which an instance that floats leave undecided is judged again; 53: it is not.
-        deadline: When to stop, on the clock of `time.perf_counter`; what was reached by then is returned.
+        deadline: When to stop, on the clock of `time.thread_time`; what was reached by then is returned.
 
     Raises:
         ArgumentError: The judgement refutes nothing.
@@ -138,7 +138,7 @@ class _Search:
 
     def still_refutes(self, instance: Instance) -> bool:
         """Judge a candidate; one that cannot be judged, or not in time, is no counterexample."""
-        if self._deadline is not None and time.perf_counter() > self._deadline:
+        if self._deadline is not None and time.thread_time() > self._deadline:
             return False
         try:
             judgement = self._judge(instance)

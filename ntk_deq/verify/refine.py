@@ -63,7 +63,7 @@ class Refiner:
         Args:
             first: A judgement in float64 or float32 balls.
             dtype: Type to which the instance's values were rounded for it.
-            deadline: When to stop, on the clock of `time.perf_counter`.
+            deadline: When to stop, on the clock of `time.thread_time`.
 
         Raises:
             DeadlineError: The deadline passed.

@@ -100,7 +100,7 @@ def make_record(
         seed: Seed of the run.
         dtype: Type to which the instance's values were rounded.
         device: Where it was judged.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
         repeatable: Judge the instance once more, so that the recorded margin comes out again on other machines too.
 
     Raises:
@@ -156,7 +156,7 @@ def write_counterexample(
         seed: Seed of the run.
         dtype: Type to which the instance's values were rounded.
         device: Where it was judged.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Raises:
         OSError: The file cannot be written.
@@ -185,7 +185,7 @@ def save_counterexample(
         seed: Seed of the run.
         dtype: Type to which the instance's values were rounded.
         device: Where it was judged.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Raises:
         OSError: The file cannot be written.
@@ -201,7 +201,7 @@ def replay(record: Record, *, deadline: float | None = None) -> Replay:
 
     Args:
         record: The file's content.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Raises:
         DeadlineError: The deadline passed.
@@ -225,7 +225,7 @@ def compare(record: Record, now: Claim, *, deadline: float | None = None) -> Com
     Args:
         record: The file's content.
         now: The claim as it is.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Raises:
         DeadlineError: The deadline passed.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ntk_deq.claims.claim import Claim, IllFormed, Setting, Verdict
-from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine, Support
+from ntk_deq.verify.judge import Judgement
+from ntk_deq.verify.options import Options
+from ntk_deq.verify.results import ClaimResult, Evidence, Finding, StatementLine, Support
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
-from ntk_deq.verify.trial import Feasible, Options, Trial, planned
-from ntk_deq.verify.witness import counterexample_witness, nearest_witness, tightest_witness
+from ntk_deq.verify.trial import WRITING, Feasible, Trial, is_out_of_memory, planned
+from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
@@ -24,77 +26,178 @@ class Listener(Protocol):
     def claim_started(self, claim_id: str, total: int) -> None:
         """Say that a claim's judgement begins and how many instances it plans."""
 
-    def instance_done(self, done: int) -> None:
-        """Say how many instances are judged."""
+    def instance_done(self, claim_id: str, done: int) -> None:
+        """Say how many instances of a claim are judged."""
+
+    def claim_judged(self, claim_id: str) -> None:
+        """Say that a claim's judgement has ended; its result is handed over when its turn comes."""
 
     def claim_finished(self, result: ClaimResult) -> None:
         """Hand over a claim's result."""
+
+    def tick(self) -> None:
+        """Say that time passes while nothing else is heard."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a judgement has come to so far, should it be ended from outside.
+
+    Attributes:
+        result: The result, as if it ended here.
+        whole: Whether the verdict is the final one, and only findings are still looked for.
+        broken: The counterexample of a result whose file is not yet written, or None.
+    """
+
+    result: ClaimResult
+    whole: bool = False
+    broken: Judgement | None = None
+
+
+class Overseer:
+    """Looks after a judgement from outside; this one leaves it alone, with the limits that it keeps by itself."""
+
+    def allow(self, seconds: float | None) -> None:
+        """Hear that the next stage may take so many seconds of processor time, or any number."""
+
+    def keep(self, known: Callable[[], Known], *, pressing: bool = False) -> None:
+        """Hear what is known now; it is worked out where the overseer wants it, always where it is `pressing`."""
+
+
+ENDED = "its judgement was ended"
+"""The reason of a result that is known before its judgement has come to a verdict."""
 
 
 def judge_claims(
     claims: Sequence[Claim | IllFormed], options: Options, listener: Listener | None = None
 ) -> Iterator[ClaimResult]:
-    """Yield the result of each claim in order; a failure of the product on one leaves the others alone."""
+    """Yield the result of each claim in order; a failure of the product on one leaves the others alone.
+
+    All of it happens in this process, so that `options.time_limit` is kept between operations only; `judge_in_workers`
+    judges in processes of their own, which are ended where one operation outlasts the limit.
+    """
     for claim in claims:
         result = judge(claim, options, listener)
         if listener is not None:
+            listener.claim_judged(claim.id)
             listener.claim_finished(result)
         yield result
         if options.stop_early and not result.as_expected:
             return
 
 
-def judge(claim: Claim | IllFormed, options: Options, listener: Listener | None = None) -> ClaimResult:
-    """Judge one claim.
+def judge(
+    claim: Claim | IllFormed,
+    options: Options,
+    listener: Listener | None = None,
+    *,
+    overseer: Overseer | None = None,
+) -> ClaimResult:
+    """Judge one claim in this process and thread.
 
     Args:
         claim: A checked claim; an ill-formed one gets its verdict at once.
-        options: How.
+        options: How. A single operation can outlast its `time_limit`, which is looked at between operations.
         listener: Hears of progress.
+        overseer: Keeps what is known, and ends the process where an operation outlasts the limit; None: nobody does.
 
     Returns:
         The verdict with everything that backs it up. An exception inside becomes the verdict `error` with its trace.
     """
-    started = time.perf_counter()
     if isinstance(claim, IllFormed):
         reason = "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
-        return _bare(claim, options, Verdict.ILL_FORMED, reason)
-    if listener is not None:
-        listener.claim_started(claim.id, sum(count for _, count in planned(claim, options)))
-    trial = Trial(claim, options, started, listener.instance_done if listener is not None else _nothing)
-    statement: tuple[StatementLine, ...] = ()
-    try:
-        statement = statement_lines(claim)
-        trial.run()
-        result = _result(trial, statement)
-        if options.findings:
-            from ntk_deq.verify.findings import findings  # which judges variants of the claim by this function
+        return bare_result(claim, options, Verdict.ILL_FORMED, reason)
+    return _Judging(claim, options, listener, overseer or Overseer()).result()
 
-            result = replace(result, findings=findings(claim, options, result))
+
+class _Judging:
+    """One claim's judgement, stage by stage."""
+
+    def __init__(self, claim: Claim, options: Options, listener: Listener | None, overseer: Overseer) -> None:
+        self._claim, self._options = claim, options
+        self._listener, self._overseer = listener, overseer
+        self._trial = Trial(claim, options, time.perf_counter(), self._heard)
+        self._statement: tuple[StatementLine, ...] = ()
+        self._refuted = False
+
+    def result(self) -> ClaimResult:
+        """Go through all stages."""
+        claim, options, overseer = self._claim, self._options, self._overseer
+        if self._listener is not None:
+            self._listener.claim_started(claim.id, sum(count for _, count in planned(claim, options)))
+        overseer.allow(options.time_limit)
+        try:
+            self._statement = statement_lines(claim)
+            overseer.keep(self._known, pressing=True)
+            self._trial.run()
+            overseer.keep(self._known, pressing=self._refuted)
+            overseer.allow(WRITING)
+            result = _result(self._trial, self._statement, save=True)
+            for find in self._finders():
+                known = Known(result, whole=True)
+                overseer.keep(lambda known=known: known, pressing=True)  # type: ignore[misc]
+                overseer.allow(options.time_limit)
+                result = replace(result, findings=(*result.findings, *find(result)))
+            return result
+        except Exception as error:  # the boundary: whatever the product did wrong here, others are still judged
+            return self._failed(error)
+
+    def _finders(self) -> Iterator[Callable[[ClaimResult], Iterable[Finding]]]:
+        """Yield what looks for findings, where they are asked for."""
+        claim, options = self._claim, self._options
+        if options.findings:
+            from ntk_deq.verify.findings import findings  # which judges variants of the claim by this module
+
+            yield lambda result: findings(claim, options, result, judge=self._variant)
         if options.smallest:
             from ntk_deq.verify.smallest import smallest_findings
 
             # A limit of its own: the judgement may have used up the other one.
-            deadline = None if options.time_limit is None else time.perf_counter() + options.time_limit
-            found = tuple(smallest_findings(claim, options.smallest, options, deadline=deadline))
-            result = replace(result, findings=(*result.findings, *found))
-        return result
-    except Exception:  # the boundary: whatever the product did wrong here, the other claims are still judged
+            deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
+            yield lambda result: smallest_findings(claim, options.smallest, options, deadline=deadline)
+
+    def _variant(self, claim: Claim, options: Options) -> ClaimResult:
+        """Judge a variant of the claim; it has a limit of its own, and so has what is looked at after it."""
+        self._overseer.allow(None if options.time_limit is None else 2 * options.time_limit)
+        return judge(claim, options)
+
+    def _heard(self, done: int) -> None:
+        if self._listener is not None:
+            self._listener.instance_done(self._claim.id, done)
+        first = bool(self._trial.tally.counterexamples) and not self._refuted
+        self._refuted |= first
+        self._overseer.keep(self._known, pressing=first)
+
+    def _known(self) -> Known:
+        """What the result would be if the judgement ended now."""
+        trial = self._trial
+        try:
+            broken = trial.plainest or min(trial.tally.counterexamples, key=plainness, default=None)
+            return Known(_result(trial, self._statement, shown=broken), whole=trial.ended, broken=broken)
+        except Exception as error:  # as in `result`, which will say the same
+            return Known(self._failed(error), whole=True)
+
+    def _failed(self, error: Exception) -> ClaimResult:
+        claim, options, started = self._claim, self._options, self._trial.started
+        if is_out_of_memory(error):
+            reason = "an operation needs more memory than there is"
+            return bare_result(claim, options, Verdict.UNDECIDED, reason, started=started, statement=self._statement)
         trace = traceback.format_exc()
         reason = trace.strip().splitlines()[-1]
-        return _bare(claim, options, Verdict.ERROR, reason, started=started, trace=trace, statement=statement)
+        return bare_result(
+            claim, options, Verdict.ERROR, reason, started=started, trace=trace, statement=self._statement
+        )
 
 
-def _nothing(done: int) -> None:
-    """Hear of progress and say nothing."""
-
-
-def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
+def _result(
+    trial: Trial, statement: tuple[StatementLine, ...], *, shown: Judgement | None = None, save: bool = False
+) -> ClaimResult:
+    """Return what a trial came to, with a file of its counterexample; one that has not ended shows `shown`."""
     claim, options, tally = trial.claim, trial.options, trial.tally
-    verdict, evidence, reason = trial.verdict()
-    shown = trial.plainest
+    verdict, evidence, reason = trial.verdict(stopped="" if trial.ended else ENDED)
+    shown = trial.plainest or shown
     conclusions = tally.conclusion_records()
-    replay = trial.saved()
+    replay = trial.saved() if save else None
     return ClaimResult(
         id=claim.id,
         title=claim.title,
@@ -157,7 +260,7 @@ def _setting_record(setting: Setting, tally: Tally) -> dict[str, object]:
     }
 
 
-def _bare(
+def bare_result(
     claim: Claim | IllFormed,
     options: Options,
     verdict: Verdict,

@@ -46,7 +46,7 @@ class ClaimScorer:
         setting: One of its settings.
         device: Where to compute.
         dtype: In which precision.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
         solving: Whether variables that equations among the hypotheses give are computed, and do not move; if not,
             equations are hypotheses like others.
 

@@ -27,11 +27,12 @@ from ntk_deq.falsify.ladder import instance_at, redrawn
 from ntk_deq.verify.adversary import find_satisfying
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Standing, standing_instance
+from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import Finding, FindingKind
 from ntk_deq.verify.solved.plan import Equations
 from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.choose import choose_constants, scalars
-from ntk_deq.verify.trial import Options, planned
+from ntk_deq.verify.trial import planned
 
 ATTEMPTS = 3
 """Instances tried at each value of a size, at most, where constants are chosen or data drawn."""
@@ -64,7 +65,7 @@ def smallest_findings(
         claim: The claim.
         names: Size letters or quantified scalars.
         options: How to search: seed, budget, device, dtype.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
     """
     tasks = [(setting, count, name) for setting, count in planned(claim, options) for name in names]
     for place, (setting, count, name) in enumerate(tasks):
@@ -73,7 +74,7 @@ def smallest_findings(
         if (size is None or size.fixed) and not scalar:
             continue
         quick = setting.universal and claim.choose is None
-        now = time.perf_counter()
+        now = time.thread_time()
         share = None if deadline is None else now + (deadline - now) / (len(tasks) - place)
         search = _Search(claim, setting, count if quick else min(count, ATTEMPTS), options, share)
         try:

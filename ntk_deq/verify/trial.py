@@ -21,9 +21,10 @@ from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
+from ntk_deq.verify.options import Options
 from ntk_deq.verify.proof.prover import Proof, prove_claim
 from ntk_deq.verify.quantity import Truth
-from ntk_deq.verify.refine import DEFAULT_BITS, Refiner
+from ntk_deq.verify.refine import Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.scoring import ClaimScorer
@@ -38,58 +39,12 @@ AFTER_REFUTATION = 20
 WRITING = 10.0
 """Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
 
-USUAL = 200
-"""Instances of a domain setting where nobody says how many."""
-
 TRAINED = 24
 """The same of a claim on training, each with a run; a quarter of it where data are drawn."""
 
 DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
 DRAWN_LEAST = 8
 STARTS = 6  # instances from which the search of a setting starts: the tightest ones, or the nearest
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to judge.
-
-    Attributes:
-        seed: Seed of every draw.
-        instances: Instances for each domain setting of a claim (a claim's own `instances` wins); None: `usual` ones, of
-            which a claim on training gets `TRAINED`, and a quarter of these where data are drawn.
-        device: Where instances are evaluated.
-        dtype: In which precision.
-        time_limit: Seconds for each claim, or None; a claim that runs over it is undecided.
-        stop_early: Stop at the first verdict against expectation.
-        precision: Bits with which undecided small instances are judged again; 53: none are.
-        findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
-        search: What the adversarial search may cost in each domain setting, a tenth in others, in instances scored
-            alone; many small ones scored together are cheap. 0: no search; None: a second or two (`default_budget`).
-        satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
-        smallest: Size letters and scalars whose smallest value that meets the hypotheses is looked for.
-        shrink: Whether to look for the plainest counterexample; if not, the first one is shown as it was found.
-        boxes: Boxes that the proof of a claim about real numbers may look at; 0: no proof is tried.
-        store: Folder of counterexamples and near misses of earlier runs, tried first; None: none.
-        out: Folder that gets a file to replay for each counterexample; None: none is written.
-        usual: Instances where neither the claim nor `instances` says how many.
-    """
-
-    seed: int = 0
-    instances: int | None = None
-    device: str = "cpu"
-    dtype: torch.dtype = torch.float64
-    time_limit: float | None = None
-    stop_early: bool = False
-    precision: int = DEFAULT_BITS
-    findings: bool = False
-    search: int | None = None
-    satisfy: bool = False
-    smallest: tuple[str, ...] = ()
-    shrink: bool = True
-    boxes: int = 1000
-    store: str | None = None
-    out: str | None = None
-    usual: int = USUAL
 
 
 def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
@@ -99,6 +54,11 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     if claim.trains:
         return [(s, asked or min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory could not be had: Python's own, or PyTorch's by its type or its words."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 REPLACED = 8
@@ -111,7 +71,7 @@ class Feasible:
     Args:
         claim: The claim.
         options: How it is judged.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
     """
 
     def __init__(self, claim: Claim, options: Options, deadline: float | None) -> None:
@@ -154,6 +114,8 @@ class Trial:
         store: Counterexamples and near misses of earlier runs, or None.
         close: By setting: the instances that the search may start from.
         chosen: By setting: the first instance whose constants were chosen.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        ended: Whether every stage is over.
     """
 
     claim: Claim
@@ -170,22 +132,20 @@ class Trial:
     store: InstanceStore | None = None
     close: dict[str, list[Judgement]] = field(default_factory=dict)
     chosen: dict[str, Instance] = field(default_factory=dict)
+    deadline: float | None = field(init=False)
+    ended: bool = False
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
+        limit = self.options.time_limit
+        self.deadline = None if limit is None else time.thread_time() + limit
         self.tally = Tally(self.claim)
         self.refiner = Refiner(self.claim, self.options.precision)
         if self.options.store is not None:
             self.store = InstanceStore(Path(self.options.store), self.warnings)
 
-    @property
-    def deadline(self) -> float | None:
-        """When to give up, on the clock of `time.perf_counter`."""
-        return None if self.options.time_limit is None else self.started + self.options.time_limit
-
     def run(self) -> None:
         """Go through every stage; what stops one early is kept in `stopped`."""
-        total = sum(count for _, count in planned(self.claim, self.options))
         try:
             self._prove()
             self._stored()
@@ -193,16 +153,20 @@ class Trial:
             self._boundary()
             self._search()
         except DeadlineError:
-            limit = self.options.time_limit
-            self.stopped = f"the time limit of {limit:g} s ran out after {self.tally.instances} of {total} instances"
+            self.stopped = f"the time limit of {self.options.time_limit:g} s ran out {self.so_far}"
         except DataError as error:
             self.stopped = f"its data cannot be had: {error}"
         except NtkDeqError as error:
             self.stopped = str(error)
         except RecursionError:
             self.stopped = "its definitions rest on each other too deeply to be evaluated; write some of them out"
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self.stopped = f"an operation needs more memory than there is, {self.so_far}"
         self._shrink()
-        self._keep()
+        self.keep()
+        self.ended = True
 
     def judged(self, instance: Instance) -> Judgement:
         """Judge an instance, a second time in higher precision where floats leave it undecided, and count it."""
@@ -235,15 +199,24 @@ class Trial:
         if self.proof is not None and self.proof.counterexample is not None:
             self._count(self.proof.counterexample)
 
-    def verdict(self) -> tuple[Verdict, Evidence, str]:
+    @property
+    def so_far(self) -> str:
+        """How many instances were judged, in words."""
+        total = sum(count for _, count in planned(self.claim, self.options))
+        return f"after {self.tally.instances} of {total} instances"
+
+    def verdict(self, stopped: str = "") -> tuple[Verdict, Evidence, str]:
         """Return the verdict, its evidence and its reason: those of a proof, or what the instances say.
+
+        Args:
+            stopped: Why the judgement ends here, where it does so before its end.
 
         Raises:
             RuntimeError: An instance contradicts the proof.
         """
         proof = self.proof
         if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
-            verdict, reason = self.tally.verdict(stopped=self.stopped)
+            verdict, reason = self.tally.verdict(stopped=self.stopped or stopped)
             if proof is not None and proof.broken and verdict in (Verdict.HOLDS, Verdict.VACUOUS):
                 return Verdict.UNDECIDED, self.tally.evidence(), proof.reason
             if verdict is Verdict.VACUOUS and self.evaluations:
@@ -439,14 +412,14 @@ class Trial:
                 seed=self.options.seed,
                 dtype=self.options.dtype,
                 device=self.options.device,
-                deadline=self.deadline and max(self.deadline, time.perf_counter() + WRITING),
+                deadline=self.deadline and max(self.deadline, time.thread_time() + WRITING),
             )
         except (OSError, NtkDeqError) as error:
             self.warnings.append(f"the counterexample is not written down: {error}")
             return None
         return str(path)
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
         """Keep the counterexample, or what came closest to one, for the next run."""
         if self.store is None:
             return

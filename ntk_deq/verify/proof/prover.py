@@ -64,7 +64,7 @@ def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> 
     Args:
         claim: The claim.
         budget: Boxes that may be looked at, in all.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Returns:
         The outcome; None for a claim that is not `applicable`.

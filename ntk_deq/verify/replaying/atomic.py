@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -42,3 +43,10 @@ def own_folder(path: Path) -> Path:
         raise OSError(errno.ELOOP, "it is a link, and nothing is written through one", str(path))
     path.mkdir(exist_ok=True)
     return path
+
+
+def sweep(folder: Path, pid: int) -> None:
+    """Remove what a process that was ended has half written in a folder or below it."""
+    with contextlib.suppress(OSError):
+        for path in folder.rglob(f".*.{pid}-*.partial"):
+            path.unlink(missing_ok=True)

@@ -43,7 +43,7 @@ def judge_again(
         instance: The instance.
         dtype: Type to which its values are rounded.
         precision: Bits; None: floats of type `dtype`.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Raises:
         LimitError: With a `precision`: a matrix is too large for it, or a function has no form for it.
@@ -71,7 +71,7 @@ def reproducible(
         claim: The claim.
         first: The judgement of the run.
         dtype: Type to which the instance's values were rounded for it.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
 
     Raises:
         DeadlineError: The deadline passed.

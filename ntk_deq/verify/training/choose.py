@@ -175,7 +175,7 @@ def choose_constants(
         budget: Candidates of CMA-ES at the start; the search that follows ends by itself.
         device: Where to compute.
         dtype: In which precision.
-        deadline: When to give up, on the clock of `time.perf_counter`.
+        deadline: When to give up, on the clock of `time.thread_time`.
         aim: What they are chosen for.
         near: An instance with a choice for another aim, from which a shorter search starts; None: it starts anew.
         same: Whether `near` was chosen for the same aim, on other draws: the search is shorter still.

@@ -53,7 +53,7 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
         trainee: The model at the start with its data, in float64 on the CPU.
         step: The step size, as a ball.
         ats: Steps to judge, increasing from 0.
-        deadline: When to stop, on the clock of `time.perf_counter`.
+        deadline: When to stop, on the clock of `time.thread_time`.
     """
     model, X, y = trainee.model, trainee.X, trainee.y
     if X.dtype != torch.float64 or X.is_cuda:

@@ -65,7 +65,7 @@ class TrainingScorer:
         setting: One of its settings.
         device: Where to compute.
         dtype: In which precision.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
     """
 
     differentiable = False

@@ -131,7 +131,7 @@ def sweep(
         search: The budget `--search`, or None: the default one, `TRAINED_BUDGET`.
         device: Where to compute.
         dtype: In which precision.
-        deadline: When to give up, on the clock of `time.perf_counter`, or None.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
 
     Raises:
         DeadlineError: The deadline passed.

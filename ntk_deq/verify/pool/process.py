@@ -1,0 +1,119 @@
+"""One process of the pool: made from this one where that is safe, else started afresh; it never outlives this one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+_HELD = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+class Process(Protocol):
+    """What the pool asks of a process."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its number."""
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it ended, once it was joined: minus the number of a signal, if one ended it."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def join(self) -> None:
+        """Wait for its end."""
+
+
+class _Forked:
+    """A copy of this process, made in milliseconds: all that was imported is there.
+
+    It ends without flushing what this process has not written yet, and without its exit handlers.
+    """
+
+    def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.exitcode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                target(*arguments)
+                code = 0
+            finally:
+                os._exit(code)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def join(self) -> None:
+        """Wait for its end."""
+        if self.exitcode is None:
+            try:
+                _, status = os.waitpid(self.pid, 0)
+                self.exitcode = os.waitstatus_to_exitcode(status)
+            except ChildProcessError:  # somebody else has waited for it
+                self.exitcode = 1
+
+
+def can_fork(*, device: str, threads: int) -> bool:
+    """Whether a copy of this process can judge claims.
+
+    Not with CUDA, which does not survive a fork, nor with several threads a product, since those of this process would
+    be missing; nor outside Linux, where system libraries do not allow it.
+    """
+    return sys.platform == "linux" and device == "cpu" and threads == 1
+
+
+def start_process(target: Callable[..., None], arguments: tuple[Any, ...], *, fork: bool) -> Process:
+    """Start a process that calls `target`; hold signals meanwhile (`signals_held`)."""
+    if fork:
+        return _Forked(target, arguments)
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold back interruptions, so that no process is half started, or ended and not known to be."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def settle(parent: int) -> None:
+    """Make this process one of a pool: the run alone decides when it ends, and it ends with the run.
+
+    An interruption from the keyboard reaches every process of a terminal, and is for the run to handle.
+
+    Args:
+        parent: The process id of the run.
+    """
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGPROF"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before this process was tied to it
+        os._exit(1)

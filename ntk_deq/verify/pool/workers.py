@@ -1,0 +1,353 @@
+"""Judge claims in several processes: the results are those of one process, in the order of the file.
+
+A worker judges one claim after another. Its processor time and its memory are limited, so that an operation which
+outlasts a limit ends with its worker, and the claim is undecided, or what it was known to be by then. A worker that
+dies for another reason costs its claim one retry.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from ntk_deq.claims.claim import Claim, IllFormed, Verdict
+from ntk_deq.errors import ArgumentError
+from ntk_deq.verify.options import Options
+from ntk_deq.verify.pool.memory import held_memory, memory_text
+from ntk_deq.verify.pool.process import Process, can_fork, signals_held, start_process
+from ntk_deq.verify.pool.worker import Done, Judge, Message, Started, Task, Write, Written, receive, send, work
+from ntk_deq.verify.replaying.atomic import sweep
+from ntk_deq.verify.results import ClaimResult
+from ntk_deq.verify.runner import ENDED, Known, Listener, bare_result, judge
+
+LIVES = 2
+"""Workers that may die of one claim."""
+
+WAITING = 10
+"""Times the limit, and a minute more, that a claim may take by the clock on the wall."""
+
+MINUTE = 60.0
+FASTEST = 4e9  # bytes a second by which the memory of a process grows at most, about
+SHORTEST, LONGEST = 0.02, 0.1  # seconds between two looks at the workers
+CREEP = 4  # a worker that still holds a quarter of its memory after a claim is replaced by a new one
+LONG = 4  # a claim counts as long where it takes a quarter of what each worker has to do
+
+
+def judge_in_workers(
+    claims: Sequence[Claim | IllFormed],
+    options: Options,
+    *,
+    jobs: int,
+    memory: int | None = None,
+    threads: int = 1,
+    costs: Mapping[str, float] | None = None,
+    listener: Listener | None = None,
+) -> Generator[ClaimResult, None, None]:
+    """Yield the result of each claim in order, judged by worker processes of this machine.
+
+    Unless a limit is hit, the results do not depend on the number of workers. Where this is interrupted, claims that
+    were judged out of turn are still yielded, before the interruption goes on.
+
+    Args:
+        claims: Checked claims.
+        options: How to judge. The time limit counts processor time of the worker's thread; an operation that outlasts
+            it is ended before twice the limit, and a second.
+        jobs: Workers at most.
+        memory: Bytes that a worker may hold beside what it was born with, or None: any number.
+        threads: Threads of one matrix product in a worker.
+        costs: Seconds that claims are known to take, by id: those that would be waited for in the end come first.
+        listener: Hears of progress.
+
+    Raises:
+        ArgumentError: `jobs`, `threads` or `memory` is not a positive whole number.
+    """
+    for name, value in {"jobs": jobs, "threads": threads, "memory": memory}.items():
+        if isinstance(value, bool) or not (
+            (isinstance(value, int) and value > 0) or (value is None and name == "memory")
+        ):
+            raise ArgumentError(f"`{name}` of judge_in_workers must be an integer > 0. Got {value!r}.")
+    return _Pool(claims, options, jobs, memory, threads, costs or {}, listener).results()
+
+
+@dataclass
+class _Worker:
+    """A process, and what the run knows of it."""
+
+    process: Process
+    connection: Connection
+    born_with: int | None
+    task: Task
+    began: float = 0.0
+    known: Known | None = None
+    total: int = 0
+    done: int = 0
+    ended: str = ""  # why the run has ended it
+
+    @property
+    def grown(self) -> int:
+        """Bytes that it holds beside what it was born with; 0 where that is not known."""
+        held = held_memory(self.process.pid or 0)
+        return 0 if held is None or self.born_with is None else held - self.born_with
+
+    @property
+    def so_far(self) -> str:
+        """How far its claim is, in words; empty where nothing was heard of that."""
+        return f", after {self.done} of {self.total} instances" if self.total else ""
+
+
+@dataclass
+class _Pool:
+    """The workers, what they are to do, and what came out."""
+
+    claims: Sequence[Claim | IllFormed]
+    options: Options
+    jobs: int
+    memory: int | None
+    threads: int
+    costs: Mapping[str, float]
+    listener: Listener | None
+    _idle: list[_Worker] = field(default_factory=list)
+    _busy: list[_Worker] = field(default_factory=list)
+    _tasks: deque[Task] = field(default_factory=deque)
+    _results: dict[int, ClaimResult] = field(default_factory=dict)
+    _unwritten: dict[int, ClaimResult] = field(default_factory=dict)  # results whose counterexample has no file yet
+    _deaths: dict[int, list[str]] = field(default_factory=dict)
+    _turn: int = 0
+
+    def results(self) -> Generator[ClaimResult, None, None]:
+        """Yield all results in order; no worker is left at the end, however that comes."""
+        well = {place: claim.id for place, claim in enumerate(self.claims) if isinstance(claim, Claim)}
+        self._tasks.extend(Judge(place) for place in in_turn(well, self.costs, self.jobs))
+        for place, claim in enumerate(self.claims):
+            if isinstance(claim, IllFormed):
+                self._results[place] = judge(claim, self.options)
+        try:
+            while self._turn < len(self.claims):
+                self._employ()
+                while self._turn in self._results:
+                    result = self._next()
+                    yield result
+                    if self.options.stop_early and not result.as_expected:
+                        return
+                if self._busy:
+                    self._hear()
+                    self._watch()
+        except KeyboardInterrupt:
+            self._end_all()
+            for place in sorted(self._results):  # what was judged out of turn
+                self._turn = place
+                yield self._next()
+            raise
+        finally:
+            self._end_all()
+
+    def _next(self) -> ClaimResult:
+        result = self._results.pop(self._turn)
+        self._turn += 1
+        if self.listener is not None:
+            self.listener.claim_finished(result)
+        return result
+
+    def _employ(self) -> None:
+        """Hand out tasks as long as there are some and workers to do them."""
+        while self._tasks and len(self._busy) < self.jobs:
+            task = self._tasks.popleft()
+            try:
+                worker = self._idle.pop() if self._idle else self._start(task)
+            except OSError:  # the system allows no more processes
+                if not self._busy:
+                    raise
+                self.jobs = len(self._busy)
+                self._tasks.appendleft(task)
+                return
+            worker.task, worker.began = task, time.perf_counter()
+            worker.known, worker.total, worker.done = None, 0, 0
+            self._busy.append(worker)
+            try:
+                send(worker.connection, task)
+            except OSError:  # it died while it had nothing to do
+                self._end(worker)
+                self._tasks.appendleft(task)
+
+    def _start(self, task: Task) -> _Worker:
+        ours, theirs = Pipe()
+        fork = can_fork(device=self.options.device, threads=self.threads)
+        # Ends of pipes that a copy of this process is born with; left open, they would keep the others' from closing.
+        others = [ours, *(worker.connection for worker in (*self._busy, *self._idle))] if fork else []
+        claims = {place: claim for place, claim in enumerate(self.claims) if isinstance(claim, Claim)}
+        arguments = (theirs, others, os.getpid(), claims, self.options, self.threads)
+        with theirs, signals_held():
+            process = start_process(work, arguments, fork=fork)
+            worker = _Worker(process, ours, held_memory(process.pid or 0), task)
+            self._idle.append(worker)  # from now on it is among those that are ended
+        return self._idle.pop()
+
+    def _hear(self) -> None:
+        """Wait a moment for what the workers say."""
+        said = wait([worker.connection for worker in self._busy], self._patience())
+        for worker in [worker for worker in self._busy if worker.connection in said]:
+            try:
+                message = receive(worker.connection)
+            except (EOFError, OSError):
+                self._lost(worker)
+            else:
+                self._take(worker, message)
+        if self.listener is not None:
+            self.listener.tick()
+
+    def _patience(self) -> float:
+        """Seconds until the memory of the workers is to be looked at again."""
+        if self.memory is None:
+            return LONGEST
+        room = self.memory - max(worker.grown for worker in self._busy)
+        return min(max(room / FASTEST, SHORTEST), LONGEST)
+
+    def _take(self, worker: _Worker, message: Message) -> None:
+        place = worker.task.place
+        if isinstance(message, Started):
+            worker.total = message.total
+            if self.listener is not None:
+                self.listener.claim_started(self.claims[place].id, message.total)
+        elif isinstance(message, Done):
+            worker.done = message.count
+            if self.listener is not None:
+                self.listener.instance_done(self.claims[place].id, message.count)
+        elif isinstance(message, Known):
+            worker.known, worker.done = message, message.result.instances
+        else:
+            self._rest(worker)
+            if isinstance(message, Written):
+                warnings = (*self._unwritten[place].warnings, *message.warnings)
+                message = replace(self._unwritten[place], replay=message.replay, warnings=warnings)
+            self._finish(place, message)
+
+    def _rest(self, worker: _Worker) -> None:
+        """Keep a worker for the next task, or end it where it holds on to memory."""
+        if self.memory is not None and CREEP * worker.grown > self.memory:
+            self._end(worker)
+        else:
+            self._busy.remove(worker)
+            self._idle.append(worker)
+
+    def _finish(self, place: int, result: ClaimResult) -> None:
+        """Keep a result until its turn comes."""
+        for death in self._deaths.get(place, [])[: LIVES - 1]:
+            warning = f"its worker was ended ({death}), and it was judged again in another one"
+            result = replace(result, warnings=(*result.warnings, warning))
+        self._results[place] = result
+        if self.listener is not None:
+            self.listener.claim_judged(result.id)
+
+    def _watch(self) -> None:
+        """End the workers that hold too much memory, or wait for something that does not come."""
+        limit = self.options.time_limit
+        for worker in self._busy:
+            took = time.perf_counter() - worker.began
+            if self.memory is not None and worker.grown > self.memory:
+                size = memory_text(self.memory)
+                worker.ended = f"an operation needs more than the {size} of memory that a worker may use"
+            elif limit is not None and took > WAITING * limit + MINUTE:
+                worker.ended = f"the time limit of {limit:g} s ran out: it is not done after {took:.0f} s by the clock"
+            if worker.ended:
+                worker.process.kill()  # that it is gone is heard next
+
+    def _lost(self, worker: _Worker) -> None:
+        """Judge the claim of a worker that is gone again, or see what is known of it."""
+        self._end(worker)
+        task, code = worker.task, worker.process.exitcode or 0
+        reason, verdict = worker.ended, Verdict.UNDECIDED
+        if not reason and self.options.time_limit is not None and code == -getattr(signal, "SIGPROF", 0):
+            reason = f"the time limit of {self.options.time_limit:g} s ran out in the middle of an operation"
+        if isinstance(task, Write):
+            why = reason or f"its worker was ended ({_death(code)})"
+            result = self._unwritten[task.place]
+            warning = f"the counterexample is not written down: {why}"
+            self._finish(task.place, replace(result, warnings=(*result.warnings, warning)))
+            return
+        if not reason:
+            deaths = self._deaths.setdefault(task.place, [])
+            deaths.append(_death(code))
+            if len(deaths) < LIVES:
+                self._tasks.appendleft(task)
+                return
+            reason = f"its workers were ended ({', '.join(deaths)})"
+            # Whoever kills may want the memory back; a worker that fails by itself is a fault of the product.
+            verdict = Verdict.UNDECIDED if set(deaths) == {_KILLED} else Verdict.ERROR
+        self._cut_short(worker, verdict, reason + worker.so_far)
+
+    def _cut_short(self, worker: _Worker, verdict: Verdict, reason: str) -> None:
+        """Make a result of what is known of a claim whose worker is gone for good."""
+        place, known = worker.task.place, worker.known
+        if known is None:
+            result = bare_result(self.claims[place], self.options, verdict, reason)
+        elif known.result.verdict is Verdict.UNDECIDED and known.result.reason == ENDED:
+            result = replace(known.result, verdict=verdict, reason=reason)
+        else:
+            warning = f"its judgement was cut short: {reason}"
+            result = replace(known.result, warnings=(*known.result.warnings, warning))
+        result = replace(result, seconds=time.perf_counter() - worker.began)
+        if known is not None and known.broken is not None:
+            self._unwritten[place] = result
+            self._tasks.appendleft(Write(place, known.broken))
+        else:
+            self._finish(place, result)
+
+    def _end(self, worker: _Worker) -> None:
+        """End a worker, and take away what it has half written."""
+        with signals_held():
+            worker.process.kill()
+            worker.process.join()
+            worker.connection.close()
+            if worker in self._idle:
+                self._idle.remove(worker)
+                return
+            self._busy.remove(worker)
+            for folder in (self.options.out, self.options.store):
+                if folder is not None:
+                    sweep(Path(folder), worker.process.pid or 0)
+
+    def _end_all(self) -> None:
+        with signals_held():
+            for worker in (*self._busy, *self._idle):
+                self._end(worker)
+
+
+_KILLED = "SIGKILL, as by a system short of memory"
+
+
+def _death(code: int) -> str:
+    """Say how a process ended, by its exit code."""
+    if code == -signal.SIGKILL:
+        return _KILLED
+    known = {signal_.value: signal_.name for signal_ in signal.Signals}
+    return known.get(-code, f"exit code {code}")
+
+
+def in_turn(claims: Mapping[int, str], costs: Mapping[str, float], jobs: int) -> list[int]:
+    """Return the places of claims in the order in which they are judged: that of the file, but the longest first.
+
+    A long claim that comes last would be waited for by all workers but one. Only claims that are a good part of the
+    whole are put in front, so that results appear in the order of the file.
+
+    Args:
+        claims: Ids by place.
+        costs: Seconds that claims are known to take, by id.
+        jobs: Workers.
+
+    Example:
+        >>> in_turn({0: "a", 1: "b", 2: "c", 3: "d"}, {"a": 1, "b": 1, "c": 1, "d": 9}, 2)
+        [3, 0, 1, 2]
+    """
+    if jobs == 1:
+        return list(claims)
+    total = sum(costs.get(name, 0.0) for name in claims.values())
+    long = [place for place, name in claims.items() if costs.get(name, 0.0) * LONG > total / jobs]
+    long.sort(key=lambda place: -costs[claims[place]])
+    return [*long, *(place for place in claims if place not in long)]
