@@ -125,7 +125,7 @@ def _judge_all(
                     append_line(stream, json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
                     results.append(result)
                     render_mutant(console, result)
-                if interruption.came:
+                if interruption.noted:
                     return True
     except KeyboardInterrupt:
         return True

@@ -101,12 +101,12 @@ def _heard_signals() -> Iterator[signal.Signals]:
 class Interruption:
     """Ctrl-C, SIGTERM and SIGHUP while a run is on: the first one ends the judging, none ends the writing.
 
-    In its block, a signal raises KeyboardInterrupt until `over` is called, though not in a block of `held`, and not
-    soon after another one; `came` says that there was one.
+    In its block, a signal raises KeyboardInterrupt until `over` is called, though not soon after another one, and not
+    in a block of `held`: `noted` says that one came there.
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.noted = False
         self._judging = True
         self._held = False
         self._last = -_AGAIN
@@ -128,7 +128,7 @@ class Interruption:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no signal end the block; `came` tells afterwards."""
+        """Let no signal end the block; `noted` tells afterwards."""
         self._held = True
         try:
             yield
@@ -136,8 +136,11 @@ class Interruption:
             self._held = False
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
         now = time.monotonic()
-        if self._judging and not self._held and now - self._last >= _AGAIN:
-            self._last = now
+        if not self._judging or now - self._last < _AGAIN:
+            return
+        self._last = now
+        if self._held:
+            self.noted = True
+        else:
             raise KeyboardInterrupt

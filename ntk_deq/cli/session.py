@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import platform
@@ -111,17 +112,26 @@ def _session(
 
 
 def _write_down(
-    judged: Iterator[ClaimResult], stream: Path, results: list[ClaimResult], interruption: Interruption
+    judged: Generator[ClaimResult, None, None], stream: Path, results: list[ClaimResult], interruption: Interruption
 ) -> bool:
     """Append each result to the file and to `results` as it comes; return whether an interruption cut that short."""
+
+    def write(result: ClaimResult) -> None:
+        with interruption.held():
+            append_result(stream, result)
+            results.append(result)
+
     try:
         for result in judged:
-            with interruption.held():
-                append_result(stream, result)
-                results.append(result)
-            if interruption.came:
-                return True
+            write(result)
+            if interruption.noted:
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
+        interruption.over()
+        with contextlib.suppress(KeyboardInterrupt, StopIteration):
+            write(judged.throw(KeyboardInterrupt))  # what was judged out of turn is handed over now, if it was not yet
+            while True:
+                write(next(judged))
         return True
     finally:
         interruption.over()

@@ -59,6 +59,8 @@ class TerminalReport:
         self._id_width = max(6, min(id_width, 40, console.width - _REST))
         self._live: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._planned: dict[str, int] = {}
+        self._stages: set[str] = set()  # claims with which something else is done than judging planned instances
         self._drawn = 0.0
         self._warned: set[str] = set()
 
@@ -84,8 +86,8 @@ class TerminalReport:
             self._live = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}", markup=False, style="bold"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.completed:.0f}/{task.total:.0f}", markup=False, style="dim"),
+                BarColumn(bar_width=24 if console.width >= 100 else 12),
+                TextColumn("{task.fields[stage]}", markup=False),
                 TextColumn("{task.fields[place]}", markup=False, style="dim"),
                 TimeElapsedColumn(),
                 console=console,
@@ -111,19 +113,34 @@ class TerminalReport:
         if self._live is None:
             return
         self.claim_judged(claim_id)  # where it is judged again
-        description = showable(self._console, one_line(claim_id))[:40]
-        self._tasks[claim_id] = self._live.add_task(description, total=max(total_instances, 1), place=self._place)
+        description = showable(self._console, one_line(claim_id))[: self._id_width]
+        total = max(total_instances, 1)
+        self._tasks[claim_id] = self._live.add_task(description, total=total, place=self._place, stage=f"0/{total}")
+        self._planned[claim_id] = total
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Show that `done` instances of a claim are judged."""
-        if self._live is not None and claim_id in self._tasks:
-            self._live.update(self._tasks[claim_id], completed=done)
+        if self._live is not None and claim_id in self._tasks and claim_id not in self._stages:
+            total = self._planned[claim_id]
+            self._live.update(self._tasks[claim_id], completed=done, total=total, stage=f"{done}/{total}")
+        self.tick()
+
+    def stage_entered(self, claim_id: str, stage: str) -> None:
+        """Show what is done with a claim where it is something else than judging the instances that were planned.
+
+        How long that takes is not known, so the bar runs to and fro.
+        """
+        self._stages.discard(claim_id)
+        if stage and self._live is not None and claim_id in self._tasks:
+            self._stages.add(claim_id)
+            self._live.update(self._tasks[claim_id], total=None, stage=stage)
         self.tick()
 
     def claim_judged(self, claim_id: str) -> None:
         """Take the bar of a claim away: its line comes in its turn."""
         if self._live is not None and claim_id in self._tasks:
             self._live.remove_task(self._tasks.pop(claim_id))
+        self._stages.discard(claim_id)
 
     def tick(self) -> None:
         """Draw the bars anew, if it is time."""

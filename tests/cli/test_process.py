@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from command_line_harness import BODIES, COMMAND, RESTORED, call, results, suite
 
-from ntk_deq.cli import process
+from ntk_deq.cli import process, session
 from ntk_deq.cli.process import Interruption, UnfailingFile
 
 QUICK = ("--instances", "4", "--search", "0", "--no-store")
@@ -259,6 +259,42 @@ class TestSignals:
 
 
 class TestInterruption:
+    @pytest.mark.parametrize("moment", ["while judging", "while writing"])
+    def test_what_was_judged_out_of_turn_is_written(self, tmp_path, monkeypatch, moment):
+        """Workers judge several claims at once; a result waits for its turn, which an interruption brings at once."""
+        written = []
+
+        def append(stream, result):
+            written.append(result)
+            if moment == "while writing" and result == "first":
+                signal.raise_signal(signal.SIGTERM)
+
+        def judged():
+            yield "first"
+            try:
+                signal.raise_signal(signal.SIGTERM)
+                yield "never"
+            except KeyboardInterrupt:
+                yield "third"
+                yield "fifth"
+                raise
+
+        def judged_meanwhile():
+            try:
+                yield "first"
+                yield "never"
+            except KeyboardInterrupt:
+                yield "third"
+                yield "fifth"
+                raise
+
+        monkeypatch.setattr(session, "append_result", append)
+        results = []
+        with Interruption() as interruption:
+            source = judged() if moment == "while judging" else judged_meanwhile()
+            assert session._write_down(source, tmp_path / "x", results, interruption)
+        assert results == written == ["first", "third", "fifth"]
+
     def test_the_first_one_is_raised_and_none_soon_after(self, monkeypatch):
         with Interruption() as interruption:
             with pytest.raises(KeyboardInterrupt):
@@ -275,4 +311,4 @@ class TestInterruption:
         with Interruption() as interruption:
             with interruption.held():
                 signal.raise_signal(signal.SIGINT)
-            assert interruption.came
+            assert interruption.noted

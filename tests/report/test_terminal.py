@@ -9,9 +9,11 @@ import math
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 from sample_results import HOSTILE, INFO, all_results, holds, hostile, ill_formed, refuted_expected, refuted_unexpected
 
 from ntk_deq.claims.claim import Position, Problem
+from ntk_deq.report import terminal
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.matrices import matrix_lines, side_by_side
 from ntk_deq.report.terminal import TerminalReport, render_problems
@@ -31,7 +33,7 @@ def run(console: Console, results, *, exit_code: int = 1) -> str:
     for result in results:
         report.claim_started(result.id, result.instances)
         for k in range(3):
-            report.instance_done(k)
+            report.instance_done(result.id, k)
         report.claim_finished(result)
     report.summary(results, INFO, PATHS, exit_code)
     return console.file.getvalue()
@@ -201,8 +203,41 @@ def test_a_terminal_gets_a_bar_that_is_taken_away_again(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     console = live_console()
     text = run(console, all_results()[:2], exit_code=0)
-    assert "claim 1 of 2" in text
+    assert "0 of 2 done" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # cursor hidden and shown again
+
+
+def test_the_bar_says_what_is_done_when_the_planned_instances_are_judged(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(terminal, "_DRAW_EVERY", 0.0)
+    console = live_console()
+
+    def drawn(tell, *words):
+        start = len(console.file.getvalue())
+        tell(*words)
+        return Text.from_ansi(console.file.getvalue()[start:]).plain
+
+    with TerminalReport(console, total=200, id_width=60) as report:
+        report.claim_started("R.L5." + "9" * 60, 40)
+        shown = drawn(report.stage_entered, "R.L5." + "9" * 60, "at the boundary")
+        assert shown.count("\n") == 0  # on one line of 80 columns
+        assert "at the boundary 0 of 200 done" in shown
+        report.claim_judged("R.L5." + "9" * 60)
+        report.claim_started("R.L5.1", 40)
+        assert "0/40" not in drawn(report.stage_entered, "R.L5.1", "proving")
+        report.stage_entered("R.L5.1", "")
+        assert "40/40" in drawn(report.instance_done, "R.L5.1", 40)
+        shown = drawn(report.stage_entered, "R.L5.1", "searching")
+        assert "searching" in shown
+        assert "40/40" not in shown
+        shown = drawn(report.instance_done, "R.L5.1", 41)  # what the search has found
+        assert "searching" in shown
+        assert "41" not in shown
+        report.stage_entered("R.L5.1", "shrinking")
+        report.claim_finished(dataclasses.replace(refuted_expected(), id="R.L5.1"))
+        report.claim_started("R.L5.2", 7)
+        assert "3/7" in drawn(report.instance_done, "R.L5.2", 3)
 
 
 def test_the_bar_goes_when_an_error_passes_through(monkeypatch):
@@ -223,7 +258,7 @@ def test_the_bar_goes_when_an_error_passes_through(monkeypatch):
 def test_no_color_means_plain_lines(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     text = run(live_console(no_color=True), all_results()[:2], exit_code=0)
-    assert "claim 1 of 2" not in text
+    assert "of 2 done" not in text
     assert "\x1b[?25l" not in text
 
 

@@ -415,17 +415,30 @@ class TestRunner:
             def claim_started(self, claim_id, total):
                 heard.append(("started", claim_id, total))
 
-            def instance_done(self, done):
+            def instance_done(self, claim_id, done):
                 heard.append(("done", done))
+
+            def stage_entered(self, claim_id, stage):
+                heard.append(("stage", stage))
+
+            def claim_judged(self, claim_id):
+                heard.append(("judged", claim_id))
 
             def claim_finished(self, result):
                 heard.append(("finished", result.id))
 
+            def tick(self):
+                raise AssertionError("the judgement itself is heard")
+
         (claim,) = load(tmp_path, "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}", SETTINGS)
-        list(judge_claims([claim], Options(instances=3, search=0), Ear()))
+        list(judge_claims([claim], Options(instances=3, search=1), Ear()))
         assert heard[0] == ("started", "a", 3)
-        assert heard[-1] == ("finished", "a")
-        assert [entry for entry in heard if entry[0] == "done"] == [("done", k) for k in (1, 2, 3)]
+        assert heard[-2:] == [("judged", "a"), ("finished", "a")]
+        stages = [entry[1] for entry in heard if entry[0] == "stage"]
+        assert stages == ["proving", "", "at the boundary", "searching"]
+        assert heard.index(("stage", "")) < heard.index(("done", 1)) < heard.index(("done", 3))
+        assert heard.index(("done", 3)) < heard.index(("stage", "searching"))
+        assert [entry for entry in heard if entry[0] == "done"][:3] == [("done", k) for k in (1, 2, 3)]
 
     def test_the_source_and_the_position_are_carried(self, tmp_path):
         path = write_suite(
