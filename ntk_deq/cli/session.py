@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,9 +29,9 @@ from ntk_deq.cli.exit_codes import (
 )
 from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.results_folder import clear_run, held_folder
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, DataError
 from ntk_deq.report.html import write_html
-from ntk_deq.report.jsonl import append_result, write_run_info
+from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.options import Options
@@ -68,8 +68,9 @@ def _session(
         options = _options(arguments)
         check_names(claims, options.smallest)
         stream = out / "results.jsonl"
+        costs = _earlier_seconds(stream) if stream.is_file() and not stream.is_symlink() else {}
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
-        judged = _results(arguments, claims, options, report)
+        judged = _results(arguments, claims, options, report, costs)
         clear_run(out)
         stream.touch(exist_ok=False)
     except (OSError, RuntimeError, ValueError) as error:
@@ -139,7 +140,11 @@ def _write_down(
 
 
 def _results(
-    arguments: argparse.Namespace, claims: Sequence[Claim | IllFormed], options: Options, report: TerminalReport
+    arguments: argparse.Namespace,
+    claims: Sequence[Claim | IllFormed],
+    options: Options,
+    report: TerminalReport,
+    costs: Mapping[str, float],
 ) -> Generator[ClaimResult, None, None]:
     jobs = arguments.jobs or _default_jobs(options.device, arguments.threads)
     if arguments.dask is not None:
@@ -147,7 +152,19 @@ def _results(
 
         return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
     memory = arguments.memory or default_memory(jobs)
-    return judge_in_workers(claims, options, jobs=jobs, memory=memory, threads=arguments.threads, listener=report)
+    return judge_in_workers(
+        claims, options, jobs=jobs, memory=memory, threads=arguments.threads, costs=costs, listener=report
+    )
+
+
+def _earlier_seconds(stream: Path) -> dict[str, float]:
+    """Return how long claims took in the run whose results lie there, by id: it says which are worth an early start."""
+    try:
+        entries = read_results(stream)
+    except (OSError, DataError):
+        return {}
+    known = {entry.get("id"): entry.get("seconds") for entry in entries if isinstance(entry.get("id"), str)}
+    return {str(name): float(took) for name, took in known.items() if isinstance(took, int | float) and 0 <= took < 1e9}
 
 
 def _default_jobs(device: str, threads: int) -> int:

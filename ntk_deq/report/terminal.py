@@ -61,6 +61,7 @@ class TerminalReport:
         self._tasks: dict[str, TaskID] = {}
         self._planned: dict[str, int] = {}
         self._stages: set[str] = set()  # claims with which something else is done than judging planned instances
+        self._begun: dict[str, int] = {}  # which claims were begun, and as which
         self._drawn = 0.0
         self._warned: set[str] = set()
 
@@ -114,9 +115,10 @@ class TerminalReport:
             return
         self.claim_judged(claim_id)  # where it is judged again
         description = showable(self._console, one_line(claim_id))[: self._id_width]
-        total = max(total_instances, 1)
-        self._tasks[claim_id] = self._live.add_task(description, total=total, place=self._place, stage=f"0/{total}")
-        self._planned[claim_id] = total
+        self._begun.setdefault(claim_id, max(len(self._begun), self._finished) + 1)
+        place = f"claim {self._begun[claim_id]} of {self._total}"
+        self._planned[claim_id] = total = max(total_instances, 1)
+        self._tasks[claim_id] = self._live.add_task(description, total=total, place=place, stage=f"0/{total}")
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Show that `done` instances of a claim are judged."""
@@ -149,17 +151,10 @@ class TerminalReport:
             self._drawn = now
             self._live.refresh()
 
-    @property
-    def _place(self) -> str:
-        return f"{self._finished} of {self._total} done"
-
     def claim_finished(self, result: ClaimResult) -> None:
         """Print the line of a claim, with details where its verdict is unexpected."""
         self._finished += 1
         self.claim_judged(result.id)
-        if self._live is not None:
-            for task in self._tasks.values():
-                self._live.update(task, place=self._place)
         self._line(result)
         little = little_support(result)
         if little:

@@ -203,7 +203,7 @@ def test_a_terminal_gets_a_bar_that_is_taken_away_again(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     console = live_console()
     text = run(console, all_results()[:2], exit_code=0)
-    assert "0 of 2 done" in text
+    assert "claim 1 of 2" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # cursor hidden and shown again
 
 
@@ -222,7 +222,7 @@ def test_the_bar_says_what_is_done_when_the_planned_instances_are_judged(monkeyp
         report.claim_started("R.L5." + "9" * 60, 40)
         shown = drawn(report.stage_entered, "R.L5." + "9" * 60, "at the boundary")
         assert shown.count("\n") == 0  # on one line of 80 columns
-        assert "at the boundary 0 of 200 done" in shown
+        assert "at the boundary claim 1 of 200" in shown
         report.claim_judged("R.L5." + "9" * 60)
         report.claim_started("R.L5.1", 40)
         assert "0/40" not in drawn(report.stage_entered, "R.L5.1", "proving")
@@ -238,6 +238,28 @@ def test_the_bar_says_what_is_done_when_the_planned_instances_are_judged(monkeyp
         report.claim_finished(dataclasses.replace(refuted_expected(), id="R.L5.1"))
         report.claim_started("R.L5.2", 7)
         assert "3/7" in drawn(report.instance_done, "R.L5.2", 3)
+
+
+def test_claims_that_are_judged_at_once_have_a_bar_each(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(terminal, "_DRAW_EVERY", 0.0)
+    console = live_console()
+    first, second = all_results()[:2]
+    with TerminalReport(console, total=2) as report:
+        report.claim_started(first.id, 10)
+        report.claim_started(second.id, 20)
+        report.instance_done(second.id, 7)
+        both = console.file.getvalue()
+        report.claim_judged(second.id)  # its line waits for that of the first
+        report.tick()
+        rest = console.file.getvalue()[len(both) :]
+        report.claim_started(first.id, 10)  # again, in another worker
+        report.claim_finished(first)
+        report.claim_finished(second)
+    assert all(text in both for text in ("claim 1 of 2", "claim 2 of 2", "0/10", "7/20"))
+    assert "claim 1 of 2" in rest
+    assert "claim 2 of 2" not in rest
 
 
 def test_the_bar_goes_when_an_error_passes_through(monkeypatch):
@@ -258,7 +280,7 @@ def test_the_bar_goes_when_an_error_passes_through(monkeypatch):
 def test_no_color_means_plain_lines(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     text = run(live_console(no_color=True), all_results()[:2], exit_code=0)
-    assert "of 2 done" not in text
+    assert "claim 1 of 2" not in text
     assert "\x1b[?25l" not in text
 
 

@@ -40,11 +40,17 @@ def test_the_results_are_those_of_one_process(tmp_path, address):
         def claim_started(self, claim_id, total):
             raise AssertionError("workers have no listener")
 
-        def instance_done(self, done):
+        def instance_done(self, claim_id, done):
             raise AssertionError("workers have no listener")
+
+        def claim_judged(self, claim_id):
+            heard.append(f"{claim_id} judged")
 
         def claim_finished(self, result):
             heard.append(result.id)
+
+        def tick(self):
+            raise AssertionError("nobody waits here")
 
     found = [plain(result) for result in judge_on_cluster(address, claims, options, Ear())]
     assert found == [plain(result) for result in judge_claims(claims, options)]

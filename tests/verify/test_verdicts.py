@@ -416,7 +416,7 @@ class TestRunner:
                 heard.append(("started", claim_id, total))
 
             def instance_done(self, claim_id, done):
-                heard.append(("done", done))
+                heard.append(("done", claim_id, done))
 
             def stage_entered(self, claim_id, stage):
                 heard.append(("stage", stage))
@@ -428,7 +428,7 @@ class TestRunner:
                 heard.append(("finished", result.id))
 
             def tick(self):
-                raise AssertionError("the judgement itself is heard")
+                raise AssertionError("nothing else is done meanwhile")
 
         (claim,) = load(tmp_path, "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}", SETTINGS)
         list(judge_claims([claim], Options(instances=3, search=1), Ear()))
@@ -436,9 +436,10 @@ class TestRunner:
         assert heard[-2:] == [("judged", "a"), ("finished", "a")]
         stages = [entry[1] for entry in heard if entry[0] == "stage"]
         assert stages == ["proving", "", "at the boundary", "searching"]
-        assert heard.index(("stage", "")) < heard.index(("done", 1)) < heard.index(("done", 3))
-        assert heard.index(("done", 3)) < heard.index(("stage", "searching"))
-        assert [entry for entry in heard if entry[0] == "done"][:3] == [("done", k) for k in (1, 2, 3)]
+        done = [entry for entry in heard if entry[0] == "done"]
+        assert done[:3] == [("done", "a", k) for k in (1, 2, 3)]
+        assert heard.index(("stage", "")) < heard.index(done[0])
+        assert heard.index(done[2]) < heard.index(("stage", "searching"))
 
     def test_the_source_and_the_position_are_carried(self, tmp_path):
         path = write_suite(

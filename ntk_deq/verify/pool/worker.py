@@ -27,19 +27,20 @@ ENDING = 1.5
 
 GRACE = 0.5  # ...and so many seconds more, for what is done in the end anyway
 
-KNOWN_EVERY = 1.0
+KNOWN_EVERY = 0.2
 """Seconds of processor time after which the run is told anew what is known..."""
 
-KNOWN_SHARE = 50  # ...or so many times what telling it took, should that be longer
+KNOWN_SHARE = 100  # ...or so many times what telling it took, should that be longer
 
 _HEARD_EVERY = 0.05  # seconds between two messages on how many instances are judged
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The task to judge a claim, by its place."""
+    """The task to judge a claim, by its place; a long one may be judged before its turn."""
 
     place: int
+    early: bool = False
 
 
 @dataclass(frozen=True)

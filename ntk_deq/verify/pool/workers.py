@@ -37,7 +37,7 @@ MINUTE = 60.0
 FASTEST = 4e9  # bytes a second by which the memory of a process grows at most, about
 SHORTEST, LONGEST = 0.02, 0.1  # seconds between two looks at the workers
 CREEP = 4  # a worker that still holds a quarter of its memory after a claim is replaced by a new one
-LONG = 4  # a claim counts as long where it takes a quarter of what each worker has to do
+LONG = 10  # a claim counts as long where it takes a tenth of what each worker has to do
 
 
 def judge_in_workers(
@@ -62,7 +62,7 @@ def judge_in_workers(
         jobs: Workers at most.
         memory: Bytes that a worker may hold beside what it was born with, or None: any number.
         threads: Threads of one matrix product in a worker.
-        costs: Seconds that claims are known to take, by id: those that would be waited for in the end come first.
+        costs: Seconds that claims are known to take, by id, so that none is waited for in the end.
         listener: Hears of progress.
 
     Raises:
@@ -116,6 +116,7 @@ class _Pool:
     _idle: list[_Worker] = field(default_factory=list)
     _busy: list[_Worker] = field(default_factory=list)
     _tasks: deque[Task] = field(default_factory=deque)
+    _long: deque[int] = field(default_factory=deque)  # places of claims that come first, in half of the workers
     _results: dict[int, ClaimResult] = field(default_factory=dict)
     _unwritten: dict[int, ClaimResult] = field(default_factory=dict)  # results whose counterexample has no file yet
     _deaths: dict[int, list[str]] = field(default_factory=dict)
@@ -123,8 +124,8 @@ class _Pool:
 
     def results(self) -> Generator[ClaimResult, None, None]:
         """Yield all results in order; no worker is left at the end, however that comes."""
-        well = {place: claim.id for place, claim in enumerate(self.claims) if isinstance(claim, Claim)}
-        self._tasks.extend(Judge(place) for place in in_turn(well, self.costs, self.jobs))
+        self._long.extend(long_ones(self._well_formed, self.costs, self.jobs))
+        self._tasks.extend(Judge(place) for place in self._well_formed if place not in self._long)
         for place, claim in enumerate(self.claims):
             if isinstance(claim, IllFormed):
                 self._results[place] = judge(claim, self.options)
@@ -148,6 +149,10 @@ class _Pool:
         finally:
             self._end_all()
 
+    @property
+    def _well_formed(self) -> dict[int, Claim]:
+        return {place: claim for place, claim in enumerate(self.claims) if isinstance(claim, Claim)}
+
     def _next(self) -> ClaimResult:
         result = self._results.pop(self._turn)
         self._turn += 1
@@ -157,8 +162,8 @@ class _Pool:
 
     def _employ(self) -> None:
         """Hand out tasks as long as there are some and workers to do them."""
-        while self._tasks and len(self._busy) < self.jobs:
-            task = self._tasks.popleft()
+        while (self._tasks or self._long) and len(self._busy) < self.jobs:
+            task = self._next_task()
             try:
                 worker = self._idle.pop() if self._idle else self._start(task)
             except OSError:  # the system allows no more processes
@@ -176,13 +181,18 @@ class _Pool:
                 self._end(worker)
                 self._tasks.appendleft(task)
 
+    def _next_task(self) -> Task:
+        at_long_ones = sum(isinstance(worker.task, Judge) and worker.task.early for worker in self._busy)
+        if self._long and (not self._tasks or at_long_ones < self.jobs // 2):
+            return Judge(self._long.popleft(), early=True)
+        return self._tasks.popleft()
+
     def _start(self, task: Task) -> _Worker:
         ours, theirs = Pipe()
         fork = can_fork(device=self.options.device, threads=self.threads)
         # Ends of pipes that a copy of this process is born with; left open, they would keep the others' from closing.
         others = [ours, *(worker.connection for worker in (*self._busy, *self._idle))] if fork else []
-        claims = {place: claim for place, claim in enumerate(self.claims) if isinstance(claim, Claim)}
-        arguments = (theirs, others, os.getpid(), claims, self.options, self.threads)
+        arguments = (theirs, others, os.getpid(), self._well_formed, self.options, self.threads)
         with theirs, signals_held():
             process = start_process(work, arguments, fork=fork)
             worker = _Worker(process, ours, held_memory(process.pid or 0), task)
@@ -333,24 +343,21 @@ def _death(code: int) -> str:
     return known.get(-code, f"exit code {code}")
 
 
-def in_turn(claims: Mapping[int, str], costs: Mapping[str, float], jobs: int) -> list[int]:
-    """Return the places of claims in the order in which they are judged: that of the file, but the longest first.
+def long_ones(claims: Mapping[int, Claim], costs: Mapping[str, float], jobs: int) -> list[int]:
+    """Return the places of claims that half of the workers judge before all others, the longest first.
 
-    A long claim that comes last would be waited for by all workers but one. Only claims that are a good part of the
-    whole are put in front, so that results appear in the order of the file.
+    A long claim that comes late would be waited for by all workers but one. The other half judge in the order of the
+    file, so that results appear from the start.
 
     Args:
-        claims: Ids by place.
-        costs: Seconds that claims are known to take, by id.
+        claims: Claims by place.
+        costs: Seconds that claims are known to take, by id. Of those not known, claims on training count as long.
         jobs: Workers.
-
-    Example:
-        >>> in_turn({0: "a", 1: "b", 2: "c", 3: "d"}, {"a": 1, "b": 1, "c": 1, "d": 9}, 2)
-        [3, 0, 1, 2]
     """
-    if jobs == 1:
-        return list(claims)
-    total = sum(costs.get(name, 0.0) for name in claims.values())
-    long = [place for place, name in claims.items() if costs.get(name, 0.0) * LONG > total / jobs]
-    long.sort(key=lambda place: -costs[claims[place]])
-    return [*long, *(place for place in claims if place not in long)]
+    share = sum(costs.get(claim.id, 0.0) for claim in claims.values()) / jobs
+    found = {
+        place: costs.get(claim.id, float("inf"))
+        for place, claim in claims.items()
+        if (LONG * costs[claim.id] > share if claim.id in costs else claim.trains)
+    }
+    return sorted(found, key=lambda place: -found[place]) if jobs > 1 else []
