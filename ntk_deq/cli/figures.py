@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from ntk_deq.verify.training_records import TrainingRecord
 
 NAME = "convergence-figures"
+FOLDER = "figures"
+"""Name of the folder beside the results that gets the figures, where nobody says which."""
+
+DRAWN_BY = f"ntk_deq {NAME}"
+"""What the files of figures say of where they come from."""
 
 _LEAST_POINTS = 2  # judged steps that make a curve
 _FORMATS = ("pdf", "png", "svg")
@@ -116,7 +121,6 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 
 def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
-    from ntk_deq.cli.results_folder import DRAWN_BY, FIGURES
     from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
     from ntk_deq.plots.rates import has_rate
     from ntk_deq.plots.style import paper_style
@@ -124,7 +128,7 @@ def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, f
 
     with paper_style():  # a missing matplotlib is said before a folder is made
         if chosen is None:
-            out = own_folder(beside / FIGURES)
+            out = own_folder(beside / FOLDER)
         else:
             out = chosen
             out.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ntk_deq.cli.figures import DRAWN_BY
+from ntk_deq.cli.figures import FOLDER as FIGURES
 from ntk_deq.errors import ArgumentError
 from ntk_deq.verify.replay import FOLDER as COUNTEREXAMPLES
 from ntk_deq.verify.replaying.atomic import is_partial
@@ -33,8 +35,6 @@ _MARKS = {
     "mutants.md": b"# Mutants of ",
 }
 _HEAD = 2**16  # bytes of a file that are looked at; what comes before a mark is a few lines
-FIGURES = "figures"
-DRAWN_BY = "ntk_deq convergence-figures"  # what the files of figures say of where they come from
 _ENDINGS = (".pdf", ".png", ".svg")
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
