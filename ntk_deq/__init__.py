@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         sigma_min,
         spectrum,
     )
+    from ntk_deq.verify.pool.workers import judge_in_workers
     from ntk_deq.verify.runner import Options, judge, judge_claims
 
 _HOMES = {
@@ -107,6 +108,7 @@ _HOMES = {
         "sigma_min",
         "spectrum",
     ),
+    "ntk_deq.verify.pool.workers": ("judge_in_workers",),
     "ntk_deq.verify.runner": ("Options", "judge", "judge_claims"),
 }
 _SUBPACKAGES = (
@@ -146,6 +148,7 @@ __all__ = [
     "instantaneous_rate",
     "judge",
     "judge_claims",
+    "judge_in_workers",
     "lambda_max",
     "lambda_min",
     "load_images",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,6 +99,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.list:
         _list(claims, console)
         return EXIT_OK
+    # NumPy's own threads, which are counted when it is first imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(arguments.threads))
     from ntk_deq.cli.session import run_session
 
     return run_session(arguments, suite, claims, console)

@@ -64,9 +64,8 @@ def _gather(
         for claim, future in zip(claims, futures, strict=True):
             try:
                 result: ClaimResult = future.result()
-            except KilledWorker as death:
-                reason = f"its workers on the cluster died: {death}"
-                result = bare_result(claim, options, Verdict.ERROR, reason)
+            except KilledWorker:
+                result = bare_result(claim, options, Verdict.ERROR, "its workers on the cluster died")
             if listener is not None:
                 listener.claim_finished(result)
             yield result

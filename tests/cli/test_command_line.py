@@ -1,6 +1,8 @@
 """The command line end to end: exit codes, flags, files written, interruption, start-up without heavy imports."""
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from command_line_harness import BODIES, COMMAND, call, finished, results, spawn, squeezed, suite
+from processes import alive, children, eventually
 
 from ntk_deq.cli import session
 from ntk_deq.verify import trial
@@ -181,11 +184,11 @@ class TestFlags:
 
     def test_the_time_limit(self, capsys, folder):
         path = suite(folder, f"id: a, {BODIES['holds']}", f"id: b, {BODIES['refuted']}")
-        ran = call(capsys, path, "--time-limit", "0.2", "--instances", "1000000", *QUICK)
+        ran = call(capsys, path, "--time-limit", "2", "--instances", "1000000", *QUICK)
         assert ran.code == 1
         first, second = results(folder)
         assert first["verdict"] == "undecided"
-        assert "the time limit of 0.2 s ran out after" in first["reason"]
+        assert "the time limit of 2 s ran out after" in first["reason"]
         assert second["verdict"] == "refuted"
 
     def test_stop_early(self, capsys, folder):
@@ -369,8 +372,10 @@ class TestStartUp:
         shown = call(capsys, "--help").out
         assert all(f" {code} " in shown for code in range(7))
         shown = call(capsys, "run", "--help").out
-        flags = "-k --list --seed --instances --device --dtype --time-limit -x --allow --out --papers --data --threads"
-        assert all(flag in shown for flag in flags.split())
+        flags = (
+            "-k -j --list --seed --instances --device --dtype --time-limit --memory -x --allow --out --papers --data"
+        )
+        assert all(flag in shown for flag in [*flags.split(), "--threads"])
 
 
 class TestInterruption:
@@ -382,7 +387,7 @@ class TestInterruption:
 
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
     def test_what_was_judged_is_kept(self, folder, name):
-        process = spawn(suite(folder, *self.CLAIMS), *QUICK, folder=folder)
+        process = spawn(suite(folder, *self.CLAIMS), "-j", "1", *QUICK, folder=folder)
         stream = folder / "results" / "results.jsonl"
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline and not (stream.exists() and stream.read_text().endswith("\n")):
@@ -396,6 +401,20 @@ class TestInterruption:
         assert ET.parse(folder / "results" / "junit.xml").getroot() is not None
         info = json.loads((folder / "results" / "run.json").read_text())
         assert (info["interrupted"], info["exit_code"]) == (True, 2)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="workers are looked for in /proc")
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+    def test_no_worker_is_left(self, folder, name):
+        """The signal goes to every process, as from a terminal; a second one comes at once."""
+        process = spawn(suite(folder, *self.CLAIMS[1:]), "-j", "2", *QUICK, folder=folder, start_new_session=True)
+        eventually(lambda: len(children(process.pid)) == 2)
+        workers = children(process.pid)
+        for _ in range(2):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, getattr(signal, name)) if name != "SIGKILL" else process.kill()
+        process.communicate(timeout=100)
+        assert process.returncode in (2, -getattr(signal, name))
+        eventually(lambda: not any(map(alive, workers)))
 
     def test_before_anything_is_judged(self, folder, monkeypatch):
         """While the file is read, there is nothing to keep, and still no traceback."""

@@ -73,6 +73,9 @@ class TestSameResults:
             def claim_started(self, claim_id, total):
                 heard.append(("started", claim_id, total))
 
+            def stage_entered(self, claim_id, stage):
+                heard.append(("stage", claim_id, stage))
+
             def instance_done(self, claim_id, done):
                 heard.append(("done", claim_id, done))
 
@@ -87,6 +90,7 @@ class TestSameResults:
 
         judged(tmp_path, {"a": HOLDS, "bad": MIXED["bad"], "b": REFUTED}, jobs=2, listener=Ear())
         assert {("started", "a", 10), ("started", "b", 10), ("done", "a", 1), ("tick",)} <= set(heard)
+        assert {("stage", "a", "proving"), ("stage", "a", ""), ("stage", "b", "shrinking")} <= set(heard)
         assert [entry for entry in heard if entry[0] == "finished"] == [("finished", n) for n in ("a", "bad", "b")]
         assert heard.index(("judged", "b")) < heard.index(("finished", "b"))
 
@@ -155,24 +159,20 @@ class TestDeaths:
         assert found.reason == "its result cannot be handed over"
         assert "pickle" in found.trace
 
-    def test_no_process_can_be_made(self, tmp_path, monkeypatch):
-        """With one worker there the run goes on; with none it cannot."""
+    @pytest.mark.parametrize("most", [0, 1])
+    def test_few_or_no_processes_can_be_made(self, tmp_path, monkeypatch, most):
         real, made = workers.start_process, []
 
         def scarce(*arguments, **options):
-            if made:
+            if len(made) == most:
                 raise BlockingIOError(11, "Resource temporarily unavailable")
             made.append(1)
             return real(*arguments, **options)
 
         monkeypatch.setattr(workers, "start_process", scarce)
-        assert [result.id for result in judged(tmp_path, {"a": HOLDS, "b": HOLDS, "c": HOLDS}, jobs=3)] == [
-            "a",
-            "b",
-            "c",
-        ]
-        with pytest.raises(BlockingIOError):
-            judged(tmp_path)
+        bodies = {"a": HOLDS, "b": REFUTED, "c": HOLDS}
+        found = judged(tmp_path, bodies, jobs=3)
+        assert lines(found) == lines(judge_claims(claims_of(tmp_path, bodies), Options(**FEW)))
 
 
 class TestEnds:
@@ -193,6 +193,7 @@ class TestEnds:
 
             def claim_started(self, claim_id, total): ...
             def instance_done(self, claim_id, done): ...
+            def stage_entered(self, claim_id, stage): ...
             def claim_finished(self, result): ...
             def tick(self): ...
 

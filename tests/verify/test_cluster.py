@@ -1,13 +1,16 @@
 """Judging on a Dask cluster: the same results, in order, whatever the number of workers."""
 
+import contextlib
 import dataclasses
 
 import pytest
 from verify_harness import load
 
+from ntk_deq.claims.claim import Verdict
 from ntk_deq.errors import ArgumentError
+from ntk_deq.verify import cluster
 from ntk_deq.verify.cluster import judge_on_cluster
-from ntk_deq.verify.runner import Options, judge_claims
+from ntk_deq.verify.runner import Options, judge, judge_claims
 
 distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
@@ -60,6 +63,27 @@ def test_the_results_are_those_of_one_process(tmp_path, address):
 def test_stop_early_leaves_the_rest(tmp_path, address):
     claims, options = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10, search=50, stop_early=True)
     assert [result.id for result in judge_on_cluster(address, claims, options)] == ["a", "bad"]
+
+
+def test_a_claim_that_ends_its_workers_is_an_error(tmp_path):
+    """As the scheduler says it, once as many workers have died as it allows."""
+    claims, asked = load(tmp_path, CLAIMS, SETTINGS), Options(instances=10, search=50)
+
+    class Future:
+        def __init__(self, judged, claim, *arguments):
+            self.result = lambda: judged(claim, *arguments) if claim.id != "b" else killed()
+
+    class Client(contextlib.nullcontext):
+        def submit(self, *arguments, pure):
+            return Future(*arguments)
+
+    def killed():
+        raise distributed.KilledWorker("judge-0", None, 1)
+
+    found = list(cluster._gather(Client(), claims, asked, None, 1))
+    assert [result.id for result in found] == ["a", "bad", "b", "c"]
+    assert (found[2].verdict, found[2].reason) == (Verdict.ERROR, "its workers on the cluster died")
+    assert plain(found[3]) == plain(judge(claims[3], asked))
 
 
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -41,7 +42,10 @@ class _Forked:
 
     def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self.exitcode: int | None = None
-        self.pid = os.fork()
+        with warnings.catch_warnings():
+            # Python 3.12 and later warn of any other thread, such as idle ones of NumPy, which a copy does without.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
         if self.pid == 0:
             code = 1
             try:

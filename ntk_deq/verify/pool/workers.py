@@ -82,9 +82,9 @@ class _Worker:
 
     process: Process
     connection: Connection
-    born_with: int | None
     task: Task
     began: float = 0.0
+    born_with: int | None = None  # bytes that it held before its first claim
     known: Known | None = None
     total: int = 0
     done: int = 0
@@ -168,7 +168,8 @@ class _Pool:
                 worker = self._idle.pop() if self._idle else self._start(task)
             except OSError:  # the system allows no more processes
                 if not self._busy:
-                    raise
+                    self._do_here(task)
+                    return
                 self.jobs = len(self._busy)
                 self._tasks.appendleft(task)
                 return
@@ -180,6 +181,13 @@ class _Pool:
             except OSError:  # it died while it had nothing to do
                 self._end(worker)
                 self._tasks.appendleft(task)
+
+    def _do_here(self, task: Task) -> None:
+        """Do without workers: limits are those that a judgement keeps by itself."""
+        if isinstance(task, Judge):
+            self._finish(task.place, judge(self.claims[task.place], self.options, self.listener))
+        else:
+            self._finish_unwritten(task.place, "no process can be made")
 
     def _next_task(self) -> Task:
         at_long_ones = sum(isinstance(worker.task, Judge) and worker.task.early for worker in self._busy)
@@ -195,7 +203,7 @@ class _Pool:
         arguments = (theirs, others, os.getpid(), self._well_formed, self.options, self.threads)
         with theirs, signals_held():
             process = start_process(work, arguments, fork=fork)
-            worker = _Worker(process, ours, held_memory(process.pid or 0), task)
+            worker = _Worker(process, ours, task)
             self._idle.append(worker)  # from now on it is among those that are ended
         return self._idle.pop()
 
@@ -223,6 +231,8 @@ class _Pool:
         place = worker.task.place
         if isinstance(message, Started):
             worker.total = message.total
+            if worker.born_with is None:
+                worker.born_with = held_memory(worker.process.pid or 0)
             if self.listener is not None:
                 self.listener.claim_started(self.claims[place].id, message.total)
         elif isinstance(message, Done):
@@ -258,6 +268,11 @@ class _Pool:
         if self.listener is not None:
             self.listener.claim_judged(result.id)
 
+    def _finish_unwritten(self, place: int, why: str) -> None:
+        result = self._unwritten[place]
+        warning = f"the counterexample is not written down: {why}"
+        self._finish(place, replace(result, warnings=(*result.warnings, warning)))
+
     def _watch(self) -> None:
         """End the workers that hold too much memory, or wait for something that does not come."""
         limit = self.options.time_limit
@@ -279,10 +294,7 @@ class _Pool:
         if not reason and self.options.time_limit is not None and code == -getattr(signal, "SIGPROF", 0):
             reason = f"the time limit of {self.options.time_limit:g} s ran out in the middle of an operation"
         if isinstance(task, Write):
-            why = reason or f"its worker was ended ({_death(code)})"
-            result = self._unwritten[task.place]
-            warning = f"the counterexample is not written down: {why}"
-            self._finish(task.place, replace(result, warnings=(*result.warnings, warning)))
+            self._finish_unwritten(task.place, reason or f"its worker was ended ({_death(code)})")
             return
         if not reason:
             deaths = self._deaths.setdefault(task.place, [])
