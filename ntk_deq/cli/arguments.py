@@ -7,9 +7,17 @@ import os
 import re
 from collections.abc import Sequence
 
+from ntk_deq.errors import nearest_name
 from ntk_deq.version import __version__
 
 COMMANDS = ("run", "check", "replay", "mutate", "schema")
+
+_NO_COMMANDS = {
+    "list": "verify-claims FILE --list",
+    "help": "verify-claims --help",
+    "version": "verify-claims --version",
+    "verify": "verify-claims FILE",
+}
 
 _MOST = 10_000_000  # as for `instances` in a claim file
 _LEAST_MEMORY = 10_000_000
@@ -29,12 +37,17 @@ _EPILOG = """\
 exit codes:
   0  every claim as expected
   1  some verdict against expectation
-  2  interrupted (results so far are kept)
+  2  interrupted by Ctrl-C, SIGTERM or SIGHUP (results so far are kept and marked)
   3  an internal error on some claim (its trace is in the report)
   4  a usage or claim-file error
   5  no claim selected
   6  nothing wrong, but something vacuous or undecided that was expected to hold or to be proved
 """
+
+SELECTION_HELP = (
+    "select claims, with and, or, not and parentheses: R.T4.2 is that claim alone, 'R.T4.2*' is matched against whole "
+    "ids and tags, and a word that is no id is looked for in them"
+)
 
 _REPLAY_EPILOG = """\
 exit codes:
@@ -45,15 +58,22 @@ exit codes:
 
 
 class UsageParser(argparse.ArgumentParser):
-    """A parser whose errors exit with 4, the code of a usage error."""
+    """A parser whose errors exit with 4, the code of a usage error; one of a command is `parser` in what it reads."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Say what is wrong, and exit."""
         self.print_usage()
         self.exit(4, f"{self.prog}: {message}\n")
 
+    def refuse(self, words: Sequence[str]) -> None:
+        """Say which words are not understood, and for the first one which option is spelt like it; exit."""
+        name = words[0].partition("=")[0]
+        near = nearest_name(name, self._option_string_actions) if name.startswith("--") else None
+        hint = f"; did you mean {near}?" if near else ""
+        self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
-def build_parser() -> argparse.ArgumentParser:
+
+def build_parser() -> UsageParser:
     """Return the parser; the command comes first and defaults to `run`."""
     parser = UsageParser(
         prog="verify-claims",
@@ -78,6 +98,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_mutate(commands.add_parser("mutate", help="judge mutants of the claims of a file"))
     schema = commands.add_parser("schema", help="print the JSON Schema of claim files")
     schema.add_argument("--output", metavar="FILE", help="write it to FILE instead of standard output")
+    for own in commands.choices.values():
+        own.set_defaults(parser=own)
     return parser
 
 
@@ -94,7 +116,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         "-k",
         dest="select",
         metavar="EXPR",
-        help="select claims: words matched against id and tags, with and, or, not and parentheses",
+        help=SELECTION_HELP,
     )
 
 
@@ -233,9 +255,10 @@ def _add_mutate(parser: argparse.ArgumentParser) -> None:
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; a first word that is no command is the file of `run`."""
     words = list(argv)
-    if words and words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version"):
-        words.insert(0, "run")
     parser = build_parser()
+    if words and words[0] not in COMMANDS and words[0] not in ("-h", "--help", "--version"):
+        _check_command(parser, words[0])
+        words.insert(0, "run")
     if not words:
         parser.print_help()
         parser.exit(4)
@@ -243,10 +266,18 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if arguments.command == "replay" and arguments.file is None and len(left) == 1 and not left[0].startswith("-"):
         arguments.file, left = left[0], []  # FILE after an option: argparse takes both words in one place only
     if left:
-        parser.error(f"unrecognized arguments: {' '.join(left)}")
+        arguments.parser.refuse(left)
     if arguments.command in ("run", "check", "mutate") and bool(arguments.file) == arguments.papers:
         parser.error("give a claim FILE, or --papers for the suite that the package carries (one of the two)")
     return arguments
+
+
+def _check_command(parser: UsageParser, word: str) -> None:
+    """Refuse a first word that is no file and is spelt like a command, or like an option that is taken for one."""
+    near = nearest_name(word, (*COMMANDS, *_NO_COMMANDS)) if word.isalpha() and not os.path.exists(word) else None
+    if near is not None:
+        meant = _NO_COMMANDS.get(near, f"verify-claims {near}")
+        parser.error(f"there is no command and no file {word!r}; did you mean `{meant}`?")
 
 
 def _whole(text: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntk_deq.cli.arguments import UsageParser
+from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
 from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
 from ntk_deq.cli.process import run_process
 from ntk_deq.cli.select import compile_selection
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from ntk_deq.verify.training_records import TrainingRecord
 
 NAME = "convergence-figures"
+FOLDER = "figures"
+"""Name of the folder beside the results that gets the figures, where nobody says which."""
+
+DRAWN_BY = f"ntk_deq {NAME}"
+"""What the files of figures say of where they come from."""
 
 _LEAST_POINTS = 2  # judged steps that make a curve
 _FORMATS = ("pdf", "png", "svg")
@@ -46,14 +51,17 @@ def run() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run `convergence-figures` with the given words; return its exit code (`--help` lists them)."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        parser.refuse(left)
     try:
         return _draw(arguments)
     except (NtkDeqError, OSError) as error:
         return _complain(error, EXIT_USAGE)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> UsageParser:
     parser = UsageParser(
         prog=NAME, description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "-k",
         dest="select",
         metavar="EXPR",
-        help="select claims: words matched against id and tags, with and, or, not and parentheses",
+        help=SELECTION_HELP,
     )
     parser.add_argument(
         "--format",
@@ -93,8 +101,10 @@ def _formats(text: str) -> tuple[str, ...]:
 def _draw(arguments: argparse.Namespace) -> int:
     from ntk_deq.report.run_store import stored_runs
 
-    selected = compile_selection(arguments.select) if arguments.select is not None else None
     claims, errors = stored_runs(arguments.results)
+    selected = None
+    if arguments.select is not None:
+        selected = compile_selection(arguments.select, [claim.id for claim in claims])
     for error in errors:
         _complain(error, EXIT_USAGE)
     chosen = [claim for claim in claims if selected is None or selected(claim)]
@@ -106,28 +116,33 @@ def _draw(arguments: argparse.Namespace) -> int:
         return _complain(said, EXIT_USAGE if errors else EXIT_EMPTY)
     results = Path(arguments.results)
     beside = results if results.is_dir() else results.parent
-    _draw_all(chosen, Path(arguments.out) if arguments.out is not None else beside / "figures", arguments.formats)
+    _draw_all(chosen, Path(arguments.out) if arguments.out is not None else None, beside, arguments.formats)
     return EXIT_USAGE if errors else EXIT_OK
 
 
-def _draw_all(claims: Sequence[StoredRuns], out: Path, formats: Sequence[str]) -> None:
+def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
     from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
     from ntk_deq.plots.rates import has_rate
     from ntk_deq.plots.style import paper_style
+    from ntk_deq.verify.replaying.atomic import own_folder
 
     with paper_style():  # a missing matplotlib is said before a folder is made
-        out.mkdir(parents=True, exist_ok=True)
+        if chosen is None:
+            out = own_folder(beside / FOLDER)
+        else:
+            out = chosen
+            out.mkdir(parents=True, exist_ok=True)
     drawn = short = 0
     for stem, claim, record in _stems(claims):
         if len(record.at) < _LEAST_POINTS:
             short += 1
             continue
         figure = run_figure(record, claim=claim.id, title=claim.title)
-        _say(save_figure(figure, out / stem, formats))
+        _say(save_figure(figure, out / stem, formats, creator=DRAWN_BY))
         drawn += 1
     rows = [(_row_name(claim, record), record) for claim in claims for record in claim.records if has_rate(record)]
     if len(rows) > 1:
-        _say(save_figure(rates_figure(rows), out / "rates", formats))
+        _say(save_figure(rates_figure(rows), out / "rates", formats, creator=DRAWN_BY))
     left = f"; {_counted(short, 'run')} that ended at the start left out" if short else ""
     print(f"{_counted(drawn, 'run')} drawn{left}")
 

@@ -16,6 +16,8 @@ from ntk_deq.cli.process import run_process
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ntk_deq.claims.claim import Claim, IllFormed
+
 
 def run() -> None:
     """Run the command line of this process and exit with its code."""
@@ -59,6 +61,10 @@ def _schema(arguments: argparse.Namespace) -> int:
 
     text = json.dumps(claim_file_schema(), indent=2, ensure_ascii=False) + "\n"
     if arguments.output is None:
+        try:
+            text.encode(sys.stdout.encoding)
+        except UnicodeEncodeError:
+            text = json.dumps(claim_file_schema(), indent=2) + "\n"
         sys.stdout.write(text)
         return EXIT_OK
     try:
@@ -91,12 +97,19 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         return selected
     suite, claims = selected
     if arguments.list:
-        for claim in claims:
-            tags = f"  [{', '.join(claim.tags)}]" if claim.tags else ""
-            print(f"{claim.id}  {claim.title}{tags}")
+        _list(claims, console)
         return EXIT_OK
     # NumPy's own threads, which are counted when it is first imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(arguments.threads))
     from ntk_deq.cli.session import run_session
 
     return run_session(arguments, suite, claims, console)
+
+
+def _list(claims: Sequence[Claim | IllFormed], console: Console) -> None:
+    from ntk_deq.report.console import say_line
+    from ntk_deq.report.text import one_line
+
+    for claim in claims:
+        tags = f"[{', '.join(claim.tags)}]" if claim.tags else ""
+        say_line(console, "  ".join(filter(None, map(one_line, (claim.id, claim.title, tags)))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -25,11 +24,12 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
-from ntk_deq.cli.results_folder import held_folder
+from ntk_deq.cli.process import Interruption
+from ntk_deq.cli.results_folder import clear_mutate, held_folder
 from ntk_deq.cli.selection import selected_claims
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.report.console import say
-from ntk_deq.report.files import replace_file
+from ntk_deq.report.files import append_line, replace_file
 from ntk_deq.report.mutants import mutant_object, mutants_markdown, render_mutant, render_summary
 from ntk_deq.verify.mutation import Fate, MutantResult, judge_mutants, worth_mutating
 from ntk_deq.verify.runner import Options
@@ -49,12 +49,12 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
     with ExitStack() as stack:
         try:
             rules = chosen_rules(arguments.rules)
+            interruption = stack.enter_context(Interruption())
             out = stack.enter_context(held_folder(arguments.out))
-            (out / "mutants.md").unlink(missing_ok=True)  # that of an earlier run, should this one be killed
         except (ArgumentError, OSError) as error:
             say(console, f"verify-claims: {error}")
             return EXIT_USAGE
-        return _mutate(arguments, suite, selected, rules, console, out)
+        return _mutate(arguments, suite, selected, rules, console, out, interruption)
 
 
 def _mutate(
@@ -64,6 +64,7 @@ def _mutate(
     rules: Sequence[str] | None,
     console: Console,
     out: Path,
+    interruption: Interruption,
 ) -> int:
     claims = [claim for claim in selected if isinstance(claim, Claim) and worth_mutating(claim)]
     if not claims:
@@ -82,19 +83,16 @@ def _mutate(
         shrink=arguments.shrink,
         time_limit=arguments.time_limit,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as an interruption: what was judged is written down
     started = time.perf_counter()
     results: list[MutantResult] = []
-    interrupted = False
     try:
-        try:
-            _judge_all(claims, arguments.max, rules, options, console, out, results)
-        except KeyboardInterrupt:
-            interrupted = True
-        render_summary(console, results, seconds=time.perf_counter() - started)
+        clear_mutate(out)
+        interrupted = _judge_all(claims, arguments.max, rules, options, console, out, results, interruption)
+        render_summary(console, results, seconds=time.perf_counter() - started, interrupted=interrupted)
         command = shlex.join(["verify-claims", *sys.argv[1:]])
-        replace_file(out / "mutants.md", mutants_markdown(results, title=suite.title or suite.file, command=command))
-    except OSError as error:
+        text = mutants_markdown(results, title=suite.title or suite.file, command=command, interrupted=interrupted)
+        replace_file(out / "mutants.md", text)
+    except (ArgumentError, OSError) as error:
         say(console, f"verify-claims: the results cannot be written: {error}")
         return EXIT_USAGE
     for name in ("mutants.jsonl", "mutants.md"):
@@ -110,16 +108,30 @@ def _judge_all(
     console: Console,
     out: Path,
     results: list[MutantResult],
-) -> None:
-    """Judge the mutants of each claim; print each, write it down and add it to `results` as it comes."""
-    with (out / "mutants.jsonl").open("w", encoding="utf-8") as file:
+    interruption: Interruption,
+) -> bool:
+    """Judge the mutants of each claim; print each, write it down and add it to `results` as it comes.
+
+    Returns:
+        Whether an interruption cut that short.
+    """
+    stream = out / "mutants.jsonl"
+    stream.touch(exist_ok=False)
+    try:
         for claim in claims:
             say(console, (claim.id, "bold"), f"  {claim.title}")
             for result in judge_mutants(claim, options, rules=rules, most=most):
-                results.append(result)
-                render_mutant(console, result)
-                file.write(json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
-                file.flush()
+                with interruption.held():
+                    append_line(stream, json.dumps(mutant_object(result), ensure_ascii=True, allow_nan=False) + "\n")
+                    results.append(result)
+                    render_mutant(console, result)
+                if interruption.noted:
+                    return True
+    except KeyboardInterrupt:
+        return True
+    finally:
+        interruption.over()
+    return False
 
 
 def _announce(console: Console, claims: Sequence[Claim], left_out: int, selected: Sequence[Claim | IllFormed]) -> None:

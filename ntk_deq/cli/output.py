@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
+import re
 
 from rich.console import Console
 
+_LENGTH = re.compile(r"0*[1-9][0-9]{0,4}")  # of a line or a screen
+
 
 class Output(Console):
-    """A console that falls silent when its reader goes away, as `| head` does, and lets the work go on.
+    """A console as wide as the terminal, or as COLUMNS says where that is a width: with 0 nothing would be shown."""
 
-    Rich's own ends the process with code 1, which here says that a verdict is against expectation.
-    """
-
-    def on_broken_pipe(self) -> None:
-        """Print nothing from now on, at exit neither."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def __init__(self) -> None:
+        lengths = ("COLUMNS", "LINES")
+        kept = {name: value for name, value in os.environ.items() if name not in lengths or _LENGTH.fullmatch(value)}
+        super().__init__(_environ=kept)

@@ -1,12 +1,23 @@
-"""How a command becomes a process: its exit code, an interruption, a reader that goes away."""
+"""How a command becomes a process: output that may go nowhere, interruptions, the exit code."""
 
 from __future__ import annotations
 
+import io
 import os
+import select
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, TextIO
 
-from ntk_deq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_USAGE
+from ntk_deq.cli.exit_codes import EXIT_INTERRUPTED
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_AGAIN = 2.0  # seconds; a signal that follows another within these says no more than the first one did
 
 
 def run_process(name: str, main: Callable[[Sequence[str]], int]) -> None:
@@ -16,14 +27,120 @@ def run_process(name: str, main: Callable[[Sequence[str]], int]) -> None:
         name: The command's name.
         main: What takes the words after it and returns the exit code.
     """
+    _hold_descriptors()
+    sys.stdout, sys.stderr = _unfailing(sys.stdout), _unfailing(sys.stderr)
     try:
         code = main(sys.argv[1:])
-        sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has gone, as `| head` does: nothing more can be said, at exit neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_USAGE
+    for number in _heard_signals():  # all is written: what is left is to end
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
+
+
+class UnfailingFile(io.FileIO):
+    """Standard output or error that never fails.
+
+    Once it cannot be written to (its reader has gone, the disk is full, the terminal is closed), what is said is lost
+    and the work goes on: results and exit code matter more.
+    """
+
+    lost = False
+
+    def write(self, data: Any, /) -> int:
+        """Write what can be written; say that all was."""
+        if not self.lost:
+            try:
+                while (written := super().write(data)) is None:  # a pipe that does not wait for its reader
+                    select.select([], [self], [])
+                return written
+            except OSError:
+                self.lost = True
+        return memoryview(data).nbytes
+
+
+def _unfailing(stream: TextIO | None) -> TextIO:
+    """Return a stream in the place of a standard one: it never fails, and escapes what it cannot encode."""
+    if stream is None:  # closed when the process began
+        return open(os.devnull, "w", encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    raw = UnfailingFile(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        raw if stream.write_through else io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _hold_descriptors() -> None:
+    """Open what is closed of the three standard descriptors, or the next file that is opened gets its number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, descriptor)
+            if null != descriptor:
+                os.close(null)
+
+
+def _heard_signals() -> Iterator[signal.Signals]:
+    """Yield the signals that interrupt a run; one that is ignored from the start, as under `nohup`, stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # no other thread may say what a signal does
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            yield number
+
+
+class Interruption:
+    """Ctrl-C, SIGTERM and SIGHUP while a run is on: the first one ends the judging, none ends the writing.
+
+    In its block, a signal raises KeyboardInterrupt until `over` is called, though not soon after another one, and not
+    in a block of `held`: `noted` says that one came there.
+    """
+
+    def __init__(self) -> None:
+        self.noted = False
+        self._judging = True
+        self._held = False
+        self._last = -_AGAIN
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        self._before = {number: signal.signal(number, self._hear) for number in _heard_signals()}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def over(self) -> None:
+        """Say that nothing is judged any more: what is left must be written whole."""
+        self._judging = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no signal end the block; `noted` tells afterwards."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self._judging or now - self._last < _AGAIN:
+            return
+        self._last = now
+        if self._held:
+            self.noted = True
+        else:
+            raise KeyboardInterrupt

@@ -1,9 +1,10 @@
-"""Select claims by an expression over their ids and tags: words with and, or, not and parentheses."""
+"""Select claims by an expression over their ids and tags: ids, patterns and words with and, or, not, parentheses."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ntk_deq.claims.claim import Claim, IllFormed
@@ -31,70 +32,106 @@ Predicate = Callable[[Selectable], bool]
 def select_claims(claims: Sequence[Claim | IllFormed], expression: str | None) -> list[Claim | IllFormed]:
     """Return the claims that an expression selects, in order.
 
-    A word selects a claim when it occurs in the claim's id or in one of its tags, upper and lower case alike.
-
     Raises:
         ArgumentError: The expression cannot be read.
     """
     if expression is None:
         return list(claims)
-    predicate = compile_selection(expression)
+    predicate = compile_selection(expression, [claim.id for claim in claims])
     return [claim for claim in claims if predicate(claim)]
 
 
-def compile_selection(expression: str) -> Predicate:
+def compile_selection(expression: str, ids: Iterable[str]) -> Predicate:
     """Turn a selection expression into a predicate.
 
+    A word that is the id of a claim selects that claim alone; one with `*`, `?` or `[` selects by whole ids and tags,
+    as a shell does with names of files; any other word selects where it occurs in an id or a tag. Upper and lower case
+    are alike.
+
+    Args:
+        expression: Words with `and`, `or`, `not` and parentheses.
+        ids: The ids of all claims that there are to select from.
+
+    Raises:
+        ArgumentError: The expression cannot be read.
+
     Example:
-        >>> selected = compile_selection("L3 and not (slow or L3.2)")
+        >>> selected = compile_selection("L3 and not (slow or R.L3.2*)", ["R.L3.1", "R.L3.2", "R.L3.2b"])
     """
     tokens = _TOKEN.findall(expression)
     if not tokens or len(tokens) > MAX_TOKENS:
         raise ArgumentError(f"`-k` takes 1 to {MAX_TOKENS} words, `and`, `or`, `not`, parentheses. Got {expression!r}.")
-    predicate, rest = _either(tokens, expression)
-    if rest:
-        raise _unreadable(expression, rest[0])
+    reader = _Reader(tokens, expression, frozenset(name.casefold() for name in ids))
+    predicate = reader.either()
+    if reader.next is not None:
+        raise reader.unreadable()
     return predicate
 
 
-def _unreadable(expression: str, token: str | None) -> ArgumentError:
-    where = "it ends too early" if token is None else f"{token!r} is not expected there"
-    return ArgumentError(f"`-k` cannot be read: {where}. Allowed: words, `and`, `or`, `not`, ( ). Got {expression!r}.")
+class _Reader:
+    """Reads tokens from left to right; `or` binds loosest, then `and`, then `not`."""
 
+    def __init__(self, tokens: list[str], whole: str, ids: frozenset[str]) -> None:
+        self._tokens, self._whole, self._ids = tokens, whole, ids
+        self._place = 0
 
-def _either(tokens: list[str], whole: str) -> tuple[Predicate, list[str]]:
-    left, rest = _both(tokens, whole)
-    while rest and rest[0] == "or":
-        right, rest = _both(rest[1:], whole)
-        left = _joined(left, right, any)
-    return left, rest
+    @property
+    def next(self) -> str | None:
+        """The token that comes next, or None at the end."""
+        return self._tokens[self._place] if self._place < len(self._tokens) else None
 
+    def unreadable(self) -> ArgumentError:
+        """The error of what comes next."""
+        where = "it ends too early" if self.next is None else f"{self.next!r} is not expected there"
+        return ArgumentError(
+            f"`-k` cannot be read: {where}. Allowed: words, `and`, `or`, `not`, ( ). Got {self._whole!r}."
+        )
 
-def _both(tokens: list[str], whole: str) -> tuple[Predicate, list[str]]:
-    left, rest = _single(tokens, whole)
-    while rest and rest[0] == "and":
-        right, rest = _single(rest[1:], whole)
-        left = _joined(left, right, all)
-    return left, rest
+    def either(self) -> Predicate:
+        """Read what is joined by `or`."""
+        left = self._both()
+        while self._takes("or"):
+            left = _joined(left, self._both(), any)
+        return left
+
+    def _both(self) -> Predicate:
+        left = self._single()
+        while self._takes("and"):
+            left = _joined(left, self._single(), all)
+        return left
+
+    def _single(self) -> Predicate:
+        if self._takes("not"):
+            inner = self._single()
+            return lambda claim: not inner(claim)
+        if self._takes("("):
+            inner = self.either()
+            if not self._takes(")"):
+                raise self.unreadable()
+            return inner
+        word = self.next
+        if word is None or word in (")", "and", "or"):
+            raise self.unreadable()
+        self._place += 1
+        return _matching(word.casefold(), self._ids)
+
+    def _takes(self, token: str) -> bool:
+        found = self.next == token
+        self._place += found
+        return found
 
 
 def _joined(left: Predicate, right: Predicate, how: Callable[[list[bool]], bool]) -> Predicate:
     return lambda claim: how([left(claim), right(claim)])
 
 
-def _single(tokens: list[str], whole: str) -> tuple[Predicate, list[str]]:
-    if not tokens:
-        raise _unreadable(whole, None)
-    head, rest = tokens[0], tokens[1:]
-    if head == "not":
-        inner, rest = _single(rest, whole)
-        return (lambda claim: not inner(claim)), rest
-    if head == "(":
-        inner, rest = _either(rest, whole)
-        if not rest or rest[0] != ")":
-            raise _unreadable(whole, rest[0] if rest else None)
-        return inner, rest[1:]
-    if head in (")", "and", "or"):
-        raise _unreadable(whole, head)
-    word = head.casefold()
-    return (lambda claim: any(word in text.casefold() for text in (claim.id, *claim.tags))), rest
+def _matching(word: str, ids: frozenset[str]) -> Predicate:
+    """Return what one word selects, in lower case."""
+    pattern = re.compile(fnmatch.translate(word)) if any(sign in word for sign in "*?[") else None
+
+    def fits(text: str) -> bool:
+        if word in ids:
+            return text == word
+        return pattern.fullmatch(text) is not None if pattern else word in text
+
+    return lambda claim: any(fits(text.casefold()) for text in (claim.id, *claim.tags))

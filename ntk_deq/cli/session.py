@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import platform
 import re
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
 import torch
 from rich.console import Console
@@ -28,7 +27,8 @@ from ntk_deq.cli.exit_codes import (
     EXIT_UNEXPECTED,
     EXIT_USAGE,
 )
-from ntk_deq.cli.results_folder import held_folder
+from ntk_deq.cli.process import Interruption
+from ntk_deq.cli.results_folder import clear_run, held_folder
 from ntk_deq.errors import ArgumentError, DataError
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
@@ -47,40 +47,41 @@ def run_session(
 ) -> int:
     """Judge `claims`, print them as they end, write the files of the results folder; return the exit code."""
     with ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
         try:
             out = stack.enter_context(held_folder(arguments.out))
         except (OSError, ArgumentError) as error:
             console.print(f"verify-claims: {error}", markup=False, highlight=False)
             return EXIT_USAGE
-        return _session(arguments, suite, claims, console, out)
+        return _session(arguments, suite, claims, console, out, interruption)
 
 
 def _session(
-    arguments: argparse.Namespace, suite: Suite, claims: Sequence[Claim | IllFormed], console: Console, out: Path
+    arguments: argparse.Namespace,
+    suite: Suite,
+    claims: Sequence[Claim | IllFormed],
+    console: Console,
+    out: Path,
+    interruption: Interruption,
 ) -> int:
     try:
         options = _options(arguments)
         check_names(claims, options.smallest)
         stream = out / "results.jsonl"
-        costs = _earlier_seconds(stream)
-        stream.write_text("", encoding="utf-8")
+        costs = _earlier_seconds(stream) if stream.is_file() and not stream.is_symlink() else {}
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
         judged = _results(arguments, claims, options, report, costs)
+        clear_run(out)
+        stream.touch(exist_ok=False)
     except (OSError, RuntimeError, ValueError) as error:
         console.print(f"verify-claims: {error}", markup=False, highlight=False)
         return EXIT_USAGE
-    signal.signal(signal.SIGTERM, _interrupt)
     results: list[ClaimResult] = []
     started = time.perf_counter()
     stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    interrupted = False
     report.start()
     try:
-        for result in judged:
-            results.append(result)
-            append_result(stream, result)
-    except KeyboardInterrupt:
-        interrupted = True
+        interrupted = _write_down(judged, stream, results, interruption)
     except OSError as error:
         report.stop()
         return _cannot_write(console, error)
@@ -102,13 +103,40 @@ def _session(
     paths = {"results": stream, "junit": out / "junit.xml", "report": out / "report.html"}
     code = EXIT_INTERRUPTED if interrupted else exit_code(results, arguments.allow)
     try:
-        write_run_info(out / "run.json", info, results, exit_code=code)
         write_junit(paths["junit"], results, info)
         write_html(paths["report"], results, info)
+        write_run_info(out / "run.json", info, results, exit_code=code)  # last: where it is, the others are whole
     except OSError as error:
         return _cannot_write(console, error)
     report.summary(results, info, paths, code)
     return code
+
+
+def _write_down(
+    judged: Generator[ClaimResult, None, None], stream: Path, results: list[ClaimResult], interruption: Interruption
+) -> bool:
+    """Append each result to the file and to `results` as it comes; return whether an interruption cut that short."""
+
+    def write(result: ClaimResult) -> None:
+        with interruption.held():
+            append_result(stream, result)
+            results.append(result)
+
+    try:
+        for result in judged:
+            write(result)
+            if interruption.noted:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        interruption.over()
+        with contextlib.suppress(KeyboardInterrupt, StopIteration):
+            write(judged.throw(KeyboardInterrupt))  # what was judged out of turn is handed over now, if it was not yet
+            while True:
+                write(next(judged))
+        return True
+    finally:
+        interruption.over()
+    return False
 
 
 def _results(
@@ -181,10 +209,6 @@ def _usable_device(name: str) -> str:
 def _cannot_write(console: Console, error: OSError) -> int:
     console.print(f"verify-claims: the results cannot be written: {error}", markup=False, highlight=False)
     return EXIT_USAGE
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def exit_code(results: Sequence[ClaimResult], allow: frozenset[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from ntk_deq.plots.titles import fitted, title_lines
 from ntk_deq.report.run_curves import index_letter, share_curves
 from ntk_deq.report.run_words import method_words, run_name
 from ntk_deq.report.text import one_line
+from ntk_deq.verify.replaying.atomic import write_whole
 from ntk_deq.verify.training_records import TrainingRecord
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 # A figure's file must not say when it was made, or two runs would differ. Keys as each format of matplotlib knows them.
 _UNDATED: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+_CREATOR = {"pdf": "Creator", "svg": "Creator", "png": "Software"}
 
 _HEIGHT = 3.7
 
@@ -117,16 +120,22 @@ def rates_figure(rows: Sequence[tuple[str, TrainingRecord]]) -> Figure:
         return figure
 
 
-def save_figure(figure: Figure, stem: Path, formats: Iterable[str]) -> list[Path]:
+def save_figure(figure: Figure, stem: Path, formats: Iterable[str], *, creator: str | None = None) -> list[Path]:
     """Write a figure as `stem.pdf` and so on; the files carry no date and no random ids.
+
+    Each is replaced whole, and never written through a link.
 
     Args:
         figure: The figure.
         stem: Path without ending; the folder must exist.
         formats: Endings, among pdf, png, svg.
+        creator: What the files say that they were made by; left out: matplotlib.
 
     Returns:
         The files.
+
+    Raises:
+        OSError: A file cannot be written.
     """
     files = []
     with paper_style(), warnings.catch_warnings():
@@ -134,7 +143,10 @@ def save_figure(figure: Figure, stem: Path, formats: Iterable[str]) -> list[Path
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", category=UserWarning)
         for ending in formats:
             file = stem.with_name(f"{stem.name}.{ending}")
-            figure.savefig(file, metadata=_UNDATED[ending])
+            content = io.BytesIO()
+            made_by = {} if creator is None else {_CREATOR[ending]: creator}
+            figure.savefig(content, format=ending, metadata=_UNDATED[ending] | made_by)
+            write_whole(file, content.getvalue())
             files.append(file)
     return files
 

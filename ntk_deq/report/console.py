@@ -65,6 +65,11 @@ def say_hanging(console: Console, lead: Sequence[Piece], pieces: Sequence[Piece]
     console.print(Text("\n").join(paragraph), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
+def say_line(console: Console, text: str) -> None:
+    """Print one line, however long, as other programs read it."""
+    console.print(Text(showable(console, text)), soft_wrap=True, highlight=False, emoji=False)
+
+
 def _text(console: Console, pieces: Sequence[Piece]) -> Text:
     text = Text()
     for piece in pieces:

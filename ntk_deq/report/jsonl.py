@@ -11,13 +11,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ntk_deq.errors import DataError
-from ntk_deq.report.files import replace_file
+from ntk_deq.report.files import append_line, replace_file
 from ntk_deq.report.words import count_verdicts
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, Margin, RunInfo, Witness
 
@@ -120,34 +119,17 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     return entry
 
 
-def _cut_back(path: Path) -> None:
-    """Remove an unfinished last line, left by a run that was killed while writing."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) == b"\n":
-            return
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
-
-
 def append_result(path: str | Path, result: ClaimResult) -> None:
-    """Append one result to a JSON-lines file and push it to the disk; an unfinished last line is cut off first.
-
-    The line is written by a single call and synced, so that a run that dies later has lost nothing.
+    """Append one result to a JSON-lines file and push it to the disk, whole or not at all.
 
     Args:
-        path: The file; it is created where it does not exist, its folder must exist.
+        path: The file; see `append_line`.
         result: The verdict on one claim.
+
+    Raises:
+        OSError: It cannot be written.
     """
-    target = Path(path)
-    _cut_back(target)
-    line = json.dumps(result_to_dict(result), ensure_ascii=True, allow_nan=False) + "\n"
-    with target.open("ab") as file:
-        file.write(line.encode("ascii"))
-        file.flush()
-        os.fsync(file.fileno())
+    append_line(path, json.dumps(result_to_dict(result), ensure_ascii=True, allow_nan=False) + "\n")
 
 
 class CutOffError(DataError):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.report.files import replace_file
-from ntk_deq.report.text import one_line, printable, short_margin
-from ntk_deq.report.words import suite_name
+from ntk_deq.report.text import margin_words, one_line, printable
+from ntk_deq.report.words import suite_name, worst_margin
 from ntk_deq.verify.results import ClaimResult, RunInfo
 
 _SKIPPED = (Verdict.VACUOUS, Verdict.UNDECIDED)
@@ -35,11 +35,13 @@ def _details(result: ClaimResult) -> str:
     lines = [f"verdict: {result.verdict} ({result.evidence}), expected: {result.expected}"]
     if result.reason:
         lines.append(f"reason: {result.reason}")
-    lines.append(f"worst margin: {short_margin(result.worst_margin)}")
+    before = " before shrinking" if result.counterexample is not None else ""
+    lines.append(f"worst margin{before}: {margin_words(*worst_margin(result))}")
     lines.append(f"instances: {result.instances}, hypotheses met on {result.met}, seed {result.seed}")
     witness = result.counterexample or result.nearest
     if witness is not None:
-        lines.append(f"{witness.conclusion}: {witness.lhs} {witness.relation} {witness.rhs}")
+        margin = margin_words(witness.margin, witness.scale)
+        lines.append(f"{witness.conclusion}: {witness.lhs} {witness.relation} {witness.rhs}, margin {margin}")
         lines.append(f"instance {witness.index} of setting {witness.setting}: {witness.family}, sizes {witness.sizes}")
     lines += [f"{p.position}: {p.message}" for p in result.problems]
     if result.position:
@@ -70,10 +72,13 @@ def _case(suite: ET.Element, result: ClaimResult) -> None:
 
 
 def junit_xml(results: Sequence[ClaimResult], info: RunInfo) -> str:
-    """Return the JUnit XML of a run: one suite, one case a claim; see `outcome` for what counts as what."""
-    outcomes = [outcome(result) for result in results]
+    """Return the JUnit XML of a run: one suite, one case a claim; see `outcome` for what counts as what.
+
+    A run that was interrupted has one case more, an error, lest the part that was judged pass for the whole.
+    """
+    outcomes = [outcome(result) for result in results] + ["error"] * info.interrupted
     counts = {
-        "tests": str(len(results)),
+        "tests": str(len(outcomes)),
         "failures": str(outcomes.count("failure")),
         "errors": str(outcomes.count("error")),
         "skipped": str(outcomes.count("skipped")),
@@ -97,6 +102,9 @@ def junit_xml(results: Sequence[ClaimResult], info: RunInfo) -> str:
         ET.SubElement(properties, "property", name=one_line(name), value=one_line(value))
     for result in results:
         _case(suite, result)
+    if info.interrupted:
+        case = ET.SubElement(suite, "testcase", classname="verify-claims", name="interrupted", time="0.000")
+        ET.SubElement(case, "error", message="the run was interrupted: not every claim was judged", type="interrupted")
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode("utf-8") + "\n"
 

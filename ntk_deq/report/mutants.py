@@ -21,6 +21,7 @@ _STYLES = {
     Fate.ERROR: "bold magenta",
     Fate.WEAKER: "dim",
 }
+_INTERRUPTED = "Interrupted: not every mutant was judged."
 _WIDTH = max(map(len, Fate))
 _COLUMNS = (Fate.KILLED, Fate.SURVIVED, Fate.VACUOUS, Fate.UNDECIDED, Fate.ERROR, Fate.WEAKER)
 
@@ -78,7 +79,9 @@ def render_mutant(console: Console, result: MutantResult) -> None:
         say(console, (outcome(result), "dim"), indent=2 + _WIDTH + 1)
 
 
-def render_summary(console: Console, results: Sequence[MutantResult], *, seconds: float) -> None:
+def render_summary(
+    console: Console, results: Sequence[MutantResult], *, seconds: float, interrupted: bool = False
+) -> None:
     """Print how many mutants of each claim and of each rule were refuted, what survived, and the score."""
     for title, groups in (("claim", by_claim(results)), ("rule", by_rule(results))):
         console.print()
@@ -92,6 +95,8 @@ def render_summary(console: Console, results: Sequence[MutantResult], *, seconds
             say(console, f"{result.mutation.claim.id}  {change(result)}; {result.fate}: {outcome(result)}", indent=2)
     console.print()
     say(console, f"{score_text(score(results))} in {short_seconds(seconds)}")
+    if interrupted:
+        say(console, (_INTERRUPTED, "bold red"))
 
 
 def score_text(found: Score) -> str:
@@ -144,15 +149,17 @@ def _table(title: str, groups: dict[str, Score]) -> Iterator[str]:
         yield "  ".join([name.ljust(width), *cells, _percent(found).rjust(5)])
 
 
-def mutants_markdown(results: Sequence[MutantResult], *, title: str, command: str) -> str:
+def mutants_markdown(results: Sequence[MutantResult], *, title: str, command: str, interrupted: bool = False) -> str:
     """Return a report in Markdown: the score, tables by claim and by rule, every mutant that was not refuted.
 
     Args:
         results: Every mutant.
         title: What was mutated.
         command: How to get the report again.
+        interrupted: Whether there are mutants that were not judged.
     """
     lines = [f"# Mutants of {_cell(title)}", "", f"`{command}`", "", f"{score_text(score(results))}.", ""]
+    lines += [f"**{_INTERRUPTED}**", ""] if interrupted else []
     for heading, groups in (("claim", by_claim(results)), ("rule", by_rule(results))):
         columns = _shown_columns(groups)
         lines += [f"| {heading} | {' | '.join(columns)} | score |", f"|---|{'---:|' * (len(columns) + 1)}"]

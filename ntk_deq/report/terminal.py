@@ -16,7 +16,7 @@ from ntk_deq.report.console import Piece, say, say_hanging, showable
 from ntk_deq.report.instance import say_values
 from ntk_deq.report.problems import render_problem, render_problems
 from ntk_deq.report.run_words import starts_words, terminal_lines
-from ntk_deq.report.text import one_line, short_margin, short_seconds
+from ntk_deq.report.text import margin_words, one_line, relative_margin, short_margin, short_number, short_seconds
 from ntk_deq.report.words import (
     EXIT_MEANINGS,
     LOOKS,
@@ -25,15 +25,17 @@ from ntk_deq.report.words import (
     little_support,
     replay_command,
     second_look,
+    shown_margin,
+    worst_margin,
 )
-from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
+from ntk_deq.verify.results import ClaimResult, Margin, RunInfo, Witness
 
 __all__ = ["TerminalReport", "render_check", "render_problems"]
 
 _VERDICT_WIDTH = max(len(verdict) for verdict in Verdict)
-_MARGIN_WIDTH, _MET_WIDTH, _TIME_WIDTH, _MARK_WIDTH = 14, 9, 6, 10
+_MARGIN_WIDTH, _RELATIVE_WIDTH, _MET_WIDTH, _TIME_WIDTH, _MARK_WIDTH = 14, 11, 9, 6, 10
 # Sign, gaps and columns: what a line takes besides the id.
-_REST = 2 + 1 + _VERDICT_WIDTH + 1 + 9 + _MARGIN_WIDTH + _MET_WIDTH + 1 + _TIME_WIDTH + 2 + _MARK_WIDTH
+_REST = 2 + 1 + _VERDICT_WIDTH + 1 + 9 + _MARGIN_WIDTH + _RELATIVE_WIDTH + _MET_WIDTH + 1 + _TIME_WIDTH
 # The title joins the line where at least this much is left for it.
 _TITLE_ROOM = 24
 _TRACE_LINES = 6
@@ -57,6 +59,8 @@ class TerminalReport:
         self._id_width = max(6, min(id_width, 40, console.width - _REST))
         self._live: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._planned: dict[str, int] = {}
+        self._stages: set[str] = set()  # claims with which something else is done than judging planned instances
         self._begun: dict[str, int] = {}  # which claims were begun, and as which
         self._drawn = 0.0
         self._warned: set[str] = set()
@@ -75,12 +79,16 @@ class TerminalReport:
         console = self._console
         count = "1 claim" if self._total == 1 else f"{self._total} claims"
         say(console, (f"judging {count}", "dim"))
+        if console.width >= _REST + self._id_width:  # else the lines are broken, and nothing stands in columns
+            left = f"  {'claim'.ljust(self._id_width)} {'verdict'.ljust(_VERDICT_WIDTH)} {'evidence'.ljust(9)}"
+            numbers = f"{'margin'.rjust(_MARGIN_WIDTH)}{'relative'.rjust(_RELATIVE_WIDTH)}{'met'.rjust(_MET_WIDTH)}"
+            say(console, (f"{left}{numbers} {'time'.rjust(_TIME_WIDTH)}", "dim"))
         if console.is_terminal and not console.no_color and not console.is_dumb_terminal:
             self._live = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}", markup=False, style="bold"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.completed:.0f}/{task.total:.0f}", markup=False, style="dim"),
+                BarColumn(bar_width=24 if console.width >= 100 else 12),
+                TextColumn("{task.fields[stage]}", markup=False),
                 TextColumn("{task.fields[place]}", markup=False, style="dim"),
                 TimeElapsedColumn(),
                 console=console,
@@ -106,21 +114,35 @@ class TerminalReport:
         if self._live is None:
             return
         self.claim_judged(claim_id)  # where it is judged again
-        description = showable(self._console, one_line(claim_id))[:40]
+        description = showable(self._console, one_line(claim_id))[: self._id_width]
         self._begun.setdefault(claim_id, max(len(self._begun), self._finished) + 1)
         place = f"claim {self._begun[claim_id]} of {self._total}"
-        self._tasks[claim_id] = self._live.add_task(description, total=max(total_instances, 1), place=place)
+        self._planned[claim_id] = total = max(total_instances, 1)
+        self._tasks[claim_id] = self._live.add_task(description, total=total, place=place, stage=f"0/{total}")
 
     def instance_done(self, claim_id: str, done: int) -> None:
         """Show that `done` instances of a claim are judged."""
-        if self._live is not None and claim_id in self._tasks:
-            self._live.update(self._tasks[claim_id], completed=done)
+        if self._live is not None and claim_id in self._tasks and claim_id not in self._stages:
+            total = self._planned[claim_id]
+            self._live.update(self._tasks[claim_id], completed=done, total=total, stage=f"{done}/{total}")
+        self.tick()
+
+    def stage_entered(self, claim_id: str, stage: str) -> None:
+        """Show what is done with a claim where it is something else than judging the instances that were planned.
+
+        How long that takes is not known, so the bar runs to and fro.
+        """
+        self._stages.discard(claim_id)
+        if stage and self._live is not None and claim_id in self._tasks:
+            self._stages.add(claim_id)
+            self._live.update(self._tasks[claim_id], total=None, stage=stage)
         self.tick()
 
     def claim_judged(self, claim_id: str) -> None:
         """Take the bar of a claim away: its line comes in its turn."""
         if self._live is not None and claim_id in self._tasks:
             self._live.remove_task(self._tasks.pop(claim_id))
+        self._stages.discard(claim_id)
 
     def tick(self) -> None:
         """Draw the bars anew, if it is time."""
@@ -206,28 +228,27 @@ class TerminalReport:
             # A long id keeps its whole length on a line of its own, so that the columns stay put.
             say(console, *head)
             head = [("  " + " " * self._id_width, "")]
-        if not result.as_expected:
-            mark = ("unexpected", "bold red")
-        else:
-            mark = ("expected" if result.verdict is not Verdict.HOLDS else "", "dim")
-        margin = f" {short_margin(result.worst_margin)}".rjust(_MARGIN_WIDTH)
-        met = f"{result.met}/{result.instances}".rjust(_MET_WIDTH)
+        margin, scale = shown_margin(result)
         # Minutes would not fit the column.
         took = short_seconds(result.seconds) if result.seconds < 60 else f"{result.seconds:.0f} s"
-        time = took.rjust(_TIME_WIDTH)
+        columns = f"{_margin(margin, 3, _MARGIN_WIDTH)}{_margin(relative_margin(margin, scale), 2, _RELATIVE_WIDTH)}"
         pieces: list[Piece] = [
             *head,
             (f" {result.verdict.ljust(_VERDICT_WIDTH)}", style),
             (f" {result.evidence.ljust(9)}", "dim"),
-            f"{margin}{met}",
-            (f" {time}  ", "dim"),
-            (mark[0].ljust(_MARK_WIDTH), mark[1]),
+            f"{columns}{f'{result.met}/{result.instances}'.rjust(_MET_WIDTH)}",
+            (f" {took.rjust(_TIME_WIDTH)}", "dim"),
         ]
-        room = console.width - self._id_width - _REST - 2
+        room = console.width - self._id_width - _REST
+        wrap = room < 0
+        if room >= 2 + _MARK_WIDTH:
+            mark = "unexpected" if not result.as_expected else "expected" * (result.verdict is not Verdict.HOLDS)
+            pieces.append((f"  {mark.ljust(_MARK_WIDTH)}", "dim" if result.as_expected else "bold red"))
+            room -= 4 + _MARK_WIDTH
         if room >= _TITLE_ROOM and result.title:
             title = one_line(result.title)
             pieces.append((f"  {title if len(title) <= room else title[: room - 1] + '…'}", "dim"))
-        say(console, *pieces, wrap=console.width < _REST + self._id_width)
+        say(console, *pieces, wrap=wrap)
 
     def _details(self, result: ClaimResult) -> None:
         console = self._console
@@ -238,6 +259,10 @@ class TerminalReport:
         witness = result.counterexample or result.nearest
         if witness is not None:
             self._witness(witness, result)
+        worst, scale = worst_margin(result)
+        if result.counterexample is not None and worst is not None and worst.lo < result.counterexample.margin.lo:
+            words = f"before shrinking, the worst margin was {margin_words(worst, scale)}"
+            say(console, (words, "dim"), indent=_INDENT)
         if result.refined:
             say(console, (second_look(result), "dim"), indent=_INDENT)
         if result.trace:
@@ -252,7 +277,8 @@ class TerminalReport:
             say(
                 console,
                 (f"{witness.conclusion}: ", "cyan"),
-                f"{witness.lhs} {witness.relation} {witness.rhs} is false, margin {short_margin(witness.margin)}",
+                f"{witness.lhs} {witness.relation} {witness.rhs} is false, "
+                f"margin {margin_words(witness.margin, witness.scale)}",
                 indent=_INDENT,
             )
         say_values(console, witness.values, indent=_INDENT)
@@ -262,3 +288,14 @@ class TerminalReport:
         say(console, (words, "dim"), indent=_INDENT)
         if result.replay is not None:
             say(console, ("replay: ", "dim"), replay_command(result.replay), indent=_INDENT)
+
+
+def _margin(margin: Margin | None, digits: int, width: int) -> str:
+    """Return a margin for a column; where both ends would not fit, the larger one, or the one closer to zero."""
+    text = short_margin(margin, digits=digits)
+    if margin is not None and len(text) >= width:
+        low, high = margin.lo, margin.hi
+        size = short_number(max(-low, high), digits=1)
+        text = f"≥ {short_number(low, digits=2)}" if low > 0 else f"≤ {short_number(high, digits=2)}"
+        text = f"0 ± {size}" if low * high <= 0 else text
+    return f" {text}".rjust(width)

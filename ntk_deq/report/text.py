@@ -77,6 +77,31 @@ def short_margin(margin: Margin | None, *, digits: int = 3) -> str:
     return ends[0] if ends[0] == ends[1] else f"[{ends[0]}, {ends[1]}]"
 
 
+def relative_margin(margin: Margin | None, scale: float) -> Margin | None:
+    """Return a margin over the size of the terms that its two sides are computed from, or None where that is unknown.
+
+    Example:
+        >>> relative_margin(Margin(-6.0, 2.0), 4.0)
+        Margin(lo=-1.5, hi=0.5)
+    """
+    if margin is None or (margin.lo == margin.hi == 0):
+        return margin
+    if not (0 < scale < math.inf and math.isfinite(margin.lo) and math.isfinite(margin.hi)):
+        return None
+    return Margin(margin.lo / scale, margin.hi / scale)
+
+
+def margin_words(margin: Margin | None, scale: float) -> str:
+    """Return a margin, and in brackets what it is relative to its scale, where that is known.
+
+    Example:
+        >>> margin_words(Margin(-6.7e22, 0.0), 1e35), margin_words(Margin(-1.0, -1.0), 0.0)
+        ('[-6.7e22, 0] (relative 0 ± 7e-13)', '-1')
+    """
+    relative = relative_margin(margin, scale)
+    return short_margin(margin) + (f" (relative {short_margin(relative, digits=2)})" if relative else "")
+
+
 def matrix_rows(value: Any) -> list[list[float]]:
     """Return a witness value as rows of floats: a number as 1 x 1, a flat list as one column.
 

@@ -16,7 +16,7 @@ from ntk_deq.report.run_view import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
 from ntk_deq.report.text import matrix_rows, printable, short_seconds
 from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number
-from ntk_deq.report.words import LOOKS, little_support, replay_command, second_look
+from ntk_deq.report.words import LOOKS, little_support, replay_command, second_look, shown_margin
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
@@ -247,12 +247,13 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         nearest = margin_cell(h.nearest) if h.nearest is not None else None
         hypotheses.append(HypothesisView(h.name, h.text, h.held, h.failed, h.unsure, nearest, bar))
     authors = result.source.get("authors", "")
+    margin, _ = shown_margin(result)
     return ClaimView(
         result=result,
         anchor=anchor,
         sign=LOOKS[result.verdict].sign,
-        margin=margin_cell(result.worst_margin),
-        margin_key="" if result.worst_margin is None else repr(result.worst_margin.lo).replace("inf", "Infinity"),
+        margin=margin_cell(margin),
+        margin_key="" if margin is None else repr(margin.lo).replace("inf", "Infinity"),
         seconds=short_seconds(result.seconds) if math.isfinite(result.seconds) else "–",
         statement=_statement(result.statement),
         hypotheses=hypotheses,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.verify.results import ClaimResult
+from ntk_deq.verify.results import ClaimResult, Margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,28 @@ def second_look(result: ClaimResult) -> str:
 def little_support(result: ClaimResult) -> str:
     """Return in words why a verdict rests on little, or "" where it does not."""
     return f"little support: {result.support.remark}" if result.support.remark else ""
+
+
+def shown_margin(result: ClaimResult) -> tuple[Margin | None, float]:
+    """Return the margin that a report shows of a result, and the scale that it is relative to (0: unknown).
+
+    It is that of the counterexample where one is shown, and else the worst of all instances: what shrinking came from
+    may break the claim by more than what it came to.
+    """
+    broken = result.counterexample
+    return worst_margin(result) if broken is None else (broken.margin, broken.scale)
+
+
+def worst_margin(result: ClaimResult) -> tuple[Margin | None, float]:
+    """Return the worst margin of all instances that were tried, before any shrinking, and its scale (0: unknown)."""
+    worst = result.worst_margin
+    scales = (
+        scale
+        for record in result.conclusions
+        for lo, hi, scale in record.margins
+        if worst is not None and (lo, hi) == (worst.lo, worst.hi)
+    )
+    return worst, next(scales, 0.0)
 
 
 def suite_name(result: ClaimResult) -> str:

@@ -12,6 +12,7 @@ from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.falsify.domains import contains
 from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.minimise import refutes
+from ntk_deq.verify.replaying.atomic import own_folder
 from ntk_deq.verify.replaying.reader import read_record
 from ntk_deq.verify.replaying.record import Record, RecordKind
 from ntk_deq.verify.replaying.rejudge import judge_again, reproducible
@@ -189,9 +190,8 @@ def save_counterexample(
     Raises:
         OSError: The file cannot be written.
     """
-    folder = out / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{claim.id}.yaml"
+    out.mkdir(parents=True, exist_ok=True)
+    path = own_folder(out / FOLDER) / f"{claim.id}.yaml"
     write_counterexample(path, claim, judgement, seed=seed, dtype=dtype, device=device, deadline=deadline)
     return path
 

@@ -56,7 +56,7 @@ class ConclusionRecord:
         name: Its name in the file.
         text: Its formula.
         worst: The smallest margin.
-        margins: For each met instance (lo, hi, scale): margin ball and the larger side's magnitude, for plots.
+        margins: For each met instance (lo, hi, scale): margin ball and the size of the terms of the two sides.
         true, false, tight, unsure: Counts of instances by outcome; tight ones straddle zero narrowly.
     """
 
@@ -87,6 +87,7 @@ class Witness:
         index: Number of the instance, which with the seed reproduces it; of the one it was shrunk from, where the
             family says so.
         solved: Variables that a hypothesis gives by an equation, and whose values are its solution up to rounding.
+        scale: Size of the terms that the sides are computed from; the margin over it is the relative one. 0: unknown.
     """
 
     setting: str
@@ -101,6 +102,7 @@ class Witness:
     step: dict[str, float] = field(default_factory=dict)
     index: int = 0
     solved: tuple[str, ...] = ()
+    scale: float = 0.0
 
     @property
     def numbered(self) -> str:

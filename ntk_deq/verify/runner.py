@@ -29,6 +29,9 @@ class Listener(Protocol):
     def instance_done(self, claim_id: str, done: int) -> None:
         """Say how many instances of a claim are judged."""
 
+    def stage_entered(self, claim_id: str, stage: str) -> None:
+        """Say what is done with a claim from now on, as in `searching`; "": instances that were planned are judged."""
+
     def claim_judged(self, claim_id: str) -> None:
         """Say that a claim's judgement has ended; its result is handed over when its turn comes."""
 
@@ -116,7 +119,7 @@ class _Judging:
     def __init__(self, claim: Claim, options: Options, listener: Listener | None, overseer: Overseer) -> None:
         self._claim, self._options = claim, options
         self._listener, self._overseer = listener, overseer
-        self._trial = Trial(claim, options, time.perf_counter(), self._heard)
+        self._trial = Trial(claim, options, time.perf_counter(), self._heard, entered=self._entered)
         self._statement: tuple[StatementLine, ...] = ()
         self._refuted = False
 
@@ -160,6 +163,10 @@ class _Judging:
         """Judge a variant of the claim; it has a limit of its own, and so has what is looked at after it."""
         self._overseer.allow(None if options.time_limit is None else 2 * options.time_limit)
         return judge(claim, options)
+
+    def _entered(self, stage: str) -> None:
+        if self._listener is not None:
+            self._listener.stage_entered(self._claim.id, stage)
 
     def _heard(self, done: int) -> None:
         if self._listener is not None:

@@ -1,12 +1,14 @@
 """Counterexamples and near misses of earlier runs, which the next run tries first; a folder of instance files.
 
 Each is kept under its claim's id and a hash of what the claim states, so that a changed claim starts afresh. Nothing
-in the folder is trusted: an instance is read as data, checked, and judged like any other.
+in the folder is trusted: an instance is read as data, checked, and judged like any other. The folder itself may be a
+link; links in it are neither read nor written through, and of its files only those of the store are ever removed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record
+from ntk_deq.verify.replaying.atomic import own_folder, write_whole
 from ntk_deq.verify.replaying.reader import read_record
 from ntk_deq.verify.replaying.record import RecordKind
 from ntk_deq.verify.replaying.statement import fingerprint
@@ -107,9 +110,11 @@ class InstanceStore:
 
     def _make(self, place: Path) -> None:
         new = not self.folder.exists()
-        place.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own_folder(place.parent)
+        own_folder(place)
         if new:  # a folder that was there before, such as the working folder, may hold what git is to see
-            (self.folder / ".gitignore").write_text("*\n", encoding="utf-8")
+            write_whole(self.folder / ".gitignore", b"*\n")
 
     def _kept(self, place: Path) -> list[Path]:
         """Return the files of a folder that count, in order; there may be more for a moment while two runs write."""
@@ -122,16 +127,15 @@ class InstanceStore:
         kept = set(self._kept(place))
         for path in _sorted(place, "*.yaml"):
             if path not in kept:
-                path.unlink(missing_ok=True)
-                path.with_suffix(".npz").unlink(missing_ok=True)
+                _remove(path)
 
     def _forget(self, claim: Claim, present: Path) -> None:
         """Remove what was kept for statements of the claim that were not in use for longest."""
-        others = [p for p in present.parent.glob(f"{claim.id}-{'?' * _HASH}") if p != present and p.is_dir()]
+        others = [p for p in present.parent.glob(f"{claim.id}-{'?' * _HASH}") if p != present and _sorted(p, "*.yaml")]
         dated = sorted(((p.stat().st_mtime, p) for p in others), reverse=True)
         for _, old in dated[_VERSIONS - 1 :]:
-            for path in (*_sorted(old, "*.yaml"), *_sorted(old, "*.npz")):
-                path.unlink(missing_ok=True)
+            for path in _sorted(old, "*.yaml"):
+                _remove(path)
             if not any(old.iterdir()):
                 old.rmdir()
 
@@ -143,11 +147,23 @@ class InstanceStore:
 _LETTER = {RecordKind.COUNTEREXAMPLE: "c", RecordKind.NEAR_MISS: "n"}
 
 
+_OURS = re.compile(r"[cn]-[0-9a-f]+-[0-9a-f]{16}\.yaml")
+
+
 def _sorted(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of the store in a folder below it that match a pattern, in order; no links."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return []
     try:
-        return sorted(folder.glob(pattern))
+        found = sorted(folder.glob(pattern))
+        return [p for p in found if _OURS.fullmatch(p.name) and p.is_file() and not p.is_symlink()]
     except OSError:
         return []
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_suffix(".npz").unlink(missing_ok=True)
 
 
 def _name(judgement: Judgement) -> str:

@@ -109,6 +109,10 @@ class Feasible:
         return hypotheses_fail(self._claim, instance, device=device, dtype=dtype, deadline=self._deadline)
 
 
+def _nothing(stage: str) -> None:
+    """Hear of a stage and say nothing."""
+
+
 @dataclass
 class Trial:
     """The state of one claim's judgement.
@@ -130,6 +134,7 @@ class Trial:
         chosen: By setting: the first instance whose constants were chosen.
         deadline: When to give up, on the clock of `time.thread_time`, or None.
         ended: Whether every stage is over.
+        entered: Called with what is done from now on, in words; with "" where instances are judged that were planned.
     """
 
     claim: Claim
@@ -148,6 +153,7 @@ class Trial:
     chosen: dict[str, Instance] = field(default_factory=dict)
     deadline: float | None = field(init=False)
     ended: bool = False
+    entered: Callable[[str], None] = _nothing
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
@@ -161,9 +167,12 @@ class Trial:
     def run(self) -> None:
         """Go through every stage; what stops one early is kept in `stopped`."""
         try:
+            self.entered("proving")
             self._prove()
+            self.entered("")
             self._stored()
             self._ladder()
+            self.entered("at the boundary")
             self._boundary()
             self._search()
         except DeadlineError:
@@ -336,6 +345,7 @@ class Trial:
             proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
             if self.tally.counterexamples or proved or self.options.search == 0:
                 return
+            self.entered("searching")
             asked = self.options.search
             budget = asked if asked is None or setting.universal else asked // DRAWN_SHARE
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
@@ -401,6 +411,8 @@ class Trial:
         return [j.instance for j in judgements if j.standing is Standing.MET]
 
     def _shrink(self) -> None:
+        if self.tally.counterexamples:
+            self.entered("shrinking")
         # With a training run each look at another instance would be another run.
         if self.tally.counterexamples and (self.claim.trains or not self.options.shrink):
             self.plainest = min(self.tally.counterexamples, key=plainness)

@@ -30,6 +30,7 @@ def witness(judgement: Judgement, name: str, outcome: Outcome) -> Witness:
         step=dict(comparison.steps) if comparison else {},
         index=instance.index,
         solved=tuple(name for name in instance.values if name in instance.solved),
+        scale=comparison.scale if comparison else 0.0,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from training_samples import broken_record, short_window, training_record, training_result
@@ -109,6 +111,7 @@ def test_results_from_before_runs_were_stored(call, tmp_path):
     ("words", "code", "said"),
     [
         (("-k", "nothing"), 5, "`-k` selects none of the 2 claims with training runs"),
+        (("--fromat", "pdf"), 4, "unrecognized arguments: --fromat pdf; did you mean --format?"),
         (("-k", "("), 4, "`-k` cannot be read: it ends too early"),
         (("--format", "gif"), 4, "must be among pdf, png, svg, separated by commas. Got 'gif'"),
         (("--format", ","), 4, "must be among pdf, png, svg"),
@@ -165,3 +168,28 @@ def test_help_explains_the_exit_codes(call):
     code, out, _ = call("--version")
     assert code == 0
     assert out.startswith("ntk_deq ")
+
+
+def test_nothing_is_drawn_through_a_link(call, results, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("precious", encoding="utf-8")
+    (results / "figures").symlink_to(elsewhere)
+    code, _, err = call(results, "-k", "mutant")
+    assert code == 4
+    assert "it is a link, and nothing is written through one" in err
+    assert names(elsewhere) == ["precious"]
+    (results / "figures").unlink()
+    (results / "figures").mkdir()
+    (results / "figures" / "R.T4.4.m1-tiny-3-run.pdf").symlink_to(elsewhere / "precious")
+    assert call(results, "-k", "mutant", "--format", "pdf")[0] == 0
+    assert (elsewhere / "precious").read_text(encoding="utf-8") == "precious"
+    assert not (results / "figures" / "R.T4.4.m1-tiny-3-run.pdf").is_symlink()
+
+
+def test_no_torch_is_loaded(results):
+    script = (
+        "import sys\nfrom ntk_deq.cli.figures import main\n"
+        f"assert main([{str(results)!r}, '-k', 'mutant']) == 0\nassert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100, capture_output=True)

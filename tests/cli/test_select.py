@@ -69,7 +69,44 @@ def test_what_cannot_be_read(expression, problem):
     assert problem in str(raised.value)
 
 
+FAMILY = [
+    Entry("R.T4.2", ("theorem", "training")),
+    Entry("R.T4.2.m1", ("mutant",)),
+    Entry("R.T4.2b"),
+    Entry("R.T4.2b.m1", ("mutant",)),
+    Entry("R.T4x2"),
+    Entry("training", ("wide[1]",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [
+        ("R.T4.2", "R.T4.2"),
+        ("r.t4.2", "R.T4.2"),
+        ("R.T4.2b", "R.T4.2b"),
+        ("R.T4.2 or R.T4.2b", "R.T4.2 R.T4.2b"),
+        ("not R.T4.2", "R.T4.2.m1 R.T4.2b R.T4.2b.m1 R.T4x2 training"),
+        ("T4.2", "R.T4.2 R.T4.2.m1 R.T4.2b R.T4.2b.m1"),  # no id: a word that occurs in some
+        ("R.T4.2*", "R.T4.2 R.T4.2.m1 R.T4.2b R.T4.2b.m1"),
+        ("r.t4.2.*", "R.T4.2.m1"),
+        ("R.T4.2?", "R.T4.2b"),
+        ("R.T4[.x]2", "R.T4.2 R.T4x2"),
+        ("R.T4.2[!b]*", "R.T4.2.m1"),
+        ("*.m? and not *b*", "R.T4.2.m1"),
+        ("T4.2*", ""),  # a pattern is matched against the whole id
+        ("mut*", "R.T4.2.m1 R.T4.2b.m1"),  # or a whole tag
+        ("training", "R.T4.2 training"),  # an id, and the tag that is the same word
+        ("train", "R.T4.2 training"),
+        ("*", "R.T4.2 R.T4.2.m1 R.T4.2b R.T4.2b.m1 R.T4x2 training"),
+        ("[", ""),
+    ],
+)
+def test_ids_and_patterns(expression, chosen):
+    assert [claim.id for claim in select_claims(FAMILY, expression)] == chosen.split()
+
+
 def test_the_deepest_expression_that_is_allowed():
     half = (MAX_TOKENS - 2) // 2
-    assert compile_selection("(" * half + "lemma" + ")" * half)(CLAIMS[0])
-    assert compile_selection("not " * (MAX_TOKENS - 1) + "lemma")(CLAIMS[0]) is False
+    assert compile_selection("(" * half + "lemma" + ")" * half, [])(CLAIMS[0])
+    assert compile_selection("not " * (MAX_TOKENS - 1) + "lemma", [])(CLAIMS[0]) is False

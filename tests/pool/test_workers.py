@@ -73,6 +73,9 @@ class TestSameResults:
             def claim_started(self, claim_id, total):
                 heard.append(("started", claim_id, total))
 
+            def stage_entered(self, claim_id, stage):
+                heard.append(("stage", claim_id, stage))
+
             def instance_done(self, claim_id, done):
                 heard.append(("done", claim_id, done))
 
@@ -87,6 +90,7 @@ class TestSameResults:
 
         judged(tmp_path, {"a": HOLDS, "bad": MIXED["bad"], "b": REFUTED}, jobs=2, listener=Ear())
         assert {("started", "a", 10), ("started", "b", 10), ("done", "a", 1), ("tick",)} <= set(heard)
+        assert {("stage", "a", "proving"), ("stage", "a", ""), ("stage", "b", "shrinking")} <= set(heard)
         assert [entry for entry in heard if entry[0] == "finished"] == [("finished", n) for n in ("a", "bad", "b")]
         assert heard.index(("judged", "b")) < heard.index(("finished", "b"))
 
@@ -189,6 +193,7 @@ class TestEnds:
 
             def claim_started(self, claim_id, total): ...
             def instance_done(self, claim_id, done): ...
+            def stage_entered(self, claim_id, stage): ...
             def claim_finished(self, result): ...
             def tick(self): ...
 

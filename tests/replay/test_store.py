@@ -176,3 +176,58 @@ def test_runs_side_by_side_do_no_harm(tmp_path: Path) -> None:
     assert len(kept) == EACH
     assert kept < {float(k) for k in range(1, 9)}
     assert not list((tmp_path / ".ntk_deq").rglob("*.partial"))
+
+
+def _links(folder: Path, claim: Claim) -> dict[str, Path]:
+    place = InstanceStore(folder)._place(claim, _mark(claim))
+    return {"instances": place.parent, "the claim's folder": place}
+
+
+@pytest.mark.parametrize("which", ["instances", "the claim's folder"])
+def test_a_link_in_the_store_is_not_written_through(tmp_path: Path, which: str) -> None:
+    claim = sample_claim(tmp_path)
+    elsewhere, store = tmp_path / "elsewhere", InstanceStore(tmp_path / ".ntk_deq")
+    keep(store, claim, broken(claim, 3.0))
+    link = _links(tmp_path / ".ntk_deq", claim)[which]
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    keep(store, claim, *(broken(claim, float(k)) for k in range(1, 9)))
+    assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
+    assert store.stored_instances(claim) == []
+    assert len(store.notes) == 1
+    assert "it is a link, and nothing is written through one" in store.notes[0]
+
+
+def test_files_that_are_not_of_the_store_stay(tmp_path: Path) -> None:
+    """Also where the folder of a statement is forgotten, or is a link to one with files of any name."""
+    store, elsewhere = InstanceStore(tmp_path / ".ntk_deq"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    names = ["c-00-0123456789abcdef.npz", "c-00-0123456789abcdef.yaml", "c-mine.yaml", "mine.npz", "mine.yaml"]
+    for name in names:
+        (elsewhere / name).write_text("mine", encoding="utf-8")
+    for number in range(2, 12):
+        claim = claim_of(suite_file(tmp_path, SUITE.replace("norm(A)/2", f"norm(A)/{number}")), "sample.norm")
+        keep(store, claim, broken(claim, 3.0))
+        place = store._place(claim, _mark(claim))
+        for name in names[2:]:
+            (place / name).write_text("mine", encoding="utf-8")
+        os.utime(place, (number, number))
+    place.with_name(f"sample.norm-{'0' * 16}").symlink_to(elsewhere)
+    os.utime(elsewhere, (0, 0))
+    keep(store, claim, broken(claim, 5.0))
+    assert sorted(path.name for path in elsewhere.iterdir()) == names
+    of_the_store = [path for path in place.parent.rglob("*.yaml") if "mine" not in path.name]
+    assert len(of_the_store) == 5
+    assert len(list(place.parent.rglob("mine.yaml"))) == 10
+
+
+def test_a_pipe_or_link_in_the_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
+    claim = sample_claim(tmp_path)
+    store = InstanceStore(tmp_path / ".ntk_deq")
+    keep(store, claim, broken(claim, 3.0))
+    (kept,) = files(store)
+    os.mkfifo(kept.with_name("c-0-0123456789abcdef.yaml"))
+    kept.with_name("c-1-0123456789abcdef.yaml").symlink_to(tmp_path / "missing")
+    assert len(store.stored_instances(claim)) == 1
+    assert store.notes == []

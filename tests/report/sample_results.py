@@ -222,6 +222,7 @@ def refuted_expected() -> ClaimResult:
             ">=",
             Margin(-0.5, -0.5),
             index=3,
+            scale=2.0,
         ),
     )
 

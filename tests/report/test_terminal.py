@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from sample_results import HOSTILE, INFO, all_results, hostile, ill_formed, refuted_expected, refuted_unexpected
+from rich.text import Text
+from sample_results import HOSTILE, INFO, all_results, holds, hostile, ill_formed, refuted_expected, refuted_unexpected
 
 from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.report import terminal
@@ -16,6 +18,7 @@ from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.matrices import matrix_lines, side_by_side
 from ntk_deq.report.terminal import TerminalReport, render_problems
 from ntk_deq.report.words import EXIT_MEANINGS
+from ntk_deq.verify.results import ConclusionRecord, Margin
 
 PATHS = {"results": "results/results.jsonl", "junit": "results/junit.xml", "report": "results/report.html"}
 
@@ -46,30 +49,92 @@ def test_plain_lines_fit_and_carry_no_escapes(width):
 
 
 def test_one_line_a_claim_with_the_promised_fields():
-    text = run(plain_console(), [refuted_expected()], exit_code=0)
-    line = text.splitlines()[1]
-    assert line.split() == ["✓", "R.L5.1.m1", "refuted", "numeric", "-0.5", "12/12", "41", "ms", "expected"]
+    text = run(plain_console(100), [refuted_expected()], exit_code=0)
+    head, line = text.splitlines()[1:3]
+    assert head.split() == ["claim", "verdict", "evidence", "margin", "relative", "met", "time"]
+    words = ["✓", "R.L5.1.m1", "refuted", "numeric", "-0.5", "-0.25", "12/12", "41", "ms"]
+    assert line.split() == [*words, "expected"]
     assert "expected holds" not in text
+    assert run(plain_console(80), [refuted_expected()], exit_code=0).splitlines()[2].split() == words
 
 
-def test_columns_line_up():
-    lines = [
+@pytest.mark.parametrize("width", [80, 100])
+def test_columns_line_up(width):
+    head, *lines = [
         line
-        for line in run(plain_console(), all_results()).splitlines()
-        if line[:1] in "✓✗" and ("numeric" in line or "none" in line)
+        for line in run(plain_console(width), all_results()).splitlines()
+        if (line[:1] in "✓✗" and ("numeric" in line or "none" in line)) or "evidence" in line
     ]
     assert len(lines) == 7
-    assert {line.index("numeric" if "numeric" in line else "none") for line in lines} == {28}
-    assert len({line.index("unexpected") for line in lines if "unexpected" in line}) == 1
+    assert (
+        {line.index("numeric" if "numeric" in line else "none") for line in lines} == {head.index("evidence")} == {28}
+    )
+    assert {line.index("/") + 4 for line in lines if "240" in line} == {head.index("met") + 3}
+    marked = [line.index("unexpected") for line in lines if "unexpected" in line]
+    assert len(set(marked)) == len(marked[:1]) == (width > 80)
 
 
-def test_the_mark_survives_long_ids_and_narrow_terminals():
+def test_a_line_is_whole_on_narrow_terminals():
     long = dataclasses.replace(refuted_unexpected(), id="R.S4M.with.a.rather.long.identifier")
     for width in (80, 60, 40):
         console = plain_console(width)
-        TerminalReport(console, total=1, id_width=len(long.id)).claim_finished(long)
-        assert long.id in console.file.getvalue()
-        assert "unexpected" in console.file.getvalue()
+        report = TerminalReport(console, total=1, id_width=len(long.id))
+        report.start()
+        report.claim_finished(long)
+        text = console.file.getvalue()
+        assert f"✗ {long.id}" in text
+        assert "-0.0312" in text
+        assert "1.2 s" in text
+        assert "expected holds" in text
+        assert ("evidence" in text) is (width == 80)  # a head over broken lines would be of no use
+
+
+def cells(result, width=100):
+    """Return the margin and the relative margin on the line of a result."""
+    head, line = run(plain_console(width), [result]).splitlines()[1:3]
+    end = head.index("relative") + len("relative")
+    return line[head.index("evidence") + 9 : head.index("margin") + 6].strip(), line[
+        head.index("margin") + 6 : end
+    ].strip()
+
+
+def with_margin(low, high, scale):
+    margin = Margin(low, high)
+    record = ConclusionRecord("c", "a <= b", margin, ((5.0, 5.0, 6.0), (low, high, scale)), 1, 0, 1, 0)
+    return dataclasses.replace(holds(), worst_margin=margin, conclusions=(record,))
+
+
+@pytest.mark.parametrize(
+    ("margin", "shown"),
+    [
+        ((-6.7e22, 0.0, 1e35), ("[-6.7e22, 0]", "0 ± 7e-13")),
+        ((-1e12, 1e12, 5e21), ("[-1e12, 1e12]", "0 ± 2e-10")),
+        ((-1.25e-4, 3.8e-3, 1.0), ("0 ± 0.004", "0 ± 0.004")),  # what does not fit its column
+        ((1.25e-4, 3.8e-3, 1.0), ("≥ 0.00013", "≥ 0.00013")),
+        ((-3.8e-3, -1.25e-4, 1.0), ("≤ -0.00013", "≤ -0.00013")),
+        ((2.0, 2.0, 8.0), ("2", "0.25")),
+        ((0.0, 0.0, 0.0), ("0", "0")),
+        ((0.0, 1.0, 0.0), ("[0, 1]", "-")),
+        ((-math.inf, math.inf, 1.0), ("[-inf, inf]", "-")),
+        ((1.0, 1.0, math.inf), ("1", "-")),
+    ],
+)
+def test_a_margin_is_shown_relative_to_its_scale_too(margin, shown):
+    assert cells(with_margin(*margin)) == shown
+
+
+def test_the_margin_is_that_of_the_counterexample_and_the_one_before_shrinking_is_told_apart():
+    plain = refuted_unexpected()
+    witness = dataclasses.replace(plain.counterexample, margin=Margin(-1.0, -1.0), scale=3.0)
+    record = ConclusionRecord("c", "a <= b", Margin(-214.0, -214.0), ((-214.0, -214.0, 856.0),), 0, 1, 0, 0)
+    shrunk = dataclasses.replace(
+        plain, worst_margin=Margin(-214.0, -214.0), counterexample=witness, conclusions=(record,)
+    )
+    assert cells(shrunk) == ("-1", "-0.33")
+    text = run(plain_console(100), [shrunk])
+    assert "is false, margin -1 (relative -0.33)" in text
+    assert "before shrinking, the worst margin was -214 (relative -0.25)" in text
+    assert "before shrinking" not in run(plain_console(100), [plain])
 
 
 def test_details_under_unexpected_verdicts_only():
@@ -140,6 +205,39 @@ def test_a_terminal_gets_a_bar_that_is_taken_away_again(monkeypatch):
     text = run(console, all_results()[:2], exit_code=0)
     assert "claim 1 of 2" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # cursor hidden and shown again
+
+
+def test_the_bar_says_what_is_done_when_the_planned_instances_are_judged(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(terminal, "_DRAW_EVERY", 0.0)
+    console = live_console()
+
+    def drawn(tell, *words):
+        start = len(console.file.getvalue())
+        tell(*words)
+        return Text.from_ansi(console.file.getvalue()[start:]).plain
+
+    with TerminalReport(console, total=200, id_width=60) as report:
+        report.claim_started("R.L5." + "9" * 60, 40)
+        shown = drawn(report.stage_entered, "R.L5." + "9" * 60, "at the boundary")
+        assert shown.count("\n") == 0  # on one line of 80 columns
+        assert "at the boundary claim 1 of 200" in shown
+        report.claim_judged("R.L5." + "9" * 60)
+        report.claim_started("R.L5.1", 40)
+        assert "0/40" not in drawn(report.stage_entered, "R.L5.1", "proving")
+        report.stage_entered("R.L5.1", "")
+        assert "40/40" in drawn(report.instance_done, "R.L5.1", 40)
+        shown = drawn(report.stage_entered, "R.L5.1", "searching")
+        assert "searching" in shown
+        assert "40/40" not in shown
+        shown = drawn(report.instance_done, "R.L5.1", 41)  # what the search has found
+        assert "searching" in shown
+        assert "41" not in shown
+        report.stage_entered("R.L5.1", "shrinking")
+        report.claim_finished(dataclasses.replace(refuted_expected(), id="R.L5.1"))
+        report.claim_started("R.L5.2", 7)
+        assert "3/7" in drawn(report.instance_done, "R.L5.2", 3)
 
 
 def test_claims_that_are_judged_at_once_have_a_bar_each(monkeypatch):

@@ -418,6 +418,9 @@ class TestRunner:
             def instance_done(self, claim_id, done):
                 heard.append(("done", claim_id, done))
 
+            def stage_entered(self, claim_id, stage):
+                heard.append(("stage", stage))
+
             def claim_judged(self, claim_id):
                 heard.append(("judged", claim_id))
 
@@ -428,10 +431,15 @@ class TestRunner:
                 raise AssertionError("nothing else is done meanwhile")
 
         (claim,) = load(tmp_path, "- {id: a, setting: plain, conclude: norm(A) <= fro(A)}", SETTINGS)
-        list(judge_claims([claim], Options(instances=3, search=0), Ear()))
+        list(judge_claims([claim], Options(instances=3, search=1), Ear()))
         assert heard[0] == ("started", "a", 3)
         assert heard[-2:] == [("judged", "a"), ("finished", "a")]
-        assert [entry for entry in heard if entry[0] == "done"] == [("done", "a", k) for k in (1, 2, 3)]
+        stages = [entry[1] for entry in heard if entry[0] == "stage"]
+        assert stages == ["proving", "", "at the boundary", "searching"]
+        done = [entry for entry in heard if entry[0] == "done"]
+        assert done[:3] == [("done", "a", k) for k in (1, 2, 3)]
+        assert heard.index(("stage", "")) < heard.index(done[0])
+        assert heard.index(done[2]) < heard.index(("stage", "searching"))
 
     def test_the_source_and_the_position_are_carried(self, tmp_path):
         path = write_suite(

@@ -66,6 +66,13 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Entered:
+    """Something else is done from now on."""
+
+    stage: str
+
+
+@dataclass(frozen=True)
 class Written:
     """What became of a counterexample that was to be written down."""
 
@@ -74,7 +81,7 @@ class Written:
 
 
 Task = Judge | Write
-Message = Started | Done | Known | ClaimResult | Written
+Message = Started | Done | Entered | Known | ClaimResult | Written
 
 
 def send(connection: Connection, content: Task | Message) -> None:
@@ -170,6 +177,10 @@ class _Reporter(Overseer):
         if now >= self._next_done:
             self._next_done = now + _HEARD_EVERY
             self._send(Done(done))
+
+    def stage_entered(self, claim_id: str, stage: str) -> None:
+        """Pass it on."""
+        self._send(Entered(stage))
 
     def claim_judged(self, claim_id: str) -> None:
         """The result says so."""

@@ -23,7 +23,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.memory import held_memory, memory_text
 from ntk_deq.verify.pool.process import Process, active_seconds, can_fork, signals_held, start_process
-from ntk_deq.verify.pool.worker import Done, Judge, Message, Started, Task, Write, Written, receive, send, work
+from ntk_deq.verify.pool.worker import Done, Entered, Judge, Message, Started, Task, Write, Written, receive, send, work
 from ntk_deq.verify.replaying.atomic import sweep
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import ENDED, Known, Listener, bare_result, judge
@@ -253,6 +253,9 @@ class _Pool:
             worker.done = message.count
             if self.listener is not None:
                 self.listener.instance_done(self.claims[place].id, message.count)
+        elif isinstance(message, Entered):
+            if self.listener is not None:
+                self.listener.stage_entered(self.claims[place].id, message.stage)
         elif isinstance(message, Known):
             worker.known, worker.done = message, message.result.instances
         else:
