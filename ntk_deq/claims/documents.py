@@ -13,6 +13,7 @@ from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.schema import FileHead
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.claims.yaml_strict import MAX_BYTES, Mapping, Node, Sequence, problems_below, read_file
+from ntk_deq.input_files import descriptor_named
 
 MAX_FILES = 300
 _MAX_TOTAL = 4 * MAX_BYTES  # of all files of a suite together
@@ -137,7 +138,7 @@ class _Reader:
     def document(self, path: Path, shown: str) -> Document | None:
         """Read one file, once; its problems are collected and None stands for it where it has some."""
         try:
-            resolved = path.resolve()
+            resolved = path if descriptor_named(path) is not None else path.resolve()
         except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL in the name
             self._add(Position(shown, 1, 1), f"{shown} cannot be read: {error}.")
             return None
@@ -154,11 +155,13 @@ class _Reader:
         except ClaimFileError as error:
             self.problems += error.problems
             return None
-        self.total += path.stat().st_size
+        self.total += _size(path)
         if self.total > _MAX_TOTAL:
             self._add(Position(shown, 1, 1), f"The files of a suite may have at most {_MAX_TOTAL} bytes together.")
             return None
-        document, problems = _document(shown, path.parent, root)
+        # A claim file that comes through a pipe stands for one in the working folder.
+        folder = path.parent if descriptor_named(path) is None else Path.cwd()
+        document, problems = _document(shown, folder, root)
         self.problems += problems
         return document
 
@@ -210,6 +213,13 @@ class _Reader:
 
     def _add(self, position: Position, message: str) -> None:
         self.problems.append(Problem(position, message))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # it has gone since it was read
+        return MAX_BYTES
 
 
 def _is_below(text: str) -> bool:

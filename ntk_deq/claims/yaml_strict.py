@@ -17,6 +17,7 @@ import yaml
 
 from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.claims.errors import ClaimFileError
+from ntk_deq.input_files import open_named
 
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 50
@@ -117,28 +118,24 @@ def read_file(path: Path, shown: str) -> Node:
     """Read one YAML document from a file.
 
     Args:
-        path: The file.
+        path: The file; an open descriptor as `/dev/fd/63` is read to its end, whatever is behind it.
         shown: Its name in positions and messages.
 
     Returns:
         The root node.
 
     Raises:
-        ClaimFileError: The file is missing, a folder, too large, not UTF-8, or not in the strict subset.
+        ClaimFileError: The file is missing, no regular one, too large, not UTF-8, or not in the strict subset.
     """
     try:
-        if path.is_dir():
-            raise _fatal(shown, f"{shown} is a folder; a claim file is needed.")
-        if not path.exists():
-            raise _fatal(shown, f"There is no file {shown}.")
-        if not path.is_file():
-            raise _fatal(shown, f"{shown} is not a regular file.")
-        with path.open("rb") as stream:
+        with open_named(path) as stream:
             content = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        if isinstance(error, ClaimFileError):
-            raise
-        raise _fatal(shown, f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    except FileNotFoundError as error:
+        raise _fatal(shown, f"There is no file {shown}.") from error
+    except IsADirectoryError as error:
+        raise _fatal(shown, f"{shown} is a folder; a claim file is needed.") from error
+    except OSError as error:
+        raise _fatal(shown, f"{shown} cannot be read: {error.strerror}.") from error
     if len(content) > MAX_BYTES:
         raise _fatal(shown, f"A claim file must have at most {MAX_BYTES} bytes (4 MiB). {shown} has more.")
     try:
