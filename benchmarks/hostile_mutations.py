@@ -1,4 +1,4 @@
-"""Small damage to valid files: bits, bytes, lines, numbers, nesting, types, as torn disks and hostile hands leave it."""
+"""Small damage to valid files: bits, bytes, lines, numbers, nesting, types; what torn disks and hostile hands leave."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Paths
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ntk_deq.claims.assemble import Draft, assemble
@@ -12,12 +13,13 @@ from ntk_deq.claims.claim import Claim, IllFormed, Position, Problem, Suite
 from ntk_deq.claims.documents import Document, embedded_document, read_documents
 from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.inherit import inherit, own_names
-from ntk_deq.claims.problems import did_you_mean
+from ntk_deq.claims.problems import SHOWN, did_you_mean
 from ntk_deq.claims.settings import SettingRecord, build_setting
-from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, joined_below
 
 MAX_CLAIMS = 5_000
 MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is
+MAX_WARNINGS = 20  # about the files themselves
 MAX_TEXT = 4 * 2**20  # characters of a suite, counted for every mutant that inherits them and for every setting
 
 
@@ -43,6 +45,7 @@ def load_suite(path: str | Path, *, allow_data: Paths[Path] = ()) -> Suite:
         source=top.source,
         claims=tuple(loader.claims()),
         files=tuple(document.shown for document in documents),
+        warnings=tuple(islice(_split_elsewhere(documents), MAX_WARNINGS)),
     )
 
 
@@ -60,6 +63,14 @@ def load_embedded(root: Node, shown: str, directory: Path) -> Suite:
     document = embedded_document(root, shown, directory.resolve())
     claims = tuple(_Loader([document], ()).claims())
     return Suite(document.shown, document.head.suite, document.source, claims, (document.shown,))
+
+
+def _split_elsewhere(documents: list[Document]) -> Iterator[Problem]:
+    """Yield a warning for each value that an editor, or any other reader of YAML, splits at its comma."""
+    for scalar in (scalar for document in documents for scalar in joined_below(document.root)):
+        text = scalar.text if len(scalar.text) <= SHOWN else scalar.text[:SHOWN] + "..."
+        message = f"Other readers of YAML, editors among them, end this value at its comma: {text}"
+        yield Problem(scalar.position, message, hint="put it in quotes")
 
 
 @dataclass(eq=False)

@@ -26,6 +26,8 @@ _MAX_DIGITS = 40  # longer numbers stay text, which the expression language may 
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# 017 is 15 in YAML 1.1 and 17 in YAML 1.2; 0x1f, 0o17, 1_000 and 1:30 are numbers for some readers and text for others.
+_DISPUTED = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-fA-F_]+|[0-9]+_[0-9_]*|[0-9]+(:[0-5]?[0-9])+)(\.[0-9_]*)?")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPE_WIDTH = {"x": 4, "u": 6, "U": 10}
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -47,6 +49,7 @@ class Scalar:
         document: The text of the whole file.
         start, stop: Where the scalar, quotes included, stands in `document`.
         problems: What strictness forbids here.
+        joined: Whether it was put together again at a comma, where other YAML readers split it.
     """
 
     position: Position
@@ -57,6 +60,7 @@ class Scalar:
     start: int = 0
     stop: int = 0
     problems: tuple[Problem, ...] = ()
+    joined: bool = False
 
     def position_of(self, offset: int) -> Position:
         """Return the place of character `offset` of `text`; the start of the scalar where it spans several lines."""
@@ -112,6 +116,16 @@ def problems_below(node: Node) -> Iterator[Problem]:
         return
     for child in node.items if isinstance(node, Sequence) else node.entries.values():
         yield from problems_below(child)
+
+
+def joined_below(node: Node) -> Iterator[Scalar]:
+    """Yield the values at a node and below it that other YAML readers split at a comma."""
+    if isinstance(node, Scalar):
+        if node.joined:
+            yield node
+        return
+    for child in node.items if isinstance(node, Sequence) else node.entries.values():
+        yield from joined_below(child)
 
 
 def read_file(path: Path, shown: str) -> Node:
@@ -235,6 +249,12 @@ class _Builder:
             problems.append(Problem(position, f"YAML tags are not allowed in a claim file. Got `{event.tag}`."))
         if isinstance(event, yaml.ScalarEvent):
             style = event.style or ""
+            if not style and _DISPUTED.fullmatch(event.value):
+                message = f"Readers of YAML disagree about the number {event.value[:_MAX_DIGITS]}: it may be octal, "
+                message += "hexadecimal, in minutes and seconds, or text."
+                problems.append(
+                    Problem(position, message, hint="write it as a plain decimal number, or quote the text")
+                )
             value = _resolve(event.value) if style in ("", ":") and event.tag is None else event.value
             end: Any = event.end_mark
             self._add(Scalar(position, event.value, value, style, self.text, mark.index, end.index, tuple(problems)))
@@ -278,14 +298,16 @@ class _Builder:
     def _join_commas(self, pairs: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
         """Put `{gamma: (0, 1), ...}` together again: a comma inside parentheses belongs to the value.
 
-        YAML ends the value at the comma and reads `1)` as a key without a value, which could never be valid here.
+        YAML ends the value at the comma and reads `1)` as a key without a value, which could never be valid here. It is
+        what people write, so that it is read as they mean it; `Suite.warnings` asks for quotes.
         """
         joined: list[tuple[Node, Node]] = []
         for key, value in pairs:
             before = joined[-1][1] if joined else None
             if isinstance(before, Scalar) and isinstance(key, Scalar) and _continues(before, key, value):
                 text = self.text[before.start : key.stop]
-                whole = Scalar(before.position, text, text, "", self.text, before.start, key.stop, before.problems)
+                place = before.start, key.stop
+                whole = Scalar(before.position, text, text, "", self.text, *place, before.problems, joined=True)
                 joined[-1] = (joined[-1][0], whole)
             else:
                 joined.append((key, value))
