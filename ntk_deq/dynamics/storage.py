@@ -160,6 +160,9 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
             raise ValueError(f"the series {name!r} must be as many values as steps")
         if not series.at.dtype == series.values.dtype == torch.float64:
             raise ValueError(f"the series {name!r} must be of float64")
+        ordered = bool((series.at[1:] > series.at[:-1]).all()) and bool(torch.isfinite(series.at).all())
+        if not ordered or (len(series.at) and series.at[0] < 0):
+            raise ValueError(f"the steps or times of the series {name!r} must be finite, >= 0 and increasing")
 
 
 def _check_snapshots(snapshots: tuple[Snapshot, ...]) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _ROW = 0.2
 _REST = 0.75
 _LONGEST_NAME = 36
+_LARGEST = 1e300  # a rate that the axis can show, and its inverse the smallest
+_FURTHEST = 305  # powers of ten, up and down, to which the axis goes: beyond lie denormal numbers and infinity
 
 
 def rates(
@@ -76,9 +78,9 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     """Draw the chart of rates into `ax`, the first run on top; the look is the caller's."""
     ax.set_xscale("log")
     values = [value for _, record in rows for value in _positive(record)]
-    low, high = min(values), max(values)
-    room = max(0.06 * math.log10(high / low), 0.15)
-    ax.set_xlim(low / 10**room, high * 10**room)
+    low, high = math.log10(min(values)), math.log10(max(values))
+    room = max(0.06 * (high - low), 0.15)
+    ax.set_xlim(10 ** max(low - room, -_FURTHEST), 10 ** min(high + room, _FURTHEST))
     for number, (_, record) in enumerate(rows):
         _draw_row(ax, -number, record)
     ax.set_yticks([-number for number in range(len(rows))], [_row_label(name) for name, _ in rows])
@@ -148,4 +150,4 @@ def _positive(record: TrainingRecord) -> list[float]:
         found += [record.measured.low, record.measured.high]
     if found:
         found += instantaneous_range(record) or ()
-    return [value for value in found if value > 0 and math.isfinite(value)]
+    return [value for value in found if 1 / _LARGEST <= value <= _LARGEST]
