@@ -19,6 +19,7 @@ from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, joined_b
 
 MAX_CLAIMS = 5_000
 MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is
+_LINKS = 10  # claims of a circle of mutants that a message names
 MAX_WARNINGS = 20  # about the files themselves
 MAX_TEXT = 4 * 2**20  # characters of a suite, counted for every mutant that inherits them and for every setting
 
@@ -97,6 +98,7 @@ class _Loader:
         self._entries = {id(d): [_entry(node, d) for node in d.claims()] for d in self.by_file.values()}
         self._settings: dict[tuple[str, str], SettingRecord] = {}
         self._complete: dict[int, tuple[Node, tuple[Problem, ...]]] = {}
+        self._bases: dict[int, dict[str, _Entry]] = {}
         self._judged: dict[str, _Entry] = {}
         self._text = 0
 
@@ -150,32 +152,44 @@ class _Loader:
 
     def _chain(self, entry: _Entry) -> tuple[list[_Entry], list[Problem]]:
         """Return a claim, the claim that it mutates, the claim that that one mutates, and so on."""
-        chain = [entry]
-        problems: list[Problem] = []
+        chain, problems = [entry], list[Problem]()
+        met = {id(entry)}
         while (wanted := _text(chain[-1].node, "mutates")) is not None:
             position = _place(chain[-1].node, "mutates")
-            found, known = self._find(wanted, chain[-1].document)
+            found = self._find(wanted, chain[-1].document)
             if found is None:
-                message = f"`mutates` names no claim of the suite or of `base`. Got `{wanted}`."
+                message = f"`mutates` names no claim of the suite or of `base`. Got `{wanted[:SHOWN]}`."
+                known = self._known(chain[-1].document)
                 problems.append(Problem(position, message, hint=did_you_mean(wanted, known)))
                 break
-            if found in chain:
-                names = " -> ".join(link.id for link in (*chain[chain.index(found) :], found))
-                problems.append(Problem(position, f"A claim cannot mutate itself: {names}."))
+            if id(found) in met:
+                names = [link.id for link in (*chain[chain.index(found) :], found)]
+                shown = names if len(names) <= _LINKS else [*names[: _LINKS // 2], "...", *names[-_LINKS // 2 :]]
+                problems.append(Problem(position, f"A claim cannot mutate itself: {' -> '.join(shown)}."))
                 break
             chain.append(found)
+            met.add(id(found))
         return chain, problems
 
     def _inherited(self, chain: list[_Entry], problems: list[Problem]) -> Node:
-        """Merge a chain of mutants, base first; the first in the chain is the claim itself."""
-        node = chain[-1].node
-        for base, mutant in zip(chain[:0:-1], chain[-2::-1], strict=True):
-            if not isinstance(node, Mapping) or not isinstance(mutant.node, Mapping):
+        """Merge a chain of mutants, base first; the first in the chain is the claim itself.
+
+        What a claim inherits is worked out once, however many mutate it.
+        """
+        done = next((place for place, link in enumerate(chain) if id(link) in self._complete), len(chain))
+        node, wrong = self._complete[id(chain[done])] if done < len(chain) else (None, ())
+        for place in range(done - 1, -1, -1):
+            mutant, base = chain[place], node
+            if isinstance(base, Mapping) and isinstance(mutant.node, Mapping):
+                self._spend(base)
+                node, more = inherit(base, mutant.node, chain[place + 1].id)
+                wrong = (*wrong, *more)
+            else:
                 node = mutant.node
-                continue
-            self._spend(node)
-            node, wrong = inherit(node, mutant.node, base.id)
-            problems += wrong
+            if not problems:  # else the chain breaks off, or goes round
+                self._complete[id(mutant)] = node, wrong
+        problems += wrong
+        assert node is not None
         self._spend(node)
         return node
 
@@ -187,16 +201,21 @@ class _Loader:
             message = f"The formulas of a suite, inherited ones included, may have at most {MAX_TEXT} characters."
             raise ClaimFileError([Problem(node.position, message)])
 
-    def _find(self, name: str, document: Document) -> tuple[_Entry | None, list[str]]:
-        known = list(self._judged)
-        if name in self._judged:
-            return self._judged[name], known
+    def _find(self, name: str, document: Document) -> _Entry | None:
+        found = self._judged.get(name)
+        return found if found is not None else self._of_base(document).get(name)
+
+    def _known(self, document: Document) -> list[str]:
+        return [*self._judged, *self._of_base(document)]
+
+    def _of_base(self, document: Document) -> dict[str, _Entry]:
+        """Return the claims of the file whose claims a file may mutate, the first of each id."""
         base = document.base
-        for entry in self._entries[id(base)] if base is not None else ():
-            known.append(entry.id)
-            if entry.id == name:
-                return entry, known
-        return None, known
+        if base is None:
+            return {}
+        if id(base) not in self._bases:
+            self._bases[id(base)] = {entry.id: entry for entry in reversed(self._entries[id(base)])}
+        return self._bases[id(base)]
 
     def _setting(self, name: str, file: str, documents: list[Document]) -> tuple[SettingRecord | None, list[str]]:
         """Look a setting up: first in the file in which its name is written, then along the chain of mutants."""

@@ -83,7 +83,12 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file (YAML)")
     parser.add_argument("--papers", action="store_true", help="use the suite of the papers that the package carries")
     parser.add_argument(
-        "--data", metavar="PATH", action="append", default=[], help="a data file or folder that the claim file may read"
+        "--data",
+        type=_existing,
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a data file or folder that the claim file may read",
     )
 
 
@@ -175,7 +180,12 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("instance", metavar="INSTANCE", help="a counterexample that a run has written (YAML)")
     parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file: does its claim still state the same?")
     parser.add_argument(
-        "--data", metavar="PATH", action="append", default=[], help="a data file or folder that FILE may read"
+        "--data",
+        type=_existing,
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a data file or folder that FILE may read",
     )
     parser.add_argument(
         "--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds that it may take (default 600)"
@@ -244,6 +254,12 @@ def _positive(text: str) -> int:
     if not 1 <= number <= _MOST:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST:,}. Got {text}.")
     return number
+
+
+def _existing(text: str) -> str:
+    if not text or not os.path.exists(text):
+        raise argparse.ArgumentTypeError(f"there is no file or folder {text[:200]!r}.")
+    return text
 
 
 def _folder(text: str) -> str:

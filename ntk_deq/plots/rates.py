@@ -80,7 +80,7 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     values = [value for _, record in rows for value in _positive(record)]
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.06 * (high - low), 0.15)
-    ax.set_xlim(10 ** max(low - room, -_FURTHEST), 10 ** min(high + room, _FURTHEST))
+    ax.set_xlim(10.0 ** max(low - room, -_FURTHEST), 10.0 ** min(high + room, _FURTHEST))
     for number, (_, record) in enumerate(rows):
         _draw_row(ax, -number, record)
     ax.set_yticks([-number for number in range(len(rows))], [_row_label(name) for name, _ in rows])
@@ -107,16 +107,18 @@ def _row_label(name: str) -> str:
 def _draw_row(ax: Axes, y: float, record: TrainingRecord) -> None:
     ax.axhline(y, color=FAINT, linewidth=0.3, zorder=0)
     predicted, measured, span = record.predicted, record.measured, instantaneous_range(record)
-    if span is not None and span[0] > 0:
+    if span is not None and all(map(_is_shown, span)):
         ax.plot(span, (y, y), color=SOFT, linewidth=3.2, alpha=0.3, solid_capstyle="butt", zorder=1)
-    if predicted is not None and measured is not None and predicted.value > 0 and measured.value > 0:
+    predicted = predicted if predicted is not None and _is_shown(predicted.value) else None
+    measured = measured if measured is not None and _is_shown(measured.value) else None
+    if predicted is not None and measured is not None:
         ax.plot((predicted.value, measured.value), (y, y), color=FAINT, linewidth=0.9, zorder=2)
-    if measured is not None and measured.value > 0:
+    if measured is not None:
         left, right = ax.get_xlim()
         ends = (max(measured.low, left), min(measured.high, right))
         ax.plot(ends, (y, y), color=MEASURED, linewidth=1.1, marker="|", markersize=4, markeredgewidth=0.7, zorder=3)
         ax.plot(measured.value, y, "o", color=MEASURED, markersize=3.6, zorder=5)
-    if predicted is not None and predicted.value > 0:
+    if predicted is not None:
         ax.plot(predicted.value, y, "o", markerfacecolor="white", markeredgecolor=BOUND, markersize=4.4, zorder=4)
 
 
@@ -150,4 +152,8 @@ def _positive(record: TrainingRecord) -> list[float]:
         found += [record.measured.low, record.measured.high]
     if found:
         found += instantaneous_range(record) or ()
-    return [value for value in found if 1 / _LARGEST <= value <= _LARGEST]
+    return [value for value in found if _is_shown(value)]
+
+
+def _is_shown(rate: float) -> bool:
+    return 1 / _LARGEST <= rate <= _LARGEST

@@ -10,6 +10,9 @@ from ntk_deq.claims.claim import Problem
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.console import say
 
+SHOWN = 50
+"""Problems of a file that are printed: nobody mends more at once, and the first ones often cause the rest."""
+
 
 def render_problem(console: Console, problem: Problem, *, indent: int = 0) -> None:
     """Print one problem.
@@ -30,9 +33,10 @@ def render_problem(console: Console, problem: Problem, *, indent: int = 0) -> No
 
 
 def render_problems(console: Console, problems: Sequence[Problem]) -> None:
-    """Print every problem, a blank line between two, and their number at the end."""
-    for problem in problems:
+    """Print the first problems, a blank line between two, and the number of all at the end."""
+    for problem in problems[:SHOWN]:
         render_problem(console, problem)
         console.print()
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    say(console, (count, "bold red"))
+    left = f", of which the first {SHOWN} are shown" if len(problems) > SHOWN else ""
+    say(console, (f"{count}{left}", "bold red"))
