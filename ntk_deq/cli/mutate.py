@@ -26,7 +26,7 @@ from ntk_deq.cli.exit_codes import (
     EXIT_USAGE,
 )
 from ntk_deq.cli.results_folder import held_folder
-from ntk_deq.cli.selection import selected_claims
+from ntk_deq.cli.selection import selected_claims, warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.report.console import say
 from ntk_deq.report.files import replace_file
@@ -72,6 +72,7 @@ def _mutate(
             "verify-claims: no claim selected that is expected to hold: a mutant of a false claim shows nothing",
         )
         return EXIT_EMPTY
+    warn_of_missing_extras(claims, console)
     _announce(console, claims, len(selected) - len(claims), selected)
     torch.set_num_threads(1)
     options = Options(

@@ -28,6 +28,7 @@ from ntk_deq.cli.exit_codes import (
     EXIT_USAGE,
 )
 from ntk_deq.cli.results_folder import held_folder
+from ntk_deq.cli.selection import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, write_run_info
@@ -65,6 +66,7 @@ def _session(
     except (OSError, RuntimeError, ValueError) as error:
         console.print(f"verify-claims: {error}", markup=False, highlight=False)
         return EXIT_USAGE
+    warn_of_missing_extras(claims, console)
     signal.signal(signal.SIGTERM, _interrupt)
     results: list[ClaimResult] = []
     started = time.perf_counter()

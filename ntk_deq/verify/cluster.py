@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.errors import ArgumentError
+from ntk_deq.extras import install_line
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Listener, Options, judge
 
@@ -31,7 +32,7 @@ def judge_on_cluster(
     try:
         from distributed import Client
     except ModuleNotFoundError as error:
-        raise ArgumentError("`--dask` needs the package distributed: pip install 'ntk_deq[dask]'") from error
+        raise ArgumentError(f"`--dask` needs the package distributed: {install_line('dask')}") from error
     client = (
         Client(n_workers=2, threads_per_worker=1, dashboard_address=None) if address == "local" else Client(address)
     )
