@@ -19,6 +19,7 @@ from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, joined_b
 
 MAX_CLAIMS = 5_000
 MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is
+MAX_CHAIN = 100  # claims that a mutant rests on, each a mutant of the next
 _LINKS = 10  # claims of a circle of mutants that a message names
 MAX_WARNINGS = 20  # about the files themselves
 MAX_TEXT = 4 * 2**20  # characters of a suite, counted for every mutant that inherits them and for every setting
@@ -167,6 +168,9 @@ class _Loader:
                 shown = names if len(names) <= _LINKS else [*names[: _LINKS // 2], "...", *names[-_LINKS // 2 :]]
                 problems.append(Problem(position, f"A claim cannot mutate itself: {' -> '.join(shown)}."))
                 break
+            if len(chain) > MAX_CHAIN:
+                message = f"A mutant may rest on a chain of at most {MAX_CHAIN} claims. This one is longer."
+                return [entry], [Problem(_place(entry.node, "mutates"), message)]
             chain.append(found)
             met.add(id(found))
         return chain, problems

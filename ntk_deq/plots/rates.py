@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 _ROW = 0.2
 _REST = 0.75
 _LONGEST_NAME = 36
-_LARGEST = 1e300  # a rate that the axis can show, and its inverse the smallest
-_FURTHEST = 305  # powers of ten, up and down, to which the axis goes: beyond lie denormal numbers and infinity
+_LARGEST = 1e100  # a rate that is shown, and its inverse the smallest: far beyond, matplotlib's ticks overflow
 
 
 def rates(
@@ -80,7 +79,7 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     values = [value for _, record in rows for value in _positive(record)]
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.06 * (high - low), 0.15)
-    ax.set_xlim(10.0 ** max(low - room, -_FURTHEST), 10.0 ** min(high + room, _FURTHEST))
+    ax.set_xlim(10 ** (low - room), 10 ** (high + room))
     for number, (_, record) in enumerate(rows):
         _draw_row(ax, -number, record)
     ax.set_yticks([-number for number in range(len(rows))], [_row_label(name) for name, _ in rows])
