@@ -14,6 +14,7 @@ from ntk_deq.claims.documents import Document, embedded_document, read_documents
 from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.inherit import inherit, own_names
 from ntk_deq.claims.problems import SHOWN, did_you_mean
+from ntk_deq.claims.schema import MAX_LABEL
 from ntk_deq.claims.settings import SettingRecord, build_setting
 from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, joined_below
 
@@ -239,7 +240,8 @@ class _Loader:
 
 def _entry(node: Node, document: Document) -> _Entry:
     stand_in = f"{Path(document.shown).name}:{node.position.line}"
-    return _Entry(_text(node, "id") or stand_in, node, document)
+    name = _text(node, "id")
+    return _Entry(name if name and len(name) <= MAX_LABEL else stand_in, node, document)
 
 
 def _text(node: Node, key: str) -> str | None:

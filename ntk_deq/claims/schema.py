@@ -22,6 +22,7 @@ from ntk_deq.claims.claim import SizeRange, Verdict
 MAX_SIZE = 10**6
 MAX_STEPS = 10_000
 MAX_TRAINING_STEPS = 1_000_000
+MAX_LABEL = 80  # characters of an id, of the name of a setting, of a tag
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
@@ -80,7 +81,7 @@ def _named(default: str) -> BeforeValidator:
 
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)]
-Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=80)]
+Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=MAX_LABEL)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
 Part = Annotated[

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from ntk_deq.errors import shortened
 from ntk_deq.version import __version__
 
 COMMANDS = ("run", "check", "replay", "mutate", "schema")
@@ -48,7 +49,7 @@ class UsageParser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         """Say what is wrong, and exit."""
         self.print_usage()
-        self.exit(4, f"{self.prog}: {message}\n")
+        self.exit(4, f"{self.prog}: {shortened(message)}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:

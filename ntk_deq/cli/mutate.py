@@ -27,7 +27,7 @@ from ntk_deq.cli.exit_codes import (
 )
 from ntk_deq.cli.results_folder import held_folder
 from ntk_deq.cli.selection import selected_claims, warn_of_missing_extras
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.errors import ArgumentError, nearest_name, shortened
 from ntk_deq.report.console import say
 from ntk_deq.report.files import replace_file
 from ntk_deq.report.mutants import mutant_object, mutants_markdown, render_mutant, render_summary
@@ -52,7 +52,7 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
             out = stack.enter_context(held_folder(arguments.out))
             (out / "mutants.md").unlink(missing_ok=True)  # that of an earlier run, should this one be killed
         except (ArgumentError, OSError) as error:
-            say(console, f"verify-claims: {error}")
+            say(console, f"verify-claims: {shortened(str(error))}")
             return EXIT_USAGE
         return _mutate(arguments, suite, selected, rules, console, out)
 

@@ -13,7 +13,7 @@ from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
 from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_USAGE
 from ntk_deq.cli.select import select_claims
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, shortened
 from ntk_deq.extras import PACKAGES, install_line, is_installed
 from ntk_deq.report.console import say
 from ntk_deq.report.terminal import render_problems
@@ -62,7 +62,7 @@ def selected_claims(
         render_problems(console, error.problems)
         return EXIT_USAGE
     except ArgumentError as error:
-        console.print(f"verify-claims: {error}", markup=False, highlight=False)
+        console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
         return EXIT_USAGE
     if not claims:
         console.print("verify-claims: no claim selected", markup=False)

@@ -29,7 +29,7 @@ from ntk_deq.cli.exit_codes import (
 )
 from ntk_deq.cli.results_folder import held_folder
 from ntk_deq.cli.selection import warn_of_missing_extras
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, shortened
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, write_run_info
 from ntk_deq.report.junit import write_junit
@@ -48,7 +48,7 @@ def run_session(
         try:
             out = stack.enter_context(held_folder(arguments.out))
         except (OSError, ArgumentError) as error:
-            console.print(f"verify-claims: {error}", markup=False, highlight=False)
+            console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
             return EXIT_USAGE
         return _session(arguments, suite, claims, console, out)
 
@@ -64,7 +64,7 @@ def _session(
         report = TerminalReport(console, total=len(claims), id_width=max(len(c.id) for c in claims))
         judged = _results(arguments, claims, options, report)
     except (OSError, RuntimeError, ValueError) as error:
-        console.print(f"verify-claims: {error}", markup=False, highlight=False)
+        console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
         return EXIT_USAGE
     warn_of_missing_extras(claims, console)
     signal.signal(signal.SIGTERM, _interrupt)

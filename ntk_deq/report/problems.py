@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ntk_deq.claims.claim import Problem
+from ntk_deq.errors import shortened
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.console import say
 
@@ -22,14 +23,15 @@ def render_problem(console: Console, problem: Problem, *, indent: int = 0) -> No
         problem: What is wrong and where.
         indent: Columns to leave free on the left.
     """
-    claim = [(f"{problem.claim}: ", "cyan")] if problem.claim is not None else []
-    say(console, (f"{problem.position}: ", "bold"), *claim, problem.message, indent=indent)
+    claim = [(f"{shortened(problem.claim)}: ", "cyan")] if problem.claim is not None else []
+    place = shortened(f"{problem.position}: ")
+    say(console, (place, "bold"), *claim, shortened(problem.message), indent=indent)
     if problem.source is not None and problem.span is not None:
         line, carets = caret_lines(problem.source, problem.span, width=max(console.width - indent - 5, 20))
         say(console, line, indent=indent + 4, wrap=False)
         say(console, (carets, "bold red"), indent=indent + 4, wrap=False)
     if problem.hint:
-        say(console, (problem.hint, "green"), indent=indent + 4)
+        say(console, (shortened(problem.hint), "green"), indent=indent + 4)
 
 
 def render_problems(console: Console, problems: Sequence[Problem]) -> None:
