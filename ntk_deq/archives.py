@@ -20,7 +20,7 @@ from ntk_deq.errors import DataError
 from ntk_deq.input_files import open_regular
 
 _MAGIC = b"\x93NUMPY"
-_LENGTHS = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}  # of the header, by version of the format
+_LENGTHS = {b"\x01\x00": "<H", b"\x02\x00": "<I", b"\x03\x00": "<I"}  # of the header, by version of the format
 _HEADER = 4096  # bytes that the header of one array may take; NumPy writes 128
 _MEMBERS = 100_000  # arrays that an archive may have; a training run has a few hundred
 _AXES = 32
@@ -139,7 +139,7 @@ class ArrayArchive:
         start = stream.read(8)
         if not start.startswith(_MAGIC):
             raise ArchiveError(f"array {name!r} is not in NumPy's format; it starts with {start[:4].hex(' ')}.")
-        length_format = _LENGTHS.get(tuple(start[6:]))  # type: ignore[call-overload]
+        length_format = _LENGTHS.get(start[len(_MAGIC) :])
         if length_format is None:
             raise ArchiveError(f"array {name!r} is of an unknown version of NumPy's format.")
         width = struct.calcsize(length_format)

@@ -19,8 +19,8 @@ from ntk_deq.input_files import descriptor_named
 MAX_FILES = 300
 _MAX_TOTAL = 4 * MAX_BYTES  # of all files of a suite together
 _SUFFIXES = (".yaml", ".yml")
-_MAX_LEVELS = 12  # of folders in a glob
-_MAX_LOOKED = 20_000  # files and folders that a glob looks at; a suite has at most 300
+MAX_LEVELS = 12  # of folders in a glob
+MAX_LOOKED = 20_000  # files and folders that a glob looks at; a suite has at most 300
 _LEVELS_UP = 2  # how far above its own folder a file's `base` may lie
 
 
@@ -180,12 +180,12 @@ class _Reader:
         if not levels:
             self._add(position, f"`include`: {pattern!r} is no path or glob of files.")
             return []
-        if len(levels) > _MAX_LEVELS:
-            self._add(position, f"`include` may go at most {_MAX_LEVELS} levels deep. Got {len(levels)}.")
+        if len(levels) > MAX_LEVELS:
+            self._add(position, f"`include` may go at most {MAX_LEVELS} levels deep. Got {len(levels)}.")
             return []
         found = _matching(document.directory, levels)
         if found is None:
-            self._add(position, f"`include`: {pattern!r} looks into more than {_MAX_LOOKED:,} files and folders.")
+            self._add(position, f"`include`: {pattern!r} looks into more than {MAX_LOOKED:,} files and folders.")
             return []
         if not found:
             self._add(position, f"`include`: no file matches {pattern!r} in {document.directory}.")
@@ -247,7 +247,7 @@ def _matching(folder: Path, levels: tuple[str, ...]) -> list[Path] | None:
                 except OSError:  # no folder, or one that must not be listed
                     names = []
             looked += len(names)
-            if looked > _MAX_LOOKED:
+            if looked > MAX_LOOKED:
                 return None
             found += [parent / name for name in names]
         if depth < len(levels):

@@ -47,7 +47,7 @@ class TestGlobs:
         assert len(listed) == 11
 
     def test_a_glob_that_looks_at_too_much(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(documents, "_MAX_LOOKED", 10)
+        monkeypatch.setattr(documents, "MAX_LOOKED", 10)
         for number in range(11):
             written(tmp_path / f"{number}.txt", "")
         with pytest.raises(ClaimFileError, match="looks into more than 10 files and folders"):
