@@ -2,8 +2,9 @@
 
 Valid files are written, damaged by `hostile_mutations`, and used as a user would: claim files are checked and some of
 them judged, data sets loaded, counterexamples replayed, checkpoints resumed, stored runs loaded and drawn, results
-drawn. A fault is an exception that is not `ntk_deq.errors.NtkDeqError` (or a `KeyboardInterrupt`), an exit code that
-the command does not list or that means an internal error, or more than 10 seconds. Faulty files are kept in --keep.
+drawn, and the store of earlier runs read. A fault is an exception that is not `ntk_deq.errors.NtkDeqError`, an exit
+code that the command does not list or that means an internal error, or more than 10 seconds. Faulty files are kept in
+the folder that --keep names.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ import torch
 
 from benchmarks.hostile_mutations import damaged, damaged_value
 from benchmarks.machine import print_machine, print_table, verdict
+from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.load import load_suite
 from ntk_deq.cli import figures, main
 from ntk_deq.data import load_images, select_images
 from ntk_deq.dynamics import TrainingRun, gradient_descent, gradient_flow, resume
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.models import ImplicitReLU
+from ntk_deq.verify.store import InstanceStore
 
 LIMIT = 10.0  # seconds that one input may take
 _ROOT = Path(__file__).parent.parent
@@ -126,6 +130,32 @@ def samples(folder: Path) -> Iterator[Kind]:
     yield Kind("checkpoint", run, _use_checkpoint)
     yield Kind("stored run", run, _use_stored_run)
     yield Kind("results", result, _use_results)
+    yield _store(folder)
+
+
+def _store(folder: Path) -> Kind:
+    """Return the kind of damaged instances in the store of earlier runs."""
+    words = ["run", str(folder / "valid.yaml"), "--out", str(folder / "out"), "--store", str(folder / "store")]
+    code = _called(main.main, [*words, "-k", "wrong", "--instances", "2", "--search", "0"])
+    found = sorted((folder / "store" / "instances").glob("wrong-*/*.yaml"))
+    assert code in (0, 1, 6), code
+    assert found
+    claim = next(claim for claim in load_suite(folder / "valid.yaml").claims if claim.id == "wrong")
+    assert isinstance(claim, Claim)
+    contents = {path: path.read_bytes() for path in found}
+
+    def damage(place: Path, rng: random.Random) -> Path:
+        path = rng.choice(found)
+        for other, content in contents.items():
+            other.write_bytes(content)
+        return _written(path, damaged(contents[path], rng))
+
+    def use(path: Path) -> str:
+        store = InstanceStore(folder / "store")
+        kept = store.stored_instances(claim)
+        return "all kept" if len(kept) == len(found) else "skipped and said" if store.notes else "of another claim"
+
+    return Kind("store", damage, use)
 
 
 _QUICK = ("--no-store", "--instances", "2", "--search", "0", "--time-limit", "5", "--precision", "53")
@@ -257,7 +287,7 @@ def fault(kind: Kind, path: Path) -> tuple[str, str]:
     except NtkDeqError as error:
         return type(error).__name__, ""
     except HangError as error:
-        return "hang", _where(error)
+        return "hang", f"more than {LIMIT:g} s {_where(error)}"
     except Exception as error:
         return "fault", f"{type(error).__name__}: {str(error)[:80]} {_where(error)}"
     finally:
