@@ -125,7 +125,7 @@ def limits() -> str:
         ("nesting of YAML", f"{yaml_strict.MAX_DEPTH} levels"),
         ("files of a suite", f"{documents.MAX_FILES:,}"),
         ("levels of a glob of `include`", f"{documents.MAX_LEVELS}"),
-        ("files and folders that a glob looks at", f"{documents.MAX_LOOKED:,}"),
+        ("entries of directories that a glob looks at", f"{documents.MAX_LOOKED:,}"),
         ("claims of a suite", f"{load.MAX_CLAIMS:,}"),
         ("claims that a mutant rests on, one a mutant of the next", f"{load.MAX_CHAIN}"),
         ("entries of a section (`let`, `assume`, ...)", f"{schema.MAX_ENTRIES:,}"),
