@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_LONG_WORD = re.compile(r"\S{401,}")  # longer than the path of any file that a person would look for
+_WORD_SHOWN, _SHOWN = 120, 2000
 
 
 class NtkDeqError(Exception):
@@ -43,3 +47,18 @@ def nearest_name(name: str, allowed: Iterable[str]) -> str | None:
     """
     found = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def shortened(text: str) -> str:
+    """Return a message fit for a terminal: what a stranger can make thousands of characters long is cut, and said so.
+
+    Example:
+        >>> shortened("unknown name `" + "q" * 500 + "`.")[-45:]
+        'qqqqqqqqqqqqqqqqqq… (383 characters left out)'
+    """
+    text = _LONG_WORD.sub(lambda word: _cut(word[0], _WORD_SHOWN), text)
+    return _cut(text, _SHOWN) if len(text) > _SHOWN else text
+
+
+def _cut(text: str, most: int) -> str:
+    return f"{text[:most]}… ({len(text) - most} characters left out)"

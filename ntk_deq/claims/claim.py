@@ -318,10 +318,20 @@ class IllFormed:
 
 @dataclass(frozen=True)
 class Suite:
-    """All claims of a file and of the files it includes, in order."""
+    """All claims of a file and of the files it includes, in order.
+
+    Attributes:
+        file: The file, as it was named.
+        title: What the file calls itself.
+        source: The text that the claims are taken from.
+        claims: The claims, well-formed or not.
+        files: The file and those that it includes.
+        warnings: What is odd about the files and stops nothing.
+    """
 
     file: str
     title: str
     source: dict[str, object]
     claims: tuple[Claim | IllFormed, ...]
     files: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()

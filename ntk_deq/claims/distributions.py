@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from ntk_deq.claims.claim import SizeRange
 from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.foreign_names import hint_for
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import ONE, Size, Sort, Type, matrix
 from ntk_deq.data.distribution_names import DISTRIBUTIONS
@@ -141,10 +142,9 @@ def _scalar(expr: Expr) -> None:
     if expr.kind is Kind.CALL:
         allowed = {**SCALAR_FUNCTIONS, **dict.fromkeys(DISTRIBUTIONS)}
         if expr.name not in SCALAR_FUNCTIONS:
-            near = nearest_name(expr.name, allowed)
             names = f"Distributions: {', '.join(DISTRIBUTIONS)}; functions: {', '.join(SCALAR_FUNCTIONS)}"
             message = f"unknown distribution or function `{expr.name}`. {names}."
-            raise _error(expr, message, f"did you mean `{near}`?" if near else None)
+            raise _error(expr, message, hint_for(expr.name, allowed, called=True))
         arity = SCALAR_FUNCTIONS[expr.name]
         if len(expr.args) != (arity or max(1, len(expr.args))):
             raise _error(expr, f"`{expr.name}` takes {arity or 'at least one'} argument. Got {len(expr.args)}.")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.schema import FileHead
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.claims.yaml_strict import MAX_BYTES, Mapping, Node, Sequence, problems_below, read_file
+from ntk_deq.input_files import descriptor_named
 
 MAX_FILES = 300
 _MAX_TOTAL = 4 * MAX_BYTES  # of all files of a suite together
 _SUFFIXES = (".yaml", ".yml")
+MAX_LEVELS = 12  # of folders in a glob
+MAX_LOOKED = 20_000  # files and folders that a glob looks at; a suite has at most 300
 _LEVELS_UP = 2  # how far above its own folder a file's `base` may lie
 
 
@@ -120,6 +124,9 @@ class _Reader:
         for index, pattern in enumerate(document.head.include):
             position = place(document.root, ("include", index))
             for found in self._matches(document, pattern, position):
+                if len(self.read) >= MAX_FILES and found.resolve() not in self.read:
+                    self._add(position, f"A suite may have at most {MAX_FILES} files.")
+                    return
                 if found.resolve() in inside:
                     self._add(position, f"`include`: {pattern!r} makes {found.name} include itself.")
                 else:
@@ -137,12 +144,12 @@ class _Reader:
     def document(self, path: Path, shown: str) -> Document | None:
         """Read one file, once; its problems are collected and None stands for it where it has some."""
         try:
-            resolved = path.resolve()
+            resolved = path if descriptor_named(path) is not None else path.resolve()
         except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL in the name
             self._add(Position(shown, 1, 1), f"{shown} cannot be read: {error}.")
             return None
         if resolved not in self.read:
-            if len(self.read) >= MAX_FILES:
+            if len(self.read) >= MAX_FILES:  # a `base` file beyond what is included
                 self._add(Position(shown, 1, 1), f"A suite may have at most {MAX_FILES} files.")
                 return None
             self.read[resolved] = self._parse(resolved, shown)
@@ -154,11 +161,13 @@ class _Reader:
         except ClaimFileError as error:
             self.problems += error.problems
             return None
-        self.total += path.stat().st_size
+        self.total += _size(path)
         if self.total > _MAX_TOTAL:
             self._add(Position(shown, 1, 1), f"The files of a suite may have at most {_MAX_TOTAL} bytes together.")
             return None
-        document, problems = _document(shown, path.parent, root)
+        # A claim file that comes through a pipe stands for one in the working folder.
+        folder = path.parent if descriptor_named(path) is None else Path.cwd()
+        document, problems = _document(shown, folder, root)
         self.problems += problems
         return document
 
@@ -167,10 +176,16 @@ class _Reader:
             allowed = "a path or glob below the folder of the file, without `..` and `**`"
             self._add(position, f"`include` must be {allowed}. Got {pattern!r}.")
             return []
-        try:
-            found = sorted(document.directory.glob(pattern))
-        except (OSError, ValueError, NotImplementedError, IndexError):  # what pathlib raises for odd patterns
+        levels = PurePosixPath(pattern).parts
+        if not levels:
             self._add(position, f"`include`: {pattern!r} is no path or glob of files.")
+            return []
+        if len(levels) > MAX_LEVELS:
+            self._add(position, f"`include` may go at most {MAX_LEVELS} levels deep. Got {len(levels)}.")
+            return []
+        found = _matching(document.directory, levels)
+        if found is None:
+            self._add(position, f"`include`: {pattern!r} looks into more than {MAX_LOOKED:,} files and folders.")
             return []
         if not found:
             self._add(position, f"`include`: no file matches {pattern!r} in {document.directory}.")
@@ -210,6 +225,46 @@ class _Reader:
 
     def _add(self, position: Position, message: str) -> None:
         self.problems.append(Problem(position, message))
+
+
+def _matching(folder: Path, levels: tuple[str, ...]) -> list[Path] | None:
+    """Return the paths below a folder that match a glob, in order; None where it looks at too much.
+
+    A folder that several links lead to is entered once, by the first of its names: links among folders would multiply
+    the ways from level to level.
+    """
+    looked = 0
+    folders = [folder]
+    for depth, level in enumerate(levels, start=1):
+        fitting = re.compile(fnmatch.translate(level))
+        found: list[Path] = []
+        for parent in folders:
+            if not set(level) & set("*?["):
+                names = [level] if os.path.lexists(parent / level) else []
+            else:
+                try:
+                    names = sorted(name for name in os.listdir(parent) if fitting.match(name))
+                except OSError:  # no folder, or one that must not be listed
+                    names = []
+            looked += len(names)
+            if looked > MAX_LOOKED:
+                return None
+            found += [parent / name for name in names]
+        if depth < len(levels):
+            entered: dict[str, Path] = {}
+            for path in found:
+                if path.is_dir():
+                    entered.setdefault(os.path.realpath(path), path)
+            found = list(entered.values())
+        folders = found
+    return folders
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # it has gone since it was read
+        return MAX_BYTES
 
 
 def _is_below(text: str) -> bool:

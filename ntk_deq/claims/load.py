@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Paths
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ntk_deq.claims.assemble import Draft, assemble
@@ -12,12 +13,16 @@ from ntk_deq.claims.claim import Claim, IllFormed, Position, Problem, Suite
 from ntk_deq.claims.documents import Document, embedded_document, read_documents
 from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.inherit import inherit, own_names
-from ntk_deq.claims.problems import did_you_mean
+from ntk_deq.claims.problems import SHOWN, did_you_mean
+from ntk_deq.claims.schema import MAX_LABEL
 from ntk_deq.claims.settings import SettingRecord, build_setting
-from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence
+from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, joined_below
 
 MAX_CLAIMS = 5_000
 MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is
+MAX_CHAIN = 100  # claims that a mutant rests on, each a mutant of the next
+_LINKS = 10  # claims of a circle of mutants that a message names
+MAX_WARNINGS = 20  # about the files themselves
 MAX_TEXT = 4 * 2**20  # characters of a suite, counted for every mutant that inherits them and for every setting
 
 
@@ -43,6 +48,7 @@ def load_suite(path: str | Path, *, allow_data: Paths[Path] = ()) -> Suite:
         source=top.source,
         claims=tuple(loader.claims()),
         files=tuple(document.shown for document in documents),
+        warnings=tuple(islice(_split_elsewhere(documents), MAX_WARNINGS)),
     )
 
 
@@ -60,6 +66,14 @@ def load_embedded(root: Node, shown: str, directory: Path) -> Suite:
     document = embedded_document(root, shown, directory.resolve())
     claims = tuple(_Loader([document], ()).claims())
     return Suite(document.shown, document.head.suite, document.source, claims, (document.shown,))
+
+
+def _split_elsewhere(documents: list[Document]) -> Iterator[Problem]:
+    """Yield a warning for each value that an editor, or any other reader of YAML, splits at its comma."""
+    for scalar in (scalar for document in documents for scalar in joined_below(document.root)):
+        text = scalar.text if len(scalar.text) <= SHOWN else scalar.text[:SHOWN] + "..."
+        message = f"Other readers of YAML, editors among them, end this value at its comma: {text}"
+        yield Problem(scalar.position, message, hint="put it in quotes")
 
 
 @dataclass(eq=False)
@@ -86,6 +100,7 @@ class _Loader:
         self._entries = {id(d): [_entry(node, d) for node in d.claims()] for d in self.by_file.values()}
         self._settings: dict[tuple[str, str], SettingRecord] = {}
         self._complete: dict[int, tuple[Node, tuple[Problem, ...]]] = {}
+        self._bases: dict[int, dict[str, _Entry]] = {}
         self._judged: dict[str, _Entry] = {}
         self._text = 0
 
@@ -139,32 +154,47 @@ class _Loader:
 
     def _chain(self, entry: _Entry) -> tuple[list[_Entry], list[Problem]]:
         """Return a claim, the claim that it mutates, the claim that that one mutates, and so on."""
-        chain = [entry]
-        problems: list[Problem] = []
+        chain, problems = [entry], list[Problem]()
+        met = {id(entry)}
         while (wanted := _text(chain[-1].node, "mutates")) is not None:
             position = _place(chain[-1].node, "mutates")
-            found, known = self._find(wanted, chain[-1].document)
+            found = self._find(wanted, chain[-1].document)
             if found is None:
-                message = f"`mutates` names no claim of the suite or of `base`. Got `{wanted}`."
+                message = f"`mutates` names no claim of the suite or of `base`. Got `{wanted[:SHOWN]}`."
+                known = self._known(chain[-1].document)
                 problems.append(Problem(position, message, hint=did_you_mean(wanted, known)))
                 break
-            if found in chain:
-                names = " -> ".join(link.id for link in (*chain[chain.index(found) :], found))
-                problems.append(Problem(position, f"A claim cannot mutate itself: {names}."))
+            if id(found) in met:
+                names = [link.id for link in (*chain[chain.index(found) :], found)]
+                shown = names if len(names) <= _LINKS else [*names[: _LINKS // 2], "...", *names[-_LINKS // 2 :]]
+                problems.append(Problem(position, f"A claim cannot mutate itself: {' -> '.join(shown)}."))
                 break
+            if len(chain) > MAX_CHAIN:
+                message = f"A mutant may rest on a chain of at most {MAX_CHAIN} claims. This one is longer."
+                return [entry], [Problem(_place(entry.node, "mutates"), message)]
             chain.append(found)
+            met.add(id(found))
         return chain, problems
 
     def _inherited(self, chain: list[_Entry], problems: list[Problem]) -> Node:
-        """Merge a chain of mutants, base first; the first in the chain is the claim itself."""
-        node = chain[-1].node
-        for base, mutant in zip(chain[:0:-1], chain[-2::-1], strict=True):
-            if not isinstance(node, Mapping) or not isinstance(mutant.node, Mapping):
+        """Merge a chain of mutants, base first; the first in the chain is the claim itself.
+
+        What a claim inherits is worked out once, however many mutate it.
+        """
+        done = next((place for place, link in enumerate(chain) if id(link) in self._complete), len(chain))
+        node, wrong = self._complete[id(chain[done])] if done < len(chain) else (None, ())
+        for place in range(done - 1, -1, -1):
+            mutant, base = chain[place], node
+            if isinstance(base, Mapping) and isinstance(mutant.node, Mapping):
+                self._spend(base)
+                node, more = inherit(base, mutant.node, chain[place + 1].id)
+                wrong = (*wrong, *more)
+            else:
                 node = mutant.node
-                continue
-            self._spend(node)
-            node, wrong = inherit(node, mutant.node, base.id)
-            problems += wrong
+            if not problems:  # else the chain breaks off, or goes round
+                self._complete[id(mutant)] = node, wrong
+        problems += wrong
+        assert node is not None
         self._spend(node)
         return node
 
@@ -176,16 +206,21 @@ class _Loader:
             message = f"The formulas of a suite, inherited ones included, may have at most {MAX_TEXT} characters."
             raise ClaimFileError([Problem(node.position, message)])
 
-    def _find(self, name: str, document: Document) -> tuple[_Entry | None, list[str]]:
-        known = list(self._judged)
-        if name in self._judged:
-            return self._judged[name], known
+    def _find(self, name: str, document: Document) -> _Entry | None:
+        found = self._judged.get(name)
+        return found if found is not None else self._of_base(document).get(name)
+
+    def _known(self, document: Document) -> list[str]:
+        return [*self._judged, *self._of_base(document)]
+
+    def _of_base(self, document: Document) -> dict[str, _Entry]:
+        """Return the claims of the file whose claims a file may mutate, the first of each id."""
         base = document.base
-        for entry in self._entries[id(base)] if base is not None else ():
-            known.append(entry.id)
-            if entry.id == name:
-                return entry, known
-        return None, known
+        if base is None:
+            return {}
+        if id(base) not in self._bases:
+            self._bases[id(base)] = {entry.id: entry for entry in reversed(self._entries[id(base)])}
+        return self._bases[id(base)]
 
     def _setting(self, name: str, file: str, documents: list[Document]) -> tuple[SettingRecord | None, list[str]]:
         """Look a setting up: first in the file in which its name is written, then along the chain of mutants."""
@@ -205,7 +240,8 @@ class _Loader:
 
 def _entry(node: Node, document: Document) -> _Entry:
     stand_in = f"{Path(document.shown).name}:{node.position.line}"
-    return _Entry(_text(node, "id") or stand_in, node, document)
+    name = _text(node, "id")
+    return _Entry(name if name and len(name) <= MAX_LABEL else stand_in, node, document)
 
 
 def _text(node: Node, key: str) -> str | None:

@@ -28,6 +28,7 @@ _REMEDIES = {
     "⊗": "write kron(A, B)",
     "⊙": "write hadamard(A, B)",
     "⊤": "write ' for a transpose",
+    ".": "write A' for a transpose, hadamard(A, B) for a product of entries",
     "’": "write ' for a transpose",
     "−": "write - (a hyphen) for minus",
     "√": "write sqrt(x)",

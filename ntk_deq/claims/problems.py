@@ -11,7 +11,7 @@ from ntk_deq.claims.yaml_strict import Node, Scalar
 from ntk_deq.errors import nearest_name
 
 _CANDIDATES = 1000  # a spelling is compared with at most so many names, since each comparison takes microseconds
-_SHOWN = 60  # characters of a value that a message quotes
+SHOWN = 60  # characters of a value that a message quotes
 _YAML_BOOLEANS = frozenset({"yes", "no", "on", "off"})
 
 
@@ -22,7 +22,7 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str | None:
         >>> did_you_mean("asume", ["assume", "conclude"])
         'did you mean `assume`?'
     """
-    near = nearest_name(name[:_SHOWN], islice(allowed, _CANDIDATES))
+    near = nearest_name(name[:SHOWN], islice(allowed, _CANDIDATES))
     return f"did you mean `{near}`?" if near else None
 
 
@@ -38,7 +38,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        quoted = repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")
+        quoted = repr(value if len(value) <= SHOWN else value[:SHOWN] + "...")
         return f"the word {quoted} (only true and false are booleans)" if is_yaml_boolean(value) else quoted
     if isinstance(value, list | tuple | dict):
         return f"{'a' if value else 'an empty'} {'mapping' if isinstance(value, dict) else 'list'}"

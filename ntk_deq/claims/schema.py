@@ -22,11 +22,12 @@ from ntk_deq.claims.claim import SizeRange, Verdict
 MAX_SIZE = 10**6
 MAX_STEPS = 10_000
 MAX_TRAINING_STEPS = 1_000_000
+MAX_LABEL = 80  # characters of an id, of the name of a setting, of a tag
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
-_RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
+_RANGE = re.compile(r"\s*([1-9][0-9]{0,8})\s*(?:\.\.\s*([1-9][0-9]{0,8})\s*)?")
 _TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}]}
 
 
@@ -80,7 +81,7 @@ def _named(default: str) -> BeforeValidator:
 
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)]
-Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=80)]
+Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=MAX_LABEL)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
 Part = Annotated[
@@ -95,7 +96,7 @@ Sizes = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": MAX_SIZE},
-                {"type": "string", "pattern": r"^\s*[0-9]+\s*\.\.\s*[0-9]+\s*$"},
+                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?$"},
             ],
             "examples": ["1..6", 8],
         }

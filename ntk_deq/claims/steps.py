@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.foreign_names import hint_for
 from ntk_deq.claims.shapes import fail
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import TIME, Type
-from ntk_deq.errors import nearest_name
 
 _PARTS = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.NEGATE)
 
@@ -106,9 +106,8 @@ class Steps:
 
 def unknown(node: Expr, allowed: Iterable[str], what: str = "name") -> ExpressionError:
     """Return the error that a name has no meaning, with the nearest one that has."""
-    near = nearest_name(node.name, sorted(allowed))
     stop = node.span.start + len(node.name)
-    hint = f"did you mean `{near}`?" if near else None
+    hint = hint_for(node.name, allowed, called=node.kind is Kind.CALL)
     return ExpressionError(f"unknown {what} `{node.name}`.", (node.span.start, stop), hint)
 
 

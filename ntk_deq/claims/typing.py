@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.foreign_names import TRANSPOSES
 from ntk_deq.claims.functions import FUNCTIONS, Call, Parameter
 from ntk_deq.claims.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.claims.shapes import Shapes, fail
@@ -149,6 +150,10 @@ class _Checker:
                 return (_Role.BOUND,) * len(node.args)
         if role is not _Role.VALUE:
             return (role,) * len(node.args)
+        if node.kind is Kind.POWER and node.args[1].kind is Kind.NAME and node.args[1].name not in self.environment:
+            exponent = node.args[1]
+            if exponent.name in TRANSPOSES and exponent.name not in self.shapes.sizes:
+                fail(exponent.span, f"unknown name `{exponent.name}`.", "write A' for a transpose")
         if node.kind is Kind.INDEX:
             return (_Role.STEP,)
         if node.kind is Kind.FOR_ALL:

@@ -17,6 +17,7 @@ import yaml
 
 from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.claims.errors import ClaimFileError
+from ntk_deq.input_files import open_named
 
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 50
@@ -25,6 +26,8 @@ _MAX_DIGITS = 40  # longer numbers stay text, which the expression language may 
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# 017 is 15 in YAML 1.1 and 17 in YAML 1.2; 0x1f, 0o17, 1_000 and 1:30 are numbers for some readers and text for others.
+_DISPUTED = re.compile(r"[-+]?(0[0-9_]+|0[xob][0-9a-fA-F_]+|[0-9]+_[0-9_]*|[0-9]+(:[0-5]?[0-9])+)(\.[0-9_]*)?")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPE_WIDTH = {"x": 4, "u": 6, "U": 10}
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -46,6 +49,7 @@ class Scalar:
         document: The text of the whole file.
         start, stop: Where the scalar, quotes included, stands in `document`.
         problems: What strictness forbids here.
+        joined: Whether it was put together again at a comma, where other YAML readers split it.
     """
 
     position: Position
@@ -56,6 +60,7 @@ class Scalar:
     start: int = 0
     stop: int = 0
     problems: tuple[Problem, ...] = ()
+    joined: bool = False
 
     def position_of(self, offset: int) -> Position:
         """Return the place of character `offset` of `text`; the start of the scalar where it spans several lines."""
@@ -113,32 +118,38 @@ def problems_below(node: Node) -> Iterator[Problem]:
         yield from problems_below(child)
 
 
+def joined_below(node: Node) -> Iterator[Scalar]:
+    """Yield the values at a node and below it that other YAML readers split at a comma."""
+    if isinstance(node, Scalar):
+        if node.joined:
+            yield node
+        return
+    for child in node.items if isinstance(node, Sequence) else node.entries.values():
+        yield from joined_below(child)
+
+
 def read_file(path: Path, shown: str) -> Node:
     """Read one YAML document from a file.
 
     Args:
-        path: The file.
+        path: The file; an open descriptor as `/dev/fd/63` is read to its end, whatever is behind it.
         shown: Its name in positions and messages.
 
     Returns:
         The root node.
 
     Raises:
-        ClaimFileError: The file is missing, a folder, too large, not UTF-8, or not in the strict subset.
+        ClaimFileError: The file is missing, no regular one, too large, not UTF-8, or not in the strict subset.
     """
     try:
-        if path.is_dir():
-            raise _fatal(shown, f"{shown} is a folder; a claim file is needed.")
-        if not path.exists():
-            raise _fatal(shown, f"There is no file {shown}.")
-        if not path.is_file():
-            raise _fatal(shown, f"{shown} is not a regular file.")
-        with path.open("rb") as stream:
+        with open_named(path) as stream:
             content = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        if isinstance(error, ClaimFileError):
-            raise
-        raise _fatal(shown, f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    except FileNotFoundError as error:
+        raise _fatal(shown, f"There is no file {shown}.") from error
+    except IsADirectoryError as error:
+        raise _fatal(shown, f"{shown} is a folder; a claim file is needed.") from error
+    except OSError as error:
+        raise _fatal(shown, f"{shown} cannot be read: {error.strerror}.") from error
     if len(content) > MAX_BYTES:
         raise _fatal(shown, f"A claim file must have at most {MAX_BYTES} bytes (4 MiB). {shown} has more.")
     try:
@@ -238,6 +249,12 @@ class _Builder:
             problems.append(Problem(position, f"YAML tags are not allowed in a claim file. Got `{event.tag}`."))
         if isinstance(event, yaml.ScalarEvent):
             style = event.style or ""
+            if not style and _DISPUTED.fullmatch(event.value):
+                message = f"Readers of YAML disagree about the number {event.value[:_MAX_DIGITS]}: it may be octal, "
+                message += "hexadecimal, in minutes and seconds, or text."
+                problems.append(
+                    Problem(position, message, hint="write it as a plain decimal number, or quote the text")
+                )
             value = _resolve(event.value) if style in ("", ":") and event.tag is None else event.value
             end: Any = event.end_mark
             self._add(Scalar(position, event.value, value, style, self.text, mark.index, end.index, tuple(problems)))
@@ -281,14 +298,16 @@ class _Builder:
     def _join_commas(self, pairs: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
         """Put `{gamma: (0, 1), ...}` together again: a comma inside parentheses belongs to the value.
 
-        YAML ends the value at the comma and reads `1)` as a key without a value, which could never be valid here.
+        YAML ends the value at the comma and reads `1)` as a key without a value, which could never be valid here. It is
+        what people write, so that it is read as they mean it; `Suite.warnings` asks for quotes.
         """
         joined: list[tuple[Node, Node]] = []
         for key, value in pairs:
             before = joined[-1][1] if joined else None
             if isinstance(before, Scalar) and isinstance(key, Scalar) and _continues(before, key, value):
                 text = self.text[before.start : key.stop]
-                whole = Scalar(before.position, text, text, "", self.text, before.start, key.stop, before.problems)
+                place = before.start, key.stop
+                whole = Scalar(before.position, text, text, "", self.text, *place, before.problems, joined=True)
                 joined[-1] = (joined[-1][0], whole)
             else:
                 joined.append((key, value))

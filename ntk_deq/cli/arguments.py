@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from ntk_deq.errors import nearest_name
+from ntk_deq.errors import nearest_name, shortened
 from ntk_deq.version import __version__
 
 COMMANDS = ("run", "check", "replay", "mutate", "schema")
@@ -63,7 +63,7 @@ class UsageParser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         """Say what is wrong, and exit."""
         self.print_usage()
-        self.exit(4, f"{self.prog}: {message}\n")
+        self.exit(4, f"{self.prog}: {shortened(message)}\n")
 
     def refuse(self, words: Sequence[str]) -> None:
         """Say which words are not understood, and for the first one which option is spelt like it; exit."""
@@ -107,7 +107,12 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file (YAML)")
     parser.add_argument("--papers", action="store_true", help="use the suite of the papers that the package carries")
     parser.add_argument(
-        "--data", metavar="PATH", action="append", default=[], help="a data file or folder that the claim file may read"
+        "--data",
+        type=_existing,
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a data file or folder that the claim file may read",
     )
 
 
@@ -214,7 +219,12 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("instance", metavar="INSTANCE", help="a counterexample that a run has written (YAML)")
     parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file: does its claim still state the same?")
     parser.add_argument(
-        "--data", metavar="PATH", action="append", default=[], help="a data file or folder that FILE may read"
+        "--data",
+        type=_existing,
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a data file or folder that FILE may read",
     )
     parser.add_argument(
         "--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds that it may take (default 600)"
@@ -292,6 +302,12 @@ def _positive(text: str) -> int:
     if not 1 <= number <= _MOST:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST:,}. Got {text}.")
     return number
+
+
+def _existing(text: str) -> str:
+    if not text or not os.path.exists(text):
+        raise argparse.ArgumentTypeError(f"there is no file or folder {text[:200]!r}.")
+    return text
 
 
 def _folder(text: str) -> str:

@@ -26,8 +26,8 @@ from ntk_deq.cli.exit_codes import (
 )
 from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.results_folder import clear_mutate, held_folder
-from ntk_deq.cli.selection import selected_claims
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.cli.selection import selected_claims, warn_of_missing_extras
+from ntk_deq.errors import ArgumentError, nearest_name, shortened
 from ntk_deq.report.console import say
 from ntk_deq.report.files import append_line, replace_file
 from ntk_deq.report.mutants import mutant_object, mutants_markdown, render_mutant, render_summary
@@ -52,7 +52,7 @@ def run_mutate(arguments: argparse.Namespace, console: Console, path: Path) -> i
             interruption = stack.enter_context(Interruption())
             out = stack.enter_context(held_folder(arguments.out))
         except (ArgumentError, OSError) as error:
-            say(console, f"verify-claims: {error}")
+            say(console, f"verify-claims: {shortened(str(error))}")
             return EXIT_USAGE
         return _mutate(arguments, suite, selected, rules, console, out, interruption)
 
@@ -73,6 +73,7 @@ def _mutate(
             "verify-claims: no claim selected that is expected to hold: a mutant of a false claim shows nothing",
         )
         return EXIT_EMPTY
+    warn_of_missing_extras(claims, console)
     _announce(console, claims, len(selected) - len(claims), selected)
     torch.set_num_threads(1)
     options = Options(

@@ -13,7 +13,7 @@ from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.problems import did_you_mean
 from ntk_deq.cli.exit_codes import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
-from ntk_deq.errors import NtkDeqError
+from ntk_deq.errors import NtkDeqError, shortened
 from ntk_deq.report.problems import render_problem, render_problems
 from ntk_deq.report.replay import render_comparison, render_replay
 from ntk_deq.verify.replay import compare, read_counterexample, replay
@@ -62,4 +62,4 @@ def _compare(arguments: argparse.Namespace, record: Record, console: Console, de
 
 
 def _say(console: Console, message: str) -> None:
-    console.print(f"verify-claims: {message}", markup=False, highlight=False)
+    console.print(f"verify-claims: {shortened(message)}", markup=False, highlight=False)

@@ -29,7 +29,8 @@ from ntk_deq.cli.exit_codes import (
 )
 from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.results_folder import clear_run, held_folder
-from ntk_deq.errors import ArgumentError, DataError
+from ntk_deq.cli.selection import warn_of_missing_extras
+from ntk_deq.errors import ArgumentError, DataError, shortened
 from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
@@ -51,7 +52,7 @@ def run_session(
         try:
             out = stack.enter_context(held_folder(arguments.out))
         except (OSError, ArgumentError) as error:
-            console.print(f"verify-claims: {error}", markup=False, highlight=False)
+            console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
             return EXIT_USAGE
         return _session(arguments, suite, claims, console, out, interruption)
 
@@ -74,8 +75,9 @@ def _session(
         clear_run(out)
         stream.touch(exist_ok=False)
     except (OSError, RuntimeError, ValueError) as error:
-        console.print(f"verify-claims: {error}", markup=False, highlight=False)
+        console.print(f"verify-claims: {shortened(str(error))}", markup=False, highlight=False)
         return EXIT_USAGE
+    warn_of_missing_extras(claims, console)
     results: list[ClaimResult] = []
     started = time.perf_counter()
     stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ntk_deq.data.image_set import MAX_BYTES, ImageSet, checked_image_set
 from ntk_deq.data.sniff import GZIP, describe, opening
 from ntk_deq.errors import DataError, LimitError
+from ntk_deq.input_files import open_regular
 
 _TYPES: dict[int, np.dtype[Any]] = {
     0x08: np.dtype(">u1"),
@@ -43,13 +44,15 @@ def read_idx(path: Path) -> npt.NDArray[np.generic]:
     """
     compressed = opening(path).startswith(GZIP)
     try:
-        if compressed:
-            with gzip.open(path, "rb") as unpacked:
+        with open_regular(path) as stream:
+            if not compressed:
+                return _read(stream, path)
+            with gzip.open(stream, "rb") as unpacked:
                 return _read(unpacked, path)
-        with path.open("rb") as stream:
-            return _read(stream, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: the gzip data is damaged ({error}).") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def _read(stream: IO[bytes] | gzip.GzipFile, path: Path) -> npt.NDArray[np.generic]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntk_deq.errors import DataError
+from ntk_deq.errors import ArgumentError, DataError
 
 BYTE_MAX = 255  # the white of an 8-bit image
 
 # Bytes of decoded pixels that a source may hold: forty times MNIST as float64, and it fits a small machine.
 MAX_BYTES = 2 * 1024**3
+
+_LARGEST_LABEL = 2.0**53  # beyond it a whole number may wrap in int64, or stand for its neighbours in float64
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,16 @@ def checked_image_set(images: npt.NDArray[np.generic], labels: npt.NDArray[np.ge
         name: The file or source, for messages.
 
     Raises:
+        ArgumentError: One of them is no array.
         DataError: Wrong number of axes, wrong dtype, counts that differ, NaN, Inf, or a value out of range.
 
     Example:
         >>> checked_image_set(np.zeros((2, 3, 3), dtype=np.uint8), np.array([0, 1]), name="made up")
         ImageSet('made up', 2 images of shape (3, 3), 2 classes)
     """
+    for what, value in (("images", images), ("labels", labels)):
+        if not isinstance(value, np.ndarray):
+            raise ArgumentError(f"`{what}` must be a NumPy array. Got {type(value).__name__}.")
     images = _canonical_axes(images, name)
     whole = _whole_labels(labels, name)
     if len(images) != len(whole):
@@ -87,6 +93,10 @@ def _whole_labels(labels: npt.NDArray[np.generic], name: str) -> npt.NDArray[np.
         bad = np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)))
         if bad.size:
             raise DataError(f"{name}: label {bad[0]} (counted from 0) must be a whole number. Got {labels[bad[0]]}.")
+    large = np.flatnonzero(np.abs(labels.astype(np.float64)) > _LARGEST_LABEL)
+    if large.size:
+        got = f"label {large[0]} (counted from 0) must lie between -2^53 and 2^53. Got {labels[large[0]]}."
+        raise DataError(f"{name}: {got}")
     return labels.astype(np.int64)
 
 

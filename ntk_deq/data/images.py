@@ -18,7 +18,7 @@ from ntk_deq.data.idx import load_idx
 from ntk_deq.data.image_set import BYTE_MAX, ImageSet, checked_image_set
 from ntk_deq.data.mnist import load_mnist
 from ntk_deq.data.npz import load_npz
-from ntk_deq.data.resize import resize_area
+from ntk_deq.data.resize import check_side, is_integer, resize_area
 from ntk_deq.errors import ArgumentError, DataError, nearest_name
 
 SOURCES = ("mnist", "idx", "npz")
@@ -58,15 +58,17 @@ def load_images(source: str, images: str | Path | None = None, labels: str | Pat
         (5000, 28, 28)
     """
     if source not in SOURCES:
-        near = nearest_name(source, SOURCES)
+        near = nearest_name(source, SOURCES) if isinstance(source, str) else None
         hint = f" Did you mean {near!r}?" if near else ""
-        raise ArgumentError(f"`source` of images must be one of {', '.join(SOURCES)}. Got {source!r}.{hint}")
+        raise ArgumentError(f"`source` of images must be one of {', '.join(SOURCES)}. Got {source!r:.60}.{hint}")
     wanted = {"mnist": (False, False), "idx": (True, True), "npz": (True, False)}[source]
     for name, value, needed in zip(("images", "labels"), (images, labels), wanted, strict=True):
         if needed and value is None:
             raise ArgumentError(f"The image source `{source}` needs a file for `{name}`. Got none.")
         if not needed and value is not None:
             raise ArgumentError(f"The image source `{source}` takes no file for `{name}`. Got {str(value)!r}.")
+        if needed and not isinstance(value, str | Path):
+            raise ArgumentError(f"`{name}` of images must be the path of a file. Got {value!r:.60}.")
     if source == "mnist":
         return load_mnist()
     paths = tuple(Path(value) for value in (images, labels) if value is not None)
@@ -77,7 +79,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     """Return what tells one version of a file from the next."""
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         raise DataError(f"{path}: no such file, or one that cannot be read.") from None
     return status.st_mtime_ns, status.st_size
 
@@ -134,7 +136,7 @@ def select_images(
         (torch.Size([4, 49]), [-1.0, -1.0, 1.0, 1.0])
     """
     checked = checked_image_set(images, labels, name=name)
-    _check_options(classes, count, split)
+    _check_options(classes, count, split, side, generator)
     rows, targets = [], []
     for position, label in enumerate(classes):
         wanted = count // len(classes) + (position < count % len(classes))
@@ -153,13 +155,18 @@ def select_images(
     return ImageSample(X, torch.tensor(targets, dtype=torch.float64))
 
 
-def _check_options(classes: Sequence[int], count: int, split: str) -> None:
-    if not classes or len(set(classes)) != len(classes):
-        raise ArgumentError(f"`classes` of images must be one or more different labels. Got {list(classes)}.")
-    if count < 1:
-        raise ArgumentError(f"`count` of images must be an integer >= 1. Got {count}.")
+def _check_options(classes: object, count: object, split: object, side: object, generator: object) -> None:
+    labels = list(classes) if isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str) else []
+    if not labels or not all(map(is_integer, labels)) or len(set(labels)) != len(labels):
+        raise ArgumentError(f"`classes` of images must be one or more different labels. Got {classes!r:.60}.")
+    if not is_integer(count) or count < 1:
+        raise ArgumentError(f"`count` of images must be an integer >= 1. Got {count!r:.60}.")
+    if side is not None:
+        check_side(side)
     if split not in SPLITS:
-        raise ArgumentError(f"`split` of images must be {' or '.join(SPLITS)}. Got {split!r}.")
+        raise ArgumentError(f"`split` of images must be {' or '.join(SPLITS)}. Got {split!r:.60}.")
+    if not isinstance(generator, torch.Generator):
+        raise ArgumentError(f"`generator` of images must be a torch.Generator. Got {generator!r:.60}.")
 
 
 def _choose(

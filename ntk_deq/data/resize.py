@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import TypeGuard
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
+
+_LARGEST_SIDE = 10_000  # one such image takes 0.8 GB
 
 
 def resize_area(images: Float[Tensor, "N height width"], side: int) -> Float[Tensor, "N side side"]:
@@ -20,19 +25,49 @@ def resize_area(images: Float[Tensor, "N height width"], side: int) -> Float[Ten
         side: Number of pixels along either edge, >= 1.
 
     Raises:
-        ArgumentError: `side` is below one, or the images have no pixels.
+        ArgumentError: `side` is no integer of 1 to 10000, or the images have no pixels.
 
     Example:
         >>> resize_area(torch.tensor([[[0.0, 1.0], [1.0, 2.0]]]), 1)
         tensor([[[1.]]])
     """
-    if side < 1:
-        raise ArgumentError(f"`side` of an image must be an integer >= 1. Got {side}.")
+    check_side(side)
+    if not isinstance(images, Tensor) or images.ndim != 3:
+        raise ArgumentError(f"`images` to resize must be a tensor (N, height, width). Got {type(images).__name__}.")
     height, width = images.shape[1:]
     if height < 1 or width < 1:
         raise ArgumentError(f"`images` to resize must have pixels. Got height {height} and width {width}.")
     rows = _shares(height, side, like=images)
     return rows @ images @ _shares(width, side, like=images).T
+
+
+def check_side(side: object) -> None:
+    """Refuse a number of pixels that is none.
+
+    Args:
+        side: What was given.
+
+    Raises:
+        ArgumentError: It is no integer from 1 to 10000.
+
+    Example:
+        >>> check_side(2.5)
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `side` of an image must be an integer from 1 to 10000. Got 2.5.
+    """
+    if not is_integer(side) or not 1 <= side <= _LARGEST_SIDE:
+        raise ArgumentError(f"`side` of an image must be an integer from 1 to {_LARGEST_SIDE}. Got {side!r:.60}.")
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Say whether a value is a whole number, of Python or of NumPy, and no truth value.
+
+    Example:
+        >>> is_integer(4), is_integer("4"), is_integer(True)
+        (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _shares(old: int, new: int, *, like: Tensor) -> Float[Tensor, "new old"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ntk_deq.errors import DataError
+from ntk_deq.input_files import open_regular
 
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
@@ -29,10 +30,10 @@ def opening(path: Path, count: int = 32) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
-        DataError: There is no such file, or it cannot be read.
+        DataError: There is no such file, it cannot be read, or it is no regular file.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return stream.read(count)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file.") from None

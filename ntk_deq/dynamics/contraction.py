@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.dynamics.stored_values import stored_count, stored_number, stored_tensor
 from ntk_deq.dynamics.warm_solver import NotFiniteError
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.models.base import EquilibriumModel
@@ -107,7 +108,15 @@ class CarriedContraction:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        self._at_reference, self.refreshed = state["value"], state["refreshed"]
-        if state["reference"] is not None:
-            self._reference, self._path = state["reference"].clone(), state["path"].double().clone()
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what the factor of this model returns.
+        """
+        self.refreshed = stored_count(state["refreshed"], "refreshed")
+        if state["reference"] is None or self._form is None:
+            return
+        weight = self._model.parameters()[self._form.weight]
+        self._reference = stored_tensor(state["reference"], weight, "reference")
+        self._path = stored_tensor(state["path"], weight.new_zeros((), dtype=torch.float64), "path")
+        self._at_reference = stored_number(state["value"], "value", 0.0, 1.0)

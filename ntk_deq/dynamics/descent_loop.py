@@ -26,6 +26,7 @@ from ntk_deq.dynamics.run_inputs import check_problem, owned
 from ntk_deq.dynamics.run_settings import describe_run, model_values
 from ntk_deq.dynamics.snapshots import SnapshotKeeper
 from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.dynamics.stored_values import stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.models.base import EquilibriumModel
 
@@ -282,20 +283,26 @@ class Descent:
             options: Options; all but the budget and the floor must be those of `run`.
             record: Recorders.
             run: A record with a continuation.
+
+        Raises:
+            ValueError: The continuation is not one of such a run.
         """
         state = run.continuation
         assert state is not None
         found = cls(model, state["X"], state["y"], options, record)
         found._here.restore(state["here"])
-        found._lengths.copy_(state["lengths"])
+        found._lengths.copy_(stored_tensor(state["lengths"], found._lengths, "lengths"))
         found._before.restore(state["before"])
         if state["gradients"] is not None:
-            found._gradients = {name: value.clone() for name, value in state["gradients"].items()}
-            found._norms.copy_(state["norms"])
+            found._gradients = stored_tensors(state["gradients"], found._start, "gradients")
+            found._norms.copy_(stored_tensor(state["norms"], found._norms, "norms"))
             torch.linalg.vector_norm(found._norms, out=found._norm)
-        found._gradient_error, found._first_loss = state["gradient_error"], state["first_loss"]
-        found._evaluations, found._forward_steps, found._adjoint_steps = state["counts"]
-        found._seconds = state["seconds"]
+        found._gradient_error = stored_number(state["gradient_error"], "gradient_error", nan=True)
+        found._first_loss = stored_number(state["first_loss"], "first_loss")
+        evaluations, *steps = state["counts"]
+        found._evaluations = stored_count(evaluations, "counts")
+        found._forward_steps, found._adjoint_steps = (stored_number(count, "counts") for count in steps)
+        found._seconds = stored_number(state["seconds"], "seconds")
         found._field.restore(state["field"])
         found._recording.restore(state["recording"])
         found._keeper.restore(state["keeper"], run.snapshots)

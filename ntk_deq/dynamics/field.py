@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -252,7 +253,7 @@ def _check_targets(model: EquilibriumModel, X: Tensor, y: Tensor) -> None:
 def _check_options(rtol: float, atol: float, max_steps: int, extrapolation: int) -> None:
     if isinstance(rtol, bool) or not (isinstance(rtol, int | float) and 0 < rtol < 1):
         raise ArgumentError(f"`rtol` of a gradient field must be a number with 0 < rtol < 1. Got {rtol!r}.")
-    if isinstance(atol, bool) or not (isinstance(atol, int | float) and 0 <= atol < math.inf):
+    if isinstance(atol, bool) or not (isinstance(atol, int | float) and 0 <= atol <= sys.float_info.max):
         raise ArgumentError(f"`atol` of a gradient field must be a finite number >= 0. Got {atol!r}.")
     if isinstance(max_steps, bool) or not (isinstance(max_steps, int) and max_steps >= 1):
         raise ArgumentError(f"`max_steps` of a gradient field must be an integer >= 1. Got {max_steps!r}.")

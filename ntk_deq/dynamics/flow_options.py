@@ -10,6 +10,7 @@ import torch
 
 from ntk_deq.dynamics.integrator import check_method
 from ntk_deq.dynamics.run_inputs import is_number
+from ntk_deq.dynamics.snapshots import MOST_SNAPSHOTS
 from ntk_deq.errors import ArgumentError
 
 METHOD = "gradient-flow"
@@ -91,7 +92,9 @@ class FlowOptions:
             )
         for name, value, least in (("steps", self.steps, 0), ("snapshots", self.snapshots, 2)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ArgumentError(f"`{name}` {where} must be an integer >= {least}. Got {value!r}.")
+                raise ArgumentError(f"`{name}` {where} must be an integer >= {least}. Got {value!r:.60}.")
+        if self.snapshots > MOST_SNAPSHOTS:
+            raise ArgumentError(f"`snapshots` {where} must be at most {MOST_SNAPSHOTS}. Got {self.snapshots!r:.60}.")
         for time in self.times:
             if not 0 < time < math.inf:
                 raise ArgumentError(f"`times` {where} must be finite and > 0. Got {time!r}.")

@@ -9,10 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.dynamics.stored_values import stored_count, stored_number, stored_tensor
+
 # Weights larger than this in sum would lift the solver's tolerance into digits that a plain warm start has right.
 _LARGEST_WEIGHTS = 64.0
 # The best degree changes slowly along a run, and finding it out costs some passes over the states.
 _ASSESS_EVERY = 16
+# Products of so large moments are floats still.
+_FARTHEST = 1e40
 
 
 def extrapolation_weights(at: float, moments: Sequence[float]) -> list[float]:
@@ -65,6 +69,21 @@ class StateHistory:
         self.moments: list[float] = []
         self.degree = self._highest
         self.added = 0
+
+    def restore(self, states: Sequence[object], moments: Sequence[object], degree: object, added: object) -> None:
+        """Go on from the states, moments, degree and number of states of another history.
+
+        Raises:
+            ValueError: They are not those of a history of such states.
+        """
+        if len(states) != len(moments) or len(states) > self._highest + 1:
+            raise ValueError(f"`states` must be at most {self._highest + 1}, each with its moment")
+        self.moments = [stored_number(moment, "moments", -_FARTHEST, _FARTHEST) for moment in moments]
+        if len(set(self.moments)) < len(self.moments):
+            raise ValueError("`moments` must differ from each other")
+        self.states = [stored_tensor(state, self._like, "states") for state in states]
+        self.degree = stored_count(degree, "degree", high=self._highest)
+        self.added = stored_count(added, "added")
 
     def predict(self, moment: float, out: Float[Tensor, "N m"]) -> bool:
         """Write the state expected at a moment into `out`; False and nothing written where no state is known."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.dynamics.record import Snapshot
+from ntk_deq.dynamics.stored_values import stored_count, stored_number, stored_tensor, stored_tensors
 
 
 class Place:
@@ -77,7 +78,13 @@ class Place:
         return dict(vars(self))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` returned, in tensors of its own."""
-        self.k, self.loss = state["k"], state["loss"]
-        self.parameters = {name: value.clone() for name, value in state["parameters"].items()}
-        self.path, self.path_length, self.error = state["path"].clone(), state["path_length"].clone(), state["error"]
+        """Become what `state` returned, in tensors of its own.
+
+        Raises:
+            ValueError: It is not what a place of these parameters returns.
+        """
+        self.k, self.loss = stored_count(state["k"], "k"), stored_number(state["loss"], "loss", nan=True)
+        self.parameters = stored_tensors(state["parameters"], self.parameters, "parameters")
+        self.path = stored_tensor(state["path"], self.path, "path")
+        self.path_length = stored_tensor(state["path_length"], self.path_length, "path_length")
+        self.error = stored_number(state["error"], "error", nan=True)

@@ -205,7 +205,7 @@ class TrainingRun:
         return run
 
     def plot(self) -> Any:
-        """Draw loss and recorded series; needs matplotlib (`pip install ntk_deq[plots]`)."""
+        """Draw loss and recorded series; needs matplotlib, the extra `plots`."""
         # Plots lie above this layer, so that they are imported by name, and only when asked for.
         return importlib.import_module("ntk_deq.plots").plot_run(self)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import Series
 from ntk_deq.dynamics.recorders import Logarithmic, Observation, Recorder, Stateful, recorders
+from ntk_deq.dynamics.stored_values import stored_count, stored_tensor
 from ntk_deq.errors import ArgumentError
 
 CAPACITY = 4096
@@ -99,11 +100,19 @@ class SeriesBuffer:
         return {"at": series.at, "values": series.values, "stride": self._stride, "offered": self._offered}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        values = state["values"]
-        self._at = state["at"].tolist()
-        self._values = values.tolist() if values.ndim == 1 else list(values)
-        self._stride, self._offered = state["stride"], state["offered"]
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what a series of this name returns.
+        """
+        at, values = state["at"], state["values"]
+        double = isinstance(values, Tensor) and values.dtype == torch.float64 and values.device.type == "cpu"
+        if not double or values.ndim < 1 or len(values) > self._capacity:
+            raise ValueError(f"the values of the series {self._name!r} must be at most {self._capacity} of float64")
+        self._at = stored_tensor(at, values.new_zeros(len(values)), f"{self._name}.at").tolist()
+        self._values = values.tolist() if values.ndim == 1 else list(values.clone())
+        self._stride = stored_count(state["stride"], "stride", 1)
+        self._offered = stored_count(state["offered"], "offered")
 
 
 class Recording:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import Tensor
 
@@ -75,10 +77,12 @@ def check_on_step(on_step: object, where: str) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Say whether a value is a plain number: no truth value, no tensor.
+    """Say whether a value is a plain number: no truth value, no tensor, no integer that float64 cannot hold.
 
     Example:
-        >>> is_number(0.5), is_number(True)
-        (True, False)
+        >>> is_number(0.5), is_number(True), is_number(10**400)
+        (True, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max

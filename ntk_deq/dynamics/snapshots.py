@@ -7,10 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ntk_deq.dynamics.record import Snapshot
+from ntk_deq.dynamics.stored_values import stored_count, stored_number
 from ntk_deq.errors import ArgumentError
+
+MOST_SNAPSHOTS = 1_000_000
+"""Snapshots that a run may be told to keep."""
 
 # Ratio of the steps of two neighbours at first: about 24 snapshots a decade, until there are too many.
 _RATIO = 1.1
+# Its square is a float still, and no run gets so far.
+_LARGEST_RATIO = 1e150
 
 
 class SnapshotKeeper:
@@ -35,6 +41,8 @@ class SnapshotKeeper:
     def __init__(self, limit: int, *, always: Sequence[int] = ()) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
             raise ArgumentError(f"`snapshots` of gradient-descent must be an integer >= 2. Got {limit!r}.")
+        if limit > MOST_SNAPSHOTS:
+            raise ArgumentError(f"`snapshots` of gradient-descent must be at most {MOST_SNAPSHOTS}. Got {limit!r:.60}.")
         self._limit, self._always = limit, frozenset(always)
         self.snapshots: list[Snapshot] = []
         self._ratio, self._next = _RATIO, 0
@@ -66,6 +74,11 @@ class SnapshotKeeper:
         return {"kept": len(self.snapshots), "ratio": self._ratio, "next": self._next}
 
     def restore(self, state: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> None:
-        """Go on from what `state` returned and the snapshots of the record."""
-        self.snapshots = list(snapshots[: state["kept"]])
-        self._ratio, self._next = state["ratio"], state["next"]
+        """Go on from what `state` returned and the snapshots of the record.
+
+        Raises:
+            ValueError: It is not what a keeper returns.
+        """
+        self.snapshots = list(snapshots[: stored_count(state["kept"], "kept", high=len(snapshots))])
+        self._ratio = stored_number(state["ratio"], "ratio", 1.0, _LARGEST_RATIO)
+        self._next = stored_count(state["next"], "next", high=10**300)

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.dynamics.stored_values import stored_number
+
 if TYPE_CHECKING:
     from ntk_deq.dynamics.recorders import Observation
 
@@ -40,8 +42,13 @@ class SpectralNorms:
         if value.ndim < 2:
             length = float(torch.linalg.vector_norm(value))
             return length, length
-        if name in self._references:
-            distance, norm = float(torch.dist(value, self._references[name])), self._norms[name]
+        reference = self._references.get(name)
+        if reference is not None and (reference.shape, reference.dtype, reference.device) == (
+            value.shape,
+            value.dtype,
+            value.device,
+        ):
+            distance, norm = float(torch.dist(value, reference)), self._norms[name]
             if distance <= _WIDEST * norm:
                 return norm - distance, norm + distance
         norm = float(torch.linalg.matrix_norm(value, ord=2))
@@ -54,5 +61,13 @@ class SpectralNorms:
         return {"references": dict(self._references), "norms": dict(self._norms)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        self._references, self._norms = dict(state["references"]), dict(state["norms"])
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what these norms return.
+        """
+        references, norms = dict(state["references"]), dict(state["norms"])
+        if references.keys() != norms.keys() or not all(isinstance(value, Tensor) for value in references.values()):
+            raise ValueError("`norm` must remember a tensor and its norm for each parameter")
+        self._references = references
+        self._norms = {name: stored_number(value, f"norms.{name}") for name, value in norms.items()}

@@ -8,9 +8,6 @@ import json
 import math
 import os
 import secrets
-import struct
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ntk_deq.archives import ArchiveError, ArrayArchive, open_archive
 from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
-from ntk_deq.dynamics.run_inputs import is_number
 from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.dynamics.stored_values import stored_count, stored_number
 from ntk_deq.errors import DataError
 from ntk_deq.version import __version__
 
@@ -31,17 +29,15 @@ FORMAT = 1
 
 _KIND = "ntk_deq training run"
 _HEADER = "header"
+_MOST = 2**40  # bytes of one array: records are not compressed, so that a file is as large as what it holds
 _DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    KeyError,
+    ArchiveError,
+    LookupError,
     TypeError,
     ValueError,
-    NotImplementedError,
     AttributeError,
-    RecursionError,
+    RuntimeError,
+    ArithmeticError,
     MemoryError,
 )
 
@@ -91,24 +87,24 @@ def load_run(path: str | Path) -> TrainingRun:
         ntk_deq.dynamics.storage.RecordError: There is no record at missing.npz.
     """
     path = _checked(path)
-    if not path.is_file():
-        raise RecordError(f"There is no record at {path}.")
     try:
-        # Opened here, since NumPy forgets to close a file that is no archive.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
+        with open_archive(path) as archive:
+            if archive.compressed:
                 raise RecordError(f"The file {path} is no record of a training run: it is compressed.")
-            header = json.loads(archive[_HEADER].tobytes().decode())
+            text = archive.array(_HEADER, most=_MOST).tobytes().decode()
+            header = json.loads(text)
             _check_header(header, path)
             fields = _unpacked(header["run"], archive)
         return _run(fields)
     except RecordError:
         raise
+    except FileNotFoundError:
+        raise RecordError(f"There is no record at {path}.") from None
     except OSError as error:
         raise RecordError(f"The record {path} cannot be read: {error.strerror or error}.") from error
     except _DAMAGED as error:
         raise RecordError(
-            f"The record {path} is damaged, cut off, or no record of a training run ({error})."
+            f"The record {path} is damaged, cut off, or no record of a training run ({str(error)[:200]})."
         ) from error
 
 
@@ -116,10 +112,10 @@ def _check_header(header: Any, path: Path) -> None:
     if not isinstance(header, dict) or header.get("kind") != _KIND:
         raise RecordError(f"The file {path} is no record of a training run.")
     if header.get("format") != FORMAT or isinstance(header["format"], bool):
+        found, version = f"{header.get('format')!r:.40}", f"{header.get('version')!s:.40}"
         raise RecordError(
-            f"The record {path} has the format {header.get('format')!r} (written by ntk_deq {header.get('version')}), "
-            f"and ntk_deq {__version__} reads format {FORMAT}. The file is left as it is: read it with the version "
-            "that wrote it."
+            f"The record {path} has the format {found} (written by ntk_deq {version}), and ntk_deq {__version__} reads "
+            f"format {FORMAT}. The file is left as it is: read it with the version that wrote it."
         )
 
 
@@ -144,22 +140,59 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
     Raises:
         ValueError: A field has a value of another kind.
     """
-    for name in ("steps", "end", "evaluations", "seconds", "forward_iterations", "adjoint_iterations"):
-        if not is_number(fields[name]) or math.isnan(fields[name]):
-            raise ValueError(f"`{name}` must be a number")
-    for name in ("step", "error"):
-        if fields[name] is not None and not is_number(fields[name]):
-            raise ValueError(f"`{name}` must be a number or nothing")
-    if not fields["snapshots"]:
-        raise ValueError("there is no snapshot")
-    for snapshot in fields["snapshots"]:
-        numbers = (snapshot.at, snapshot.loss, snapshot.path_length, *snapshot.path.values())
-        if not all(map(is_number, numbers)) or not all(isinstance(v, Tensor) for v in snapshot.parameters.values()):
-            raise ValueError("a snapshot holds something else than numbers and tensors")
+    for name in ("steps", "evaluations"):
+        stored_count(fields[name], name)
+    for name in ("end", "seconds", "forward_iterations", "adjoint_iterations"):
+        stored_number(fields[name], name)
+    if fields["step"] is not None:
+        stored_number(fields["step"], "step")
+    if fields["error"] is not None:
+        stored_number(fields["error"], "error", nan=True)
+    for name, kind in (("method", str), ("detail", str), ("settings", dict), ("whole", bool)):
+        if not isinstance(fields.get(name, kind()), kind):
+            raise ValueError(f"`{name}` must be of the type {kind.__name__}")
+    if not isinstance(fields.get("continuation"), dict | None):
+        raise ValueError("`continuation` must be names with values, or nothing")
+    _check_snapshots(fields["snapshots"])
     for name, series in fields["series"].items():
         tensors = isinstance(series.at, Tensor) and isinstance(series.values, Tensor)
-        if not tensors or series.at.ndim != 1 or len(series.at) != len(series.values):
+        if not tensors or series.at.ndim != 1 or series.values.ndim < 1 or len(series.at) != len(series.values):
             raise ValueError(f"the series {name!r} must be as many values as steps")
+        if not series.at.dtype == series.values.dtype == torch.float64:
+            raise ValueError(f"the series {name!r} must be of float64")
+        ordered = bool((series.at[1:] > series.at[:-1]).all()) and bool(torch.isfinite(series.at).all())
+        if not ordered or (len(series.at) and series.at[0] < 0):
+            raise ValueError(f"the steps or times of the series {name!r} must be finite, >= 0 and increasing")
+
+
+def _check_snapshots(snapshots: tuple[Snapshot, ...]) -> None:
+    if not snapshots:
+        raise ValueError("there is no snapshot")
+    first, last = snapshots[0], -math.inf
+    for snapshot in snapshots:
+        if not isinstance(snapshot.parameters, dict) or not isinstance(snapshot.path, dict):
+            raise ValueError("`parameters` and `path` of a snapshot must be names with values")
+        kinds = {name: _kind(value) for name, value in snapshot.parameters.items()}
+        if not kinds or kinds != {name: _kind(value) for name, value in first.parameters.items()}:
+            raise ValueError("the parameters of every snapshot must be tensors of the same kinds")
+        if snapshot.path.keys() != kinds.keys():
+            raise ValueError("a snapshot must have the length of the path of every parameter, and of no other")
+        for name, value in (("loss", snapshot.loss), ("path_length", snapshot.path_length), *snapshot.path.items()):
+            stored_number(value, name, nan=True)
+        if stored_number(snapshot.at, "at") <= last:
+            raise ValueError("the snapshots must be in the order of their steps or times")
+        last = snapshot.at
+
+
+def _kind(value: object) -> tuple[object, ...]:
+    """Return shape, type and device of a parameter.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise ValueError("a parameter must be a tensor of floats")
+    return tuple(value.shape), value.dtype, value.device
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
@@ -182,10 +215,10 @@ def _packed(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     raise RecordError(f"A record can hold plain values and tensors only. Got {type(value).__name__}.")
 
 
-def _unpacked(value: Any, archive: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+def _unpacked(value: Any, archive: ArrayArchive) -> Any:
     if isinstance(value, dict):
         if TENSOR_KEY in value:
-            return _on_device(torch.from_numpy(np.array(archive[value[TENSOR_KEY]])), value["device"])
+            return _on_device(torch.from_numpy(archive.array(value[TENSOR_KEY], most=_MOST)), value["device"])
         return {key: _unpacked(item, archive) for key, item in value.items()}
     if isinstance(value, list):
         return [_unpacked(item, archive) for item in value]

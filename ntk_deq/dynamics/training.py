@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FLOW, _RESUME = "gradient-flow", "resume"
-_DAMAGED = (TypeError, KeyError, ValueError, AttributeError, IndexError, RuntimeError)  # what a torn record runs into
+# What a torn record runs into.
+_DAMAGED = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
 METHODS = (METHOD, _FLOW)
 """Names that `train` knows."""
 
@@ -189,7 +190,8 @@ def resume(
         if isinstance(error, NtkDeqError):
             raise
         raise RecordError(
-            f"What the record holds to go on from is damaged ({type(error).__name__}: {error}). The rest can be read."
+            f"What the record holds to go on from is damaged ({type(error).__name__}: {str(error)[:200]}). The rest "
+            "can be read."
         ) from error
     if descent.ended():
         return known

@@ -13,6 +13,7 @@ from torch import Tensor
 from ntk_deq.dynamics.history import StateHistory
 from ntk_deq.dynamics.lengths import scaled_norm, write_norm
 from ntk_deq.dynamics.solved import Map, Solved
+from ntk_deq.dynamics.stored_values import stored_count, stored_number
 from ntk_deq.errors import EquilibriumError
 
 # Products of fewer multiplications than this take less time than picking rows out. On other devices a whole product is
@@ -242,12 +243,14 @@ class WarmSolver:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        history = self.history
-        history.states = [value.clone() for value in state["states"]]
-        history.moments = list(state["moments"])
-        history.degree, history.added = state["degree"], state["added"]
-        self._expected, self._rate = state["expected"], state["rate"]
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what such a solver returns.
+        """
+        self.history.restore(state["states"], state["moments"], state["degree"], state["added"])
+        self._expected = stored_count(state["expected"], "expected", 1, self._max_steps)
+        self._rate = stored_number(state["rate"], "rate", 0.0, 1.0)
 
 
 def _steps(factor: float, rate: float) -> float:

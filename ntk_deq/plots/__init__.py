@@ -1,4 +1,4 @@
-"""Figures of training runs, for a notebook and for the command `convergence-figures`; they need `ntk_deq[plots]`.
+"""Figures of training runs, for a notebook and for the command `convergence-figures`; they need the extra `plots`.
 
 Every function takes a `TrainingRun` or a `TrainingRecord`, draws into `ax` or into a new figure, and returns the axes.
 None shows a window or changes a setting of matplotlib.

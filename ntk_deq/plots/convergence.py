@@ -85,7 +85,8 @@ def _band(ax: Axes, picture: LossPicture) -> None:
 
 def _mark_end(ax: Axes, picture: LossPicture) -> None:
     points = [(x, y) for x, y in zip(picture.at, picture.loss, strict=True) if math.isfinite(y)]
-    if points:
+    low, high = ax.get_ylim()
+    if points and low <= points[-1][1] <= high:  # one far outside would leave no room to the panel
         ax.plot(*points[-1], "o", color=MEASURED, markersize=3.2, clip_on=False, zorder=4)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ROW = 0.2
 _REST = 0.75
 _LONGEST_NAME = 36
+_LARGEST = 1e100  # a rate that is shown, and its inverse the smallest: far beyond, matplotlib's ticks overflow
 
 
 def rates(
@@ -76,9 +77,9 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     """Draw the chart of rates into `ax`, the first run on top; the look is the caller's."""
     ax.set_xscale("log")
     values = [value for _, record in rows for value in _positive(record)]
-    low, high = min(values), max(values)
-    room = max(0.06 * math.log10(high / low), 0.15)
-    ax.set_xlim(low / 10**room, high * 10**room)
+    low, high = math.log10(min(values)), math.log10(max(values))
+    room = max(0.06 * (high - low), 0.15)
+    ax.set_xlim(10 ** (low - room), 10 ** (high + room))
     for number, (_, record) in enumerate(rows):
         _draw_row(ax, -number, record)
     ax.set_yticks([-number for number in range(len(rows))], [_row_label(name) for name, _ in rows])
@@ -105,16 +106,18 @@ def _row_label(name: str) -> str:
 def _draw_row(ax: Axes, y: float, record: TrainingRecord) -> None:
     ax.axhline(y, color=FAINT, linewidth=0.3, zorder=0)
     predicted, measured, span = record.predicted, record.measured, instantaneous_range(record)
-    if span is not None and span[0] > 0:
+    if span is not None and all(map(_is_shown, span)):
         ax.plot(span, (y, y), color=SOFT, linewidth=3.2, alpha=0.3, solid_capstyle="butt", zorder=1)
-    if predicted is not None and measured is not None and predicted.value > 0 and measured.value > 0:
+    predicted = predicted if predicted is not None and _is_shown(predicted.value) else None
+    measured = measured if measured is not None and _is_shown(measured.value) else None
+    if predicted is not None and measured is not None:
         ax.plot((predicted.value, measured.value), (y, y), color=FAINT, linewidth=0.9, zorder=2)
-    if measured is not None and measured.value > 0:
+    if measured is not None:
         left, right = ax.get_xlim()
         ends = (max(measured.low, left), min(measured.high, right))
         ax.plot(ends, (y, y), color=MEASURED, linewidth=1.1, marker="|", markersize=4, markeredgewidth=0.7, zorder=3)
         ax.plot(measured.value, y, "o", color=MEASURED, markersize=3.6, zorder=5)
-    if predicted is not None and predicted.value > 0:
+    if predicted is not None:
         ax.plot(predicted.value, y, "o", markerfacecolor="white", markeredgecolor=BOUND, markersize=4.4, zorder=4)
 
 
@@ -148,4 +151,8 @@ def _positive(record: TrainingRecord) -> list[float]:
         found += [record.measured.low, record.measured.high]
     if found:
         found += instantaneous_range(record) or ()
-    return [value for value in found if value > 0 and math.isfinite(value)]
+    return [value for value in found if _is_shown(value)]
+
+
+def _is_shown(rate: float) -> bool:
+    return 1 / _LARGEST <= rate <= _LARGEST

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.extras import install_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +90,7 @@ def paper_style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise MissingPlotsError(
-            "Figures need matplotlib, which is not installed. Install it with `pip install 'ntk_deq[plots]'`."
+            f"Figures need matplotlib, which is not installed. Install it with `{install_line('plots')}`."
         ) from error
     with matplotlib.rc_context(_SETTINGS):
         yield

@@ -44,6 +44,8 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
         else:
             _render_claim(console, claim)
         console.print()
+    for warning in suite.warnings:
+        render_problem(console, warning)
     bad = sum(isinstance(claim, IllFormed) for claim in claims)
     count = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
     if bad:

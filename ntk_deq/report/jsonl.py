@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ntk_deq.errors import DataError
+from ntk_deq.input_files import open_regular
 from ntk_deq.report.files import append_line, replace_file
 from ntk_deq.report.words import count_verdicts
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, Margin, RunInfo, Witness
@@ -140,17 +141,19 @@ def result_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | DataE
     """Yield (line number, its object) of a JSON-lines file; in place of an object, the error of a line without one.
 
     The error says file and line; that of a last line that is cut off is a `CutOffError`.
+
+    Raises:
+        OSError: There is no such file, it cannot be read, or it is no regular file.
     """
-    lines = Path(path).read_bytes().split(b"\n")
-    unfinished = lines.pop()  # empty where the file ends as it should
-    for number, line in enumerate(lines, start=1):
-        yield number, _object(line, f"{path}:{number}")
-    if unfinished.strip():
-        number = len(lines) + 1
-        last = _object(unfinished, f"{path}:{number}")
-        if isinstance(last, DataError):
-            last = CutOffError(f"{path}:{number}: the line is cut off, as a run that was killed leaves it.")
-        yield number, last
+    with open_regular(Path(path)) as stream:
+        for number, line in enumerate(stream, start=1):
+            entry = _object(line, f"{path}:{number}")
+            if line.endswith(b"\n"):
+                yield number, entry
+            elif line.strip():
+                if isinstance(entry, DataError):
+                    entry = CutOffError(f"{path}:{number}: the line is cut off, as a run that was killed leaves it.")
+                yield number, entry
 
 
 def _object(line: bytes, place: str) -> dict[str, Any] | DataError:

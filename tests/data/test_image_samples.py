@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from ntk_deq.data import load_images, resize_area, select_images
+from ntk_deq.data.image_set import checked_image_set
 from ntk_deq.errors import ArgumentError, DataError
 
 EPS = torch.finfo(torch.float64).eps
@@ -138,3 +139,71 @@ def test_resize_agrees_with_fine_sampling():
     fine = x.repeat_interleave(3, dim=1).repeat_interleave(3, dim=2)
     blocks = fine.reshape(1, 3, 5, 3, 5).mean(dim=(2, 4))
     torch.testing.assert_close(resize_area(x, 3), blocks, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"count": "4"}, r"`count` of images must be an integer >= 1\. Got '4'"),
+        ({"count": 2.5}, r"`count` of images must be an integer >= 1\. Got 2\.5"),
+        ({"count": True}, r"`count` of images must be an integer >= 1\. Got True"),
+        ({"count": None}, r"`count` of images"),
+        ({"side": 2.5}, r"`side` of an image must be an integer from 1 to 10000\. Got 2\.5"),
+        ({"side": "2"}, r"`side` of an image"),
+        ({"side": 10**9}, r"`side` of an image"),
+        ({"classes": "01"}, r"`classes` of images must be one or more different labels\. Got '01'"),
+        ({"classes": [0, "1"]}, r"`classes` of images"),
+        ({"classes": 3}, r"`classes` of images"),
+        ({"split": 3}, r"`split` of images must be train or test\. Got 3"),
+        ({"split": ["train"]}, r"`split` of images"),
+        ({"generator": 0}, r"`generator` of images must be a torch\.Generator\. Got 0"),
+    ],
+)
+def test_options_of_other_kinds_are_refused_by_name(options, said):
+    images, labels = np.zeros((4, 3, 3)), np.array([0, 1, 0, 1])
+    given = {"count": 2, "generator": torch.Generator().manual_seed(0), "unit_norm": False} | options
+    with pytest.raises(ArgumentError, match=said):
+        select_images(images, labels, **given)
+
+
+@pytest.mark.parametrize("images", [None, [[0.0]], torch.zeros(4, 3, 3), "images"])
+def test_images_that_are_no_arrays(images):
+    with pytest.raises(ArgumentError, match="`images` must be a NumPy array"):
+        select_images(images, np.array([0, 1]), count=2, generator=torch.Generator())
+
+
+@pytest.mark.parametrize("source", [None, 3, ["mnist"], b"npz"])
+def test_sources_that_are_no_names(source):
+    with pytest.raises(ArgumentError, match="`source` of images must be one of mnist, idx, npz"):
+        load_images(source)
+
+
+@pytest.mark.parametrize("path", [3, b"a.npz", ["a"]])
+def test_files_that_are_no_paths(path):
+    with pytest.raises(ArgumentError, match="`images` of images must be the path of a file"):
+        load_images("npz", path)
+
+
+def test_a_name_with_a_nul():
+    with pytest.raises(DataError, match="no such file"):
+        load_images("npz", "a\0b.npz")
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        (np.array([0, 2**63 + 5], dtype=np.uint64), 1),
+        (np.array([1e19, 0.0]), 0),
+        (np.array([0, 2**60]), 1),
+        (np.array([-1e300, 0.0]), 0),
+    ],
+)
+def test_labels_that_would_wrap(labels, place):
+    with pytest.raises(DataError, match=rf"label {place} \(counted from 0\) must lie between -2\^53 and 2\^53"):
+        checked_image_set(np.zeros((2, 3, 3)), labels, name="made up")
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u8", "i8", "f2", "f4", "f8", "?"])
+def test_labels_of_every_type(dtype):
+    found = checked_image_set(np.zeros((2, 3, 3)), np.array([0, 1], dtype=dtype), name="made up").labels
+    assert (found.tolist(), found.dtype) == ([0, 1], np.int64)

@@ -211,7 +211,7 @@ BAD_ARRAYS: dict[str, tuple[object, str]] = {
     "wrong shape": (np.ones((2, 1)), r"must hold float64 numbers of shape \(1, 2\)\. Got float64, shape \(2, 1\)"),
     "wrong type": (np.ones((1, 2), dtype=np.float32), r"Got float32"),
     "big endian": (np.ones((1, 2), dtype=">f8"), r"Got >f8"),
-    "objects": (np.array([[_Runs(), 1]], dtype=object), r"Got object"),
+    "objects": (np.array([[_Runs(), 1]], dtype=object), r"Python objects, which are never opened"),
     "NaN": (np.array([[1, np.nan]]), r"must hold finite numbers"),
     "infinity": (np.array([[1, np.inf]]), r"must hold finite numbers"),
     "text": (np.array([["a", "b"]]), r"must hold float64 numbers"),
@@ -236,7 +236,7 @@ def test_a_bomb_or_a_damaged_archive_is_refused_before_it_is_unpacked(tmp_path: 
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1, 2)})
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("A.npy", header.getvalue() + bytes(30 * 2**20))
-    assert "must hold float64 numbers" in the_problem(path)
+    assert "promises shape (1, 2), 16 bytes. Found 31457280" in the_problem(path)
     for content in (b"PK\x03\x04 not really", b"", b"\x93NUMPY", pickle.dumps(_Runs)):
         (tmp_path / "a.npz").write_bytes(content)
         assert "is damaged or holds no usable array" in the_problem(path)

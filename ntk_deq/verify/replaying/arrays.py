@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import io
-import lzma
 import math
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,23 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ntk_deq.archives import ArchiveError, open_archive
 from ntk_deq.errors import DataError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,150}\.npz")
-_HEADER = 4096  # bytes that the header of one array may take; NumPy writes 128
 _DIRECTORY = 2**20  # bytes that an archive may have beyond its arrays
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    OSError,
-)
 
 
 def archive_bytes(values: Mapping[str, Tensor]) -> bytes:
@@ -68,21 +52,13 @@ def read_array(folder: Path, archive: str, name: str, shape: tuple[int, ...]) ->
             raise DataError(f"there is no file {archive} beside this one, or it is a link.")
         if path.stat().st_size > 8 * wanted + _DIRECTORY and wanted > 0:
             raise DataError(f"{archive} is much larger than the values it should hold.")
-        with zipfile.ZipFile(path) as opened, opened.open(f"{name}.npy") as member:
-            content = member.read(wanted + _HEADER + 1)
-        return _array(content, shape)
-    except DataError:
-        raise
-    except _DAMAGED as error:
-        raise DataError(f"{archive} is damaged or holds no usable array {name!r} ({error}).") from None
-
-
-def _array(content: bytes, shape: tuple[int, ...]) -> Tensor:
-    stream = io.BytesIO(content)
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    found, fortran, dtype = read(stream)
-    numbers = content[stream.tell() :]
-    if dtype != np.dtype("<f8") or fortran or tuple(found) != shape or len(numbers) != 8 * math.prod(shape):
-        raise DataError(f"must hold float64 numbers of shape {shape}. Got {dtype}, shape {tuple(found)}.")
-    return torch.from_numpy(np.frombuffer(numbers, dtype="<f8").astype(np.float64).reshape(shape))
+        with open_archive(path) as opened:
+            found = opened.header(name)
+            if found.dtype != np.dtype("<f8") or found.fortran or found.shape != shape:
+                raise DataError(
+                    f"{archive} must hold float64 numbers of shape {shape}. Got {found.dtype}, shape "
+                    f"{found.shape}{', columns first' if found.fortran else ''}."
+                )
+            return torch.from_numpy(opened.array(name, most=wanted))
+    except (ArchiveError, OSError) as error:
+        raise DataError(f"{archive} is damaged or holds no usable array {name!r}: {error}") from None
