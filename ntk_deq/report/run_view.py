@@ -26,7 +26,7 @@ from ntk_deq.report.run_words import (
 )
 from ntk_deq.report.svg import share_bar
 from ntk_deq.report.text import printable, short_number, short_seconds
-from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number
+from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.verify.training_records import Condition, Rate, Start, TrainingRecord
 
 # Runs of a claim that are all open on the page; of more, only those of the instance that is slowest for the claim.
@@ -145,7 +145,7 @@ def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> RunView:
         groups=_groups(record),
         conditions=[_condition(condition) for condition in record.conditions],
         shares=shares,
-        constants=[(name, symbol(name), number_cell(value)) for name, value in record.constants.items()],
+        constants=[(name, symbol(name), value_cell(value)) for name, value in record.constants.items()],
     )
 
 

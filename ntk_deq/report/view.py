@@ -15,7 +15,7 @@ from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.run_view import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
 from ntk_deq.report.text import matrix_rows, printable, short_seconds
-from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number
+from ntk_deq.report.typeset import Cell, margin_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.words import LOOKS, little_support, replay_command, second_look
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, StatementLine, Witness
 
@@ -148,7 +148,7 @@ def _matrix(name: str, value: Any) -> MatrixView:
     rows = matrix_rows(value)
     columns = len(rows[0]) if rows else 0
     cut = len(rows) > _SIDE_LIMIT or columns > _SIDE_LIMIT
-    cells = [[number_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]]
+    cells = [[value_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]]
     return MatrixView(name, symbol(name), cells, f"{len(rows)} × {columns}", cut)
 
 
@@ -158,7 +158,7 @@ def _pairs(values: Mapping[str, float]) -> str:
 
 def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
     """Return an instance ready to lay out: numbers apart from matrices."""
-    scalars = [(name, symbol(name), number_cell(v)) for name, v in witness.values.items() if isinstance(v, int | float)]
+    scalars = [(name, symbol(name), value_cell(v)) for name, v in witness.values.items() if isinstance(v, int | float)]
     others = [(name, v) for name, v in witness.values.items() if not isinstance(v, int | float)]
     return WitnessView(
         heading=heading,

@@ -95,7 +95,7 @@ def _structured(
         else:
             ladder = scalar_ladder(variable.domain)
             number = ladder[choose(generator, min(_RUNGS, len(ladder))) if order is None else order]
-            family, values[name] = f"{number:g}", torch.tensor(number, dtype=torch.float64)
+            family, values[name] = repr(number).removesuffix(".0"), torch.tensor(number, dtype=torch.float64)
         words.append(f"{name} = {family}")
     return Instance(setting.name, ", ".join(words), dict(sizes), values, 0)
 
