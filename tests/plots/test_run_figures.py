@@ -506,6 +506,7 @@ def test_a_long_name_loses_its_middle(ax):
     ("text", "label"),
     [
         ("norm(W[k]) <= lam1", r"$\Vert W\Vert \leq \lambda_{1}$"),
+        ("norm(ZZ[k]) <= 2*Jb", r"$\Vert \mathrm{ZZ}\Vert \leq 2\,\mathrm{Jb}$"),
         ("fro(W[k] - W[0]) <= C1", r"$\Vert W - W(0)\Vert_F \leq C_{1}$"),
         ("lam1 >= norm(W[k])", r"$\Vert W\Vert \leq \lambda_{1}$"),
         ("path_length[k] <= 2*sqrt(L[0]/mu)", r"$\ell \leq \mathrm{bound}$"),

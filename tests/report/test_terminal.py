@@ -75,9 +75,9 @@ def test_details_under_unexpected_verdicts_only():
     text = run(plain_console(), all_results())
     assert "expected holds: bound breaks at A = skew" in text
     assert "bound: 0.71875 +/- 1e-17 >= 0.75 is false, margin -0.0312" in text
-    assert "A = ⎡      0  -0.7071 ⎤" in text
-    assert "    ⎣ 0.7071        0 ⎦" in text
-    assert "gamma = 0.3, k = 3" in text
+    assert "A = ⎡         0  -0.707106… ⎤" in text
+    assert "    ⎣ 0.707106…          0 ⎦" in text
+    assert "gamma = 0.300000…, k = 3" in text
     assert "ZeroDivisionError: division by zero" in text
     assert "for A = -identity" not in text
 
@@ -174,7 +174,7 @@ def test_a_terminal_without_unicode_gets_ascii():
     text = raw.getvalue().decode("ascii")
     assert "x R.S4M" in text
     assert "0 +/- 3e-15" in text
-    assert "[      0  -0.7071 ]" in text
+    assert "[         0  -0.707106~ ]" in text
 
 
 def test_problems_without_source_and_with_a_long_one():
