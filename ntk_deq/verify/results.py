@@ -71,6 +71,21 @@ class ConclusionRecord:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A quantity that an instance gives: a definition, the equilibrium, a quantity of the model.
+
+    Attributes:
+        name: Its name.
+        value: A number as text with its radius, or the rows of a matrix; None where it is too large to print.
+        radius: How far the entries of a matrix may be off, at most; infinite where nothing is known.
+    """
+
+    name: str
+    value: str | list[list[float]] | None
+    radius: float = 0.0
+
+
+@dataclass(frozen=True)
 class Witness:
     """One instance, written out: a counterexample, the tightest instance, or the nearest one to the hypotheses.
 
@@ -87,6 +102,10 @@ class Witness:
         index: Number of the instance, which with the seed reproduces it; of the one it was shrunk from, where the
             family says so.
         solved: Variables that a hypothesis gives by an equation, and whose values are its solution up to rounding.
+        hypotheses: Of a counterexample: each hypothesis by name, with both sides as text.
+        computed_values: Of a counterexample: the equilibrium and the definitions, as far as they are known.
+        script: Of a counterexample: a Python script that reproduces both sides with NumPy alone, or nothing.
+        unwritten: Why there is no script.
     """
 
     setting: str
@@ -101,6 +120,10 @@ class Witness:
     step: dict[str, float] = field(default_factory=dict)
     index: int = 0
     solved: tuple[str, ...] = ()
+    hypotheses: tuple[tuple[str, str], ...] = ()
+    computed_values: tuple[Computed, ...] = ()
+    script: str = ""
+    unwritten: str = ""
 
     @property
     def numbered(self) -> str:

@@ -13,7 +13,7 @@ from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine, Support
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.trial import Feasible, Options, Trial, planned
-from ntk_deq.verify.witness import counterexample_witness, nearest_witness, tightest_witness
+from ntk_deq.verify.witness import nearest_witness, tightest_witness, written_out
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
@@ -126,7 +126,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         settings=tuple(_setting_record(s, tally) for s in claim.settings),
         hypotheses=tally.hypothesis_records(),
         conclusions=conclusions,
-        counterexample=counterexample_witness(shown) if shown is not None else None,
+        counterexample=written_out(claim, shown) if shown is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
         statement=statement,

@@ -76,7 +76,7 @@ def test_details_under_unexpected_verdicts_only():
     assert "expected holds: bound breaks at A = skew" in text
     assert "bound: 0.71875 +/- 1e-17 >= 0.75 is false, margin -0.0312" in text
     assert "A = ⎡         0  -0.707106… ⎤" in text
-    assert "    ⎣ 0.707106…          0 ⎦" in text
+    assert "    ⎣ 0.707106…           0 ⎦" in text
     assert "gamma = 0.300000…, k = 3" in text
     assert "ZeroDivisionError: division by zero" in text
     assert "for A = -identity" not in text
