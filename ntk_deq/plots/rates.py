@@ -100,7 +100,11 @@ def _numbers(ax: Axes, records: Sequence[TrainingRecord]) -> None:
     ]
     shown = [column for column in columns if any(column[1])]
     for place, (head, numbers) in enumerate(shown):
-        beside = {"xytext": (6.0 + _NUMBERS * place, 0.0), "textcoords": "offset points", "annotation_clip": False}
+        beside: dict[str, Any] = {
+            "xytext": (6.0 + _NUMBERS * place, 0.0),
+            "textcoords": "offset points",
+            "annotation_clip": False,
+        }
         ax.annotate(head, (1.0, 1.0), xycoords="axes fraction", fontsize=6.0, va="bottom", color=SOFT, **beside)
         for row, text in enumerate(numbers):
             at = (1.0, -row)

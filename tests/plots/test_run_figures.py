@@ -189,7 +189,9 @@ def test_a_point_between_two_gaps_is_a_dot(ax):
     record = training_record(at=(0.0, 1.0, 2.0, 3.0))
     bound = (math.nan, 0.5, math.nan, math.nan)
     plots.convergence(dataclasses.replace(record, curves=(dataclasses.replace(record.curves[-1], bound=bound),)), ax)
-    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines[1:2]] == [([1.0], [pytest.approx(1 - 0.5 / 0.7)])]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines[1:2]] == [
+        ([1.0], [pytest.approx(1 - 0.5 / 0.7)])
+    ]
 
 
 def test_a_curve_without_a_bound_is_named_and_steps_that_were_not_judged_are_bridged(ax):

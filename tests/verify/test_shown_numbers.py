@@ -63,6 +63,8 @@ def test_a_shown_float_is_the_number_or_says_that_it_has_more_digits(value):
         assert float(text) == value
 
 
-@pytest.mark.parametrize(("value", "shown"), [(1 - 2.0**-53, "0.999999…"), (math.inf, "inf"), (123456789.5, "123456789.5")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1 - 2.0**-53, "0.999999…"), (math.inf, "inf"), (123456789.5, "123456789.5")]
+)
 def test_floats(value, shown):
     assert short_decimal(value) == shown

@@ -117,10 +117,13 @@ def _plain(text: str) -> str:
 
 
 def _comparisons(expr: Expr) -> Iterator[tuple[Expr, str, Expr]]:
-    for node in expr.walk():
-        if node.kind is Kind.COMPARE:
-            for (left, right), relation in zip(pairwise(node.args), node.operators, strict=True):
-                yield left, relation, right
+    """Yield the comparisons that a formula states, those that confine a quantifier left out."""
+    if expr.kind is Kind.COMPARE:
+        for (left, right), relation in zip(pairwise(expr.args), expr.operators, strict=True):
+            yield left, relation, right
+        return
+    for part in expr.args[:1] if expr.kind is Kind.FOR_ALL else expr.args:
+        yield from _comparisons(part)
 
 
 def _helpers(body: str) -> list[str]:
@@ -318,8 +321,6 @@ class _Block(Printer):
 
     def _derivative(self, expr: Expr) -> Code:
         """Write the derivative along a direction as a function, and return its Jacobian or gradient."""
-        if any(name.startswith(TANGENT) for name in self.known):
-            raise UnwritableError("a derivative of a derivative is not written out")
         formula, variable = expr.args[0], expr.args[1].name
         value, at = self.code(formula), self.name(variable)
         inside = _Tangents(self, variable, at.shape)

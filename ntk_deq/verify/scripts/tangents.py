@@ -93,9 +93,7 @@ def _plus(terms: list[Expr | None]) -> Expr | None:
 
 def _bilinear(expr: Expr, moved: list[Expr | None], build: Callable[[Expr, Expr], Expr]) -> Expr | None:
     (left, right), (d_left, d_right) = expr.args, moved
-    return _plus(
-        [None if d_left is None else build(d_left, right), None if d_right is None else build(left, d_right)]
-    )
+    return _plus([None if d_left is None else build(d_left, right), None if d_right is None else build(left, d_right)])
 
 
 def _linear(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
