@@ -11,9 +11,9 @@ from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.plots.labels import escaped, inequality_label, math_number, parameter_symbol
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
-from ntk_deq.plots.style import BOUND, SERIES, SOFT, axes_or_new, paper_style
+from ntk_deq.plots.style import BOUND, SOFT, axes_or_new, paper_style, series
 from ntk_deq.report.run_curves import ShareCurve, are_spread, index_letter, share_curves
-from ntk_deq.report.run_words import short_rate
+from ntk_deq.report.run_words import short_rate, short_share
 from ntk_deq.verify.training_records import TrainingRecord
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _HEIGHT = 1.8
 
 # What lies further beyond its bound than this, or further below it, leaves the axis; its label prints the number.
 _BEYOND = 100.0
-_LEAST = 1e-8
+_LEAST = 1e-4
 
 # From the start of a run a displacement grows through every decade: those below this part of its largest say nothing.
 _GROWN = 0.1
@@ -115,20 +115,22 @@ def _draw(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
         ax.axhline(1.0, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=1)
         labels.append(EndLabel("bound", 1.0, BOUND))
     for number, line in enumerate(lines):
-        color, dashes = SERIES[number % len(SERIES)]
+        color, dashes = series(number)
         if line.low:
             band = [math.isfinite(low + high) for low, high in zip(line.low, line.high, strict=True)]
             ax.fill_between(line.at, line.low, line.high, where=band, color=color, alpha=0.2, linewidth=0, zorder=2)
         draw_curve(ax, line.at, line.values, color=color, linestyle=dashes, zorder=3)
-        label = f"{line.label}: {_end(line.values)}" if shares else line.label
+        label = f"{line.label}: {_end(line.values, ax.get_ylim())}" if shares else line.label
         labels.append(EndLabel.of(label, line.values, color))
     ax.set_ylabel("share of bound" if shares else "spectral norm")
     label_ends(ax, labels)
 
 
-def _end(shares: Sequence[float]) -> str:
-    """Return the last share of a curve, printed."""
-    return r"$\infty$" if shares[-1] >= _OUTSIDE else math_number(short_rate(shares[-1]))
+def _end(shares: Sequence[float], limits: tuple[float, float]) -> str:
+    """Return the last share of a curve, printed; with an arrow where it is beyond the axis."""
+    last = shares[-1]
+    arrow = " ↓" if last < limits[0] else " ↑" if last > limits[1] else ""
+    return (r"$\infty$" if last >= _OUTSIDE else math_number(short_share(last))) + arrow
 
 
 def _set_values(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:

@@ -138,9 +138,10 @@ def _leader(color: str) -> dict[str, Any]:
 
 
 def draw_curve(ax: Axes, at: Sequence[float], values: Sequence[float], **look: Any) -> None:
-    """Draw a curve into `ax`; a value without a neighbour, of which a line shows nothing, is a dot."""
+    """Draw a curve into `ax`, which has its limits; a value without a neighbour, where a line shows nothing, is a dot."""
     ax.plot(at, values, **look)
-    alone = isolated(values)
+    low, high = ax.get_ylim()
+    alone = [i for i in isolated(values) if low <= values[i] <= high]
     if alone:
         dots = {"linestyle": "none", "marker": "o", "markersize": 2.6}
         ax.plot([at[i] for i in alone], [values[i] for i in alone], clip_on=False, **look | dots)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ntk_deq.plots.labels import parameter_symbol
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
-from ntk_deq.plots.style import INK, SERIES, axes_or_new, paper_style
+from ntk_deq.plots.style import INK, axes_or_new, paper_style, series
 from ntk_deq.report.run_curves import are_spread, index_letter
 from ntk_deq.verify.training_records import TrainingRecord
 
@@ -64,13 +65,14 @@ def draw_paths(ax: Axes, record: TrainingRecord) -> None:
 def _draw(
     ax: Axes, at: tuple[float, ...], length: tuple[float, ...], displacement: Mapping[str, tuple[float, ...]]
 ) -> None:
+    most = max((value for row in (length, *displacement.values()) for value in row if math.isfinite(value)), default=0.0)
+    ax.set_ylim(0.0, 1.05 * most if most > 0 else 1.0)
     draw_curve(ax, at, length, color=INK, linewidth=1.0)
     labels = [EndLabel.of("path length", length, INK)]
     for number, (name, values) in enumerate(displacement.items()):
-        color, dashes = SERIES[number % len(SERIES)]
+        color, dashes = series(number)
         draw_curve(ax, at, values, color=color, linestyle=dashes)
         labels.append(EndLabel.of(f"${parameter_symbol(name)}$", values, color))
-    ax.set_ylim(bottom=0.0)
     ax.set_ylabel("distance from start")
     label_ends(ax, labels)
 

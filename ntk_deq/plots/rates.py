@@ -1,4 +1,4 @@
-"""Predicted against measured rates of several runs, all in one unit: per unit of time, a step of descent being its size."""
+"""Predicted against measured rates of several runs, in one unit: per unit of time, a step of descent being its size."""
 
 from __future__ import annotations
 

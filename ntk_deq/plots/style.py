@@ -31,6 +31,13 @@ SERIES: tuple[tuple[str, Any], ...] = (
     ("#8cc98c", (0, (3, 1, 1, 1, 1, 1))),
 )
 
+
+def series(number: int) -> tuple[str, Any]:
+    """Return the colour and the dashes of a curve; beyond the last colour they come again with other dashes."""
+    again, place = divmod(number, len(SERIES))
+    return SERIES[place][0], SERIES[(place + again) % len(SERIES)][1]
+
+
 _SETTINGS: Any = {
     # STIX comes with matplotlib, so that a figure looks the same everywhere, and sits well in a paper's text.
     "font.family": ["STIXGeneral", "DejaVu Sans"],

@@ -21,6 +21,7 @@ from ntk_deq.report.run_words import (
     short_count,
     short_index,
     short_rate,
+    short_share,
     slowest_runs,
     starts_words,
 )
@@ -256,7 +257,7 @@ def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
     if not known:
         return ShareView(name, text, typeset, "–", "no share of this bound", False, Markup(""))
     most, at = max(known, key=lambda pair: pair[0])
-    shown = typeset_number(short_number(most, digits=3))
+    shown = typeset_number(short_share(most))
     where = f"at {index_letter(record)} = {short_index(at, record)}"
     filled = round(1000 * min(most, 1.0))
     parts = [("false" if most > 1 else "part", filled), ("empty", 1000 - filled)]

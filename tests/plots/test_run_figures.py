@@ -159,6 +159,16 @@ def test_norms_are_shares_of_their_bounds(ax):
     assert r"$\sigma_{\min}(Z) \geq \alpha_{0}/2$: $0.577$" in texts(ax)
 
 
+def test_many_curves_are_told_apart_and_a_share_just_below_one_is_not_one(ax):
+    record = training_record(at=(0.0, 1.0))
+    row = (1 - 1e-9,) * 2
+    curves = tuple(Curve(f"({i})", f"norm(W[k]) <= C{i}", row, row, (1.0,) * 2, "<=") for i in range(9))
+    plots.norms(dataclasses.replace(record, curves=curves), ax)
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines[1:]}
+    assert len(looks) == 9
+    assert r"$\Vert W\Vert \leq C_{1}$: $0.9999…$" in texts(ax)
+
+
 def test_what_breaks_its_bound_rises_above_one(ax):
     plots.norms(broken_record(), ax)
     assert ax.lines[1].get_ydata()[-1] == pytest.approx(2.9 / 2.2)
@@ -175,7 +185,12 @@ def test_small_shares_are_told_apart_and_infinite_ones_leave_through_the_top(ax)
     other = Figure().subplots()
     plots.norms(dataclasses.replace(record, curves=(lost,)), other)
     assert other.lines[1].get_ydata()[-1] > other.get_ylim()[1]
-    assert any(text.endswith(r": $\infty$") for text in texts(other))
+    assert any(text.endswith(r": $\infty$ ↑") for text in texts(other))
+    tiny = dataclasses.replace(small, low=(1e-9,) * 3, high=(1e-9,) * 3)
+    third = Figure().subplots()
+    plots.norms(dataclasses.replace(record, curves=(small, tiny)), third)
+    assert third.get_ylim()[0] > 1e-5
+    assert any(text.endswith(r": $1.0\times 10^{-9}$ ↓") for text in texts(third))
 
 
 @pytest.mark.parametrize("draw", [plots.convergence, plots.norms, plots.paths])
@@ -351,6 +366,17 @@ def test_a_bound_of_hundreds_of_decades_does_not_flatten_the_loss(ax, bound, lab
     low, high = map(math.log10, ax.get_ylim())
     assert math.log10(record.loss[0] / record.loss[-1]) > 0.4 * (high - low)
     assert label in texts(ax)
+
+
+def test_a_lone_share_of_zero_does_not_blow_up_the_figure():
+    record = training_record(at=(0.0, 1.0, 2.0, 3.0))
+    zero = Curve("(i)", "norm(W[k]) <= lam1", *(((0.0, math.nan, 0.1, 0.2),) * 2), (1.0,) * 4, "<=")
+    gone = Curve("(ii)", "norm(A[k]) <= lam2", *(((0.1, math.nan, 0.0, math.nan),) * 2), (1.0,) * 4, "<=")
+    figure = run_figure(dataclasses.replace(record, curves=(zero, gone)), claim="R")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.draw_without_rendering()
+    assert figure.get_tightbbox().y0 > -0.01
 
 
 def test_no_text_covers_a_curve():
