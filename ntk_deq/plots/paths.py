@@ -65,7 +65,9 @@ def draw_paths(ax: Axes, record: TrainingRecord) -> None:
 def _draw(
     ax: Axes, at: tuple[float, ...], length: tuple[float, ...], displacement: Mapping[str, tuple[float, ...]]
 ) -> None:
-    most = max((value for row in (length, *displacement.values()) for value in row if math.isfinite(value)), default=0.0)
+    most = max(
+        (value for row in (length, *displacement.values()) for value in row if math.isfinite(value)), default=0.0
+    )
     ax.set_ylim(0.0, 1.05 * most if most > 0 else 1.0)
     draw_curve(ax, at, length, color=INK, linewidth=1.0)
     labels = [EndLabel.of("path length", length, INK)]

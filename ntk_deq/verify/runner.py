@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from ntk_deq.claims.claim import Claim, IllFormed, Setting, Verdict
-from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine, Support
+from ntk_deq.verify.judge import Judgement
+from ntk_deq.verify.results import ClaimResult, Evidence, StatementLine, Support, Witness
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.trial import Feasible, Options, Trial, planned
-from ntk_deq.verify.witness import nearest_witness, tightest_witness, written_out
+from ntk_deq.verify.witness import counterexample_witness, nearest_witness, tightest_witness, written_out
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
@@ -126,7 +127,7 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         settings=tuple(_setting_record(s, tally) for s in claim.settings),
         hypotheses=tally.hypothesis_records(),
         conclusions=conclusions,
-        counterexample=written_out(claim, shown) if shown is not None else None,
+        counterexample=_counterexample(claim, shown, options) if shown is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
         statement=statement,
@@ -137,6 +138,11 @@ def _result(trial: Trial, statement: tuple[StatementLine, ...]) -> ClaimResult:
         starts=tuple(tally.starts),
         runs=tuple(tally.runs),
     )
+
+
+def _counterexample(claim: Claim, shown: Judgement, options: Options) -> Witness:
+    """Return the record of a counterexample; with all that follows from it where it is the plainest, for people."""
+    return written_out(claim, shown) if options.shrink else counterexample_witness(shown)
 
 
 def _support(trial: Trial, verdict: Verdict) -> Support:

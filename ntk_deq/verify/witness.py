@@ -13,8 +13,8 @@ from torch import Tensor
 from ntk_deq.certified import Ball
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.errors import LimitError
-from ntk_deq.verify.environment import DeadlineError, Notes, OutsideClaimError, instance_environment
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.verify.environment import DeadlineError, Notes, instance_environment
 from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth, show_ball
@@ -88,7 +88,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
     env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=torch.float64, notes=notes)
     try:
         _, env = solve(claim, instance, env, dtype=torch.float64, anew=False)
-    except DeadlineError:
+    except NtkDeqError:
         return
     named = {node.name for formula in _formulas(claim) for node in formula.expr.walk()}
     model: list[str] = []
@@ -99,9 +99,9 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
     for name in [*(name for name in model if name in named), *claim.let]:
         try:
             value = evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env)
-        except (DeadlineError, LimitError):
+        except DeadlineError:
             return
-        except OutsideClaimError:
+        except NtkDeqError:  # it has no value here, or one too large; what broke the claim does not rest on it
             continue
         if isinstance(value, Scalar):
             yield Computed(name, show_ball(value.ball))

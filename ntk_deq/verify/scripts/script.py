@@ -263,7 +263,7 @@ class _Block(Printer):
         """Return the name of the model's map as a function of the state, written first where it is not yet."""
         script = self.script
         if "model map" not in self.known:
-            assert script.formulas is not None
+            assert script.formulas is not None  # the language admits states only where there is a model
             state = script.formulas.state
             for node in script.formulas.map.walk():  # what does not depend on the state is computed once, outside
                 if node.kind is Kind.NAME and not script.depends(node.name, state):
@@ -360,7 +360,8 @@ class _Tangents(_Block):
         if plain == self.script.state:
             return self._state_tangent(name)
         formula = self.script.formula(plain)
-        assert formula is not None
+        if formula is None:
+            raise UnwritableError(f"{plain} has no derivative that can be written")
         moving = tangent(formula, self.moves, self.shape)
         if moving is None:  # as of a step function
             shape = self.name(plain).shape
@@ -375,7 +376,7 @@ class _Tangents(_Block):
         inside = _Tangents(self, self.variable, self.known[TANGENT + self.variable].shape)
         inside.known[name] = Code(_spelt(name), script.state_shape)
         moving = tangent(script.formulas.map, inside.moves, inside.shape)
-        assert moving is not None
+        assert moving is not None  # the state is in the map, or it would not move
         function = self._function("push", _spelt(name), inside, inside.code(moving))
         solution = f"linear_solution({function}, {script.state_shape})"
         return self.assign(name, Code(solution, script.state_shape))
