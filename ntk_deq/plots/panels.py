@@ -138,7 +138,7 @@ def _leader(color: str) -> dict[str, Any]:
 
 
 def draw_curve(ax: Axes, at: Sequence[float], values: Sequence[float], **look: Any) -> None:
-    """Draw a curve into `ax`, which has its limits; a value without a neighbour, which a line does not show, is a dot."""
+    """Draw a curve into `ax`, whose limits are set; a value without a neighbour, which no line shows, is a dot."""
     ax.plot(at, values, **look)
     low, high = ax.get_ylim()
     alone = [i for i in isolated(values) if low <= values[i] <= high]
