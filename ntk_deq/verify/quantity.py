@@ -8,6 +8,7 @@ side's scale, and *unsure* otherwise (docs/design.md, 1). Two sides that are zer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from enum import IntEnum
@@ -117,6 +118,8 @@ def show_ball(ball: arb) -> str:
         return "undefined"
     mid = float(ball.mid())
     radius = upper(ball.rad())
+    if math.isinf(mid) or math.isinf(radius) or (mid == 0 and not ball.contains(0)):  # beyond the floats
+        return str(ball.str(3)).strip("[]").replace("+/-", "±")
     if radius == 0.0:
         return short_decimal(mid, digits=_DIGITS, cut=_DIGITS)
     reach = Decimal(radius)
@@ -153,4 +156,6 @@ def _rounded_ball(mid: Decimal, radius: Decimal) -> str:
 
 def _scientific(digits: Decimal, place: int) -> str:
     """Return digits times 10^place as short as can be."""
-    return short_decimal(float(digits.scaleb(place, _EXACT)), digits=_DIGITS + 2)
+    number = digits.scaleb(place, _EXACT).normalize(_EXACT)
+    power = number.adjusted()
+    return f"{number:f}" if -5 <= power < _ALIGNED else f"{number.scaleb(-power, _EXACT):f}e{power}"
