@@ -166,6 +166,20 @@ def test_several_comparisons_and_names_that_are_no_code(tmp_path):
     assert len(margins(output(tmp_path, witness.script))) == 3
 
 
+def test_a_long_chain_of_definitions(tmp_path):
+    chain = "\n".join(f"      e{n}: (e{n - 1} + e{n - 2})/2" for n in range(2, 60))
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        "suite: chain\nsettings: {s: {domain: {x: positive}}}\nclaims:\n  - id: S\n    setting: s\n"
+        f"    let:\n      e0: x\n      e1: x + 1\n{chain}\n    conclude: e59 <= 0\n",
+        "utf-8",
+    )
+    (claim,) = load_suite(path).claims
+    witness = judge(claim, Options(instances=4, search=0, boxes=0)).counterexample
+    assert witness is not None
+    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo)]
+
+
 def test_the_states_of_an_iteration(tmp_path):
     path = tmp_path / "claims.yaml"
     path.write_text(

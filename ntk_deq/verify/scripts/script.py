@@ -95,6 +95,8 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     formula = claim.conclude[witness.conclusion]
     block = _Block(script, [], known={})
     block.variables(witness.values)
+    for name in script.needed(formula.expr):  # in their order, so that no chain exhausts the stack
+        block.name(name)
     lines = []
     for left, relation, right in _comparisons(formula.expr):
         sides = [block.code(side) for side in (left, right)]
@@ -148,6 +150,7 @@ class _Script:
             rows, cols = (int(witness.sizes.get(size, size)) for size in setting.model.state_shape)
             self.state_shape = rows, cols
         self._count = 0
+        self._reached: dict[str, frozenset[str]] = {}
 
     @property
     def state(self) -> str | None:
@@ -165,24 +168,37 @@ class _Script:
         self._count += 1
         return f"{stem}_{self._count}"
 
-    def depends(self, name: str, on: str, seen: frozenset[str] = frozenset()) -> bool:
+    def depends(self, name: str, on: str) -> bool:
         """Whether the value of a name depends on a name: a variable, or the state."""
-        if name == on:
-            return True
-        if name in seen:
-            return False
-        if name == self.state:
-            assert self.formulas is not None
-            inside = self.formulas.map
-        else:
-            formula = self.formula(name)
-            if formula is None:
-                return False
-            inside = formula
-        names = {node.name for node in inside.walk() if node.kind in (Kind.NAME, Kind.INDEX)}
-        if any(node.kind is Kind.INDEX for node in inside.walk()) and self.state is not None:
-            names.add(self.state)
-        return any(self.depends(other, on, seen | {name}) for other in names)
+        return name == on or on in self._behind(name)
+
+    def needed(self, expr: Expr) -> list[str]:
+        """Return the definitions behind an expression, each after those that it uses."""
+        names = _names(expr, self.state)
+        behind = names.union(*map(self._behind, names))
+        return [name for name in self.lets if name in behind]
+
+    def _behind(self, name: str) -> frozenset[str]:
+        """Return the names that the value of a name rests on, directly or not."""
+        if name not in self._reached:
+            found: set[str] = set()
+            waiting = [name]
+            while waiting:
+                taken = waiting.pop()
+                formula = self.formulas.map if self.formulas and taken == self.state else self.formula(taken)
+                new = (_names(formula, self.state) if formula is not None else set()) - found
+                found |= new
+                waiting += new
+            self._reached[name] = frozenset(found)
+        return self._reached[name]
+
+
+def _names(expr: Expr, state: str | None) -> set[str]:
+    """Return the names in an expression; the state is in steps and in calls of the model too."""
+    nodes = list(expr.walk())
+    names = {node.name for node in nodes if node.kind in (Kind.NAME, Kind.INDEX)}
+    called = any(node.kind is Kind.INDEX or node.name in ("next", "fixed_point") for node in nodes)
+    return names | {state} if called and state is not None else names
 
 
 class _Block(Printer):
