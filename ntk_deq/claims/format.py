@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
 from ntk_deq.claims.tree import Expr, Kind
@@ -111,6 +113,41 @@ def format_number(value: Fraction) -> str:
     scientific = f"{mantissa}e{power}"
     # Up to 8 characters (0 among them) a plain number reads better than a shorter scientific one.
     return plain if len(plain) <= max(8, len(scientific)) else scientific
+
+
+def short_decimal(value: float, *, digits: int = 10, cut: int = 6) -> str:
+    """Return a float so that what is shown is the number, or its first digits with an ellipsis where it has more.
+
+    Nothing is rounded: 1 - 2^-10 is never shown as 0.999, nor 1 - 2^-53 as 1.
+
+    Args:
+        value: Any float, infinities and NaN included.
+        digits: The most significant digits that are shown in full.
+        cut: How many of them are shown of a number that has more.
+
+    Example:
+        >>> short_decimal(0.25), short_decimal(1 - 2**-10), short_decimal(1 - 2**-30), short_decimal(1e-17 / 3)
+        ('0.25', '0.9990234375', '0.999999…', '3.33333…e-18')
+    """
+    if not math.isfinite(value):
+        return str(float(value))
+    if value == int(value) and abs(value) < 1e5:
+        return str(int(value))
+    text = f"{value:.{digits}g}"
+    if float(text) == value:
+        mantissa, mark, exponent = text.partition("e")
+        return f"{mantissa}e{int(exponent)}" if mark else mantissa
+    exact = Decimal(value)
+    power = exact.adjusted()
+    if -5 <= power < cut - 1:
+        return f"{_shortened(exact, power - cut + 1):f}…"
+    return f"{_shortened(exact.scaleb(-power), 1 - cut):f}…e{power}"
+
+
+def _shortened(number: Decimal, place: int) -> Decimal:
+    """Return a number without its digits below 10^place."""
+    with localcontext(prec=50):  # a float may have hundreds of digits, of which few are kept
+        return number.quantize(Decimal(1).scaleb(place), ROUND_DOWN)
 
 
 def decimal_places(value: Fraction) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -44,6 +45,8 @@ _PATTERNS = {
     "[]": r"{0}^{{\left({1}\right)}}",
     "()": r"{0}\left({1}\right)",
 }
+_WORD = r"\mathrm{"
+_ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
 _LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER}
 
 
@@ -180,7 +183,9 @@ class _Printer(LatexPrinter):
         text = self._part(factors[0], PRODUCT)
         for factor in factors[1:]:
             shown = self._part(factor, PRODUCT)
-            text += rf" \cdot {shown}" if shown[0].isdigit() else f" {shown}"
+            # Digits side by side would read as one number, a letter and a name of several letters as one word.
+            apart = shown[0].isdigit() or shown.startswith(_WORD) or _ENDS_IN_WORD.search(text)
+            text += rf" \cdot {shown}" if apart else f" {shown}"
         return text
 
     def _print_Pow(self, expr: Any) -> str:

@@ -181,8 +181,8 @@ def _show_sum(expr: Expr) -> str:
 def _show_product(expr: Expr) -> str:
     left, right = expr.args
     head = _first(right)
-    # Two numbers side by side would read as one, a letter and the name of a function as one word.
-    visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones")
+    # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
+    visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
     joint = _mo("·" if visible else "\N{INVISIBLE TIMES}")
     if head.kind is Kind.CALL and head.name not in _BARS and head.name not in _NOTATIONS:
         joint += _tag("mspace", width="0.17em")
@@ -207,6 +207,17 @@ def _first(expr: Expr) -> Expr:
     while expr.kind in (Kind.MULTIPLY, Kind.POWER, Kind.TRANSPOSE):
         expr = expr.args[0]
     return expr
+
+
+def _last(expr: Expr) -> Expr:
+    """Return the rightmost factor as printed."""
+    while expr.kind is Kind.MULTIPLY:
+        expr = expr.args[-1]
+    return expr
+
+
+def _is_word(expr: Expr) -> bool:
+    return expr.kind in (Kind.NAME, Kind.INDEX) and expr.name != PATH_LENGTH and symbol(expr.name).is_word
 
 
 def _show_quotient(expr: Expr) -> str:

@@ -1,4 +1,9 @@
-"""How a name is set in print: `gamma0` as a gamma with subscript 0, `yhat` as a y with a hat."""
+"""How a name is set in print, the same on the page, in LaTeX and in figures; a terminal shows names as written.
+
+A letter, or the English name of a Greek one, is that letter: `gamma` is γ. `hat`, `bar`, `tilde` and `dot` behind it
+are accents: `yhat`. Digits behind it, and what follows an underscore, are its index: `gamma0`, `A_min`. Any other run
+of letters is one name, set upright: `ZZ` and `Jb` are names of two letters, no Z with an index Z.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +78,8 @@ def symbol(name: str) -> Symbol:
     """Take a name apart into letter, accent and subscript.
 
     Example:
-        >>> symbol("gamma0"), symbol("yhat").accent, symbol("Za").subscript, symbol("A_min_0").subscript
-        (Symbol(base='γ', accent='', subscript='0'), 'hat', 'a', 'min,0')
+        >>> symbol("gamma0"), symbol("yhat").accent, symbol("ZZ").base, symbol("A_min_0").subscript
+        (Symbol(base='γ', accent='', subscript='0'), 'hat', 'ZZ', 'min,0')
     """
     head, _, tail = name.strip("_").partition("_")
     if not head:
@@ -87,12 +92,6 @@ def symbol(name: str) -> Symbol:
     for accent in _ACCENTS:
         if head.endswith(accent) and _is_letter(head[: -len(accent)]):
             return Symbol(_letter(head[: -len(accent)]), accent, subscript)
-    if not _is_letter(head):
-        for length in range(len(head) - 1, 0, -1):
-            rest = head[length:]
-            if _is_letter(head[:length]) and (len(rest) == 1 or _is_letter(rest)):
-                joined = _letter(rest) + ("," + subscript if subscript else "")
-                return Symbol(_letter(head[:length]), "", joined)
     return Symbol(_letter(head), "", subscript)
 
 

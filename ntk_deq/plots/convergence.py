@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ntk_deq.plots.labels import escaped, math_interval, math_number
-from ntk_deq.plots.panels import EndLabel, corner_text, free_corner, label_ends, set_log_values, set_steps
+from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_log_values, set_steps
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, MEASURED, axes_or_new, paper_style
 from ntk_deq.report.run_curves import LossPicture, index_letter, loss_picture
@@ -16,15 +17,15 @@ from ntk_deq.verify.training_records import TrainingRecord
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_CORNERS = ("lower left", "upper left", "lower right", "upper right")
-_HEIGHT = 2.1
+_HEIGHT = 2.4
 
 
 def convergence(run: Drawable, ax: Axes | None = None, *, bound: Bound | None = None) -> Axes:
-    """Draw the loss of a run on a logarithmic axis, with its bound dashed.
+    """Draw the loss of a run on a logarithmic axis over even steps or times, with its bound dashed.
 
-    The band around the loss is what was judged, `low` to `high`. The loss of a run so short for its rate that it keeps
-    half of its start would be a flat line: its decrease 1 - L/L[0] is drawn instead.
+    Linear convergence is a straight line there. The band around the loss is what was judged, `low` to `high`. The loss
+    of a run so short for its rate that it keeps half of its start would be flat: its decrease 1 - L/L[0] is drawn
+    instead, over logarithmic steps where they are spread over decades. Rates and ending stand above, as the left title.
 
     Args:
         run: A `TrainingRun`, or the `TrainingRecord` of a judged claim.
@@ -50,26 +51,38 @@ def convergence(run: Drawable, ax: Axes | None = None, *, bound: Bound | None = 
         return ax
 
 
-def draw_loss(ax: Axes, record: TrainingRecord, *, label_steps: bool = True) -> None:
-    """Draw the loss panel of a record into `ax`; the look is the caller's."""
+def draw_loss(ax: Axes, record: TrainingRecord, *, head: Sequence[str] = (), label_steps: bool = True) -> None:
+    """Draw the loss panel of a record into `ax`; the look is the caller's.
+
+    Args:
+        ax: The panel.
+        record: The run.
+        head: Lines above those of its rates and ending.
+        label_steps: Whether to name the axis of steps.
+    """
     picture = loss_picture(record)
-    set_steps(ax, index_letter(record), record.at, label=label_steps)
-    set_log_values(ax, [picture.loss, picture.bound])
+    set_steps(ax, index_letter(record), record.at, spread=picture.spread, label=label_steps)
+    set_log_values(ax, [picture.shown])
     _band(ax, picture)
     if picture.has_bound:
-        ax.plot(picture.at, picture.bound, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=2)
-    ax.plot(picture.at, picture.loss, color=MEASURED, solid_capstyle="round", zorder=3)
+        draw_curve(ax, picture.at, picture.bound, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=2)
+    draw_curve(ax, picture.at, picture.loss, color=MEASURED, solid_capstyle="round", zorder=3)
     _mark_end(ax, picture)
     ax.set_ylabel(r"decrease $1 - L/L(0)$" if picture.decrease else "loss $L$")
     labels = [EndLabel.of("measured", picture.loss, MEASURED)]
     if picture.has_bound:
-        labels.append(EndLabel.of("bound", picture.bound, BOUND))
+        labels.append(EndLabel.of(_bound_label(ax, picture), picture.bound, BOUND))
     label_ends(ax, labels)
-    curves = 4 * [(picture.at, picture.loss)]  # rather the bound is written over than the loss
-    if picture.has_bound:
-        curves.append((picture.at, picture.bound))
-    first = "lower right" if picture.decrease else "lower left" if record.loss[-1] <= record.loss[0] else "upper left"
-    corner_text(ax, _remarks(record), free_corner(ax, curves, [first, *(name for name in _CORNERS if name != first)]))
+    remarks_above(ax, [*head, *_remarks(record)])
+
+
+def _bound_label(ax: Axes, picture: LossPicture) -> str:
+    """Return the name of the bound; with its last value where that is beyond the axis."""
+    end = next(value for value in reversed(picture.bound) if math.isfinite(value))
+    low, high = ax.get_ylim()
+    if low <= end <= high:
+        return "bound"
+    return f"bound {'↑' if end > high else '↓'} {math_number(short_rate(end, digits=1))}"
 
 
 def _band(ax: Axes, picture: LossPicture) -> None:
@@ -93,15 +106,21 @@ def _mark_end(ax: Axes, picture: LossPicture) -> None:
 def _remarks(record: TrainingRecord) -> list[str]:
     """Return the rates and the ending, a line each."""
     lines = []
+    unit = "per unit of time" if index_letter(record) == "t" else "per step"
+    size = "" if unit != "per step" or record.step is None else f" of size {math_number(short_rate(record.step))}"
     if record.predicted is not None:
-        lines.append(f"predicted rate {math_number(short_rate(record.predicted.value))}")
+        lines.append(f"predicted rate {math_number(short_rate(record.predicted.value))} {unit}{size}")
     if record.measured is not None:
-        lines.append(f"measured rate {math_interval(record.measured)}")
+        lines.append(f"measured rate {math_interval(record.measured)} {unit}")
     ratio = rate_ratio(record)
     if ratio is not None:
         lines.append(f"measured / predicted {math_number(short_rate(ratio, digits=1))}")
     if record.status:
         end = math_number(short_index(record.end, record))
         how = "at rest, judged to" if at_rest(record) else "stopped at"
-        lines.append(f"{how} ${index_letter(record)}$ = {end}: {escaped(status_word(record))}")
+        ending = f"{how} ${index_letter(record)}$ = {end}: {escaped(status_word(record))}"
+        if ratio is None:
+            lines.append(ending)
+        else:
+            lines[-1] += f"; {ending}"
     return lines

@@ -16,9 +16,9 @@ from ntk_deq.plots.panels import set_steps
 from ntk_deq.plots.paths import draw_paths, paths
 from ntk_deq.plots.rates import draw_rates, rates_height
 from ntk_deq.plots.source import Bound, Drawable, loss_record
-from ntk_deq.plots.style import COLUMN, SOFT, paper_style
+from ntk_deq.plots.style import COLUMN, paper_style
 from ntk_deq.plots.titles import fitted, title_lines
-from ntk_deq.report.run_curves import index_letter, share_curves
+from ntk_deq.report.run_curves import index_letter, loss_picture, share_curves
 from ntk_deq.report.run_words import method_words, run_name
 from ntk_deq.report.text import one_line
 from ntk_deq.verify.replaying.atomic import write_whole
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _UNDATED: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 _CREATOR = {"pdf": "Creator", "svg": "Creator", "png": "Software"}
 
-_HEIGHT = 3.7
+_HEIGHT = 4.1
 
 _TITLE_SIZE = 8.5
 _TITLE_LINES = 3
@@ -57,13 +57,14 @@ def run_figure(record: TrainingRecord, *, claim: str, title: str = "") -> Figure
 
         figure = Figure(figsize=(COLUMN, _HEIGHT), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        draw_loss(upper, record, label_steps=False)
         if _has_shares(record):
             draw_shares(lower, record)
         else:
             draw_paths(lower, record)
+        remark = fitted(one_line(f"{method_words(record)}, {run_name(record)}"), 62 * COLUMN / _REMARK_SIZE)
+        draw_loss(upper, record, head=[escaped(remark)], label_steps=False)  # the last: the axis of steps is its own
         upper.tick_params(labelbottom=False)
-        _head(figure, claim, title, f"{method_words(record)}, {run_name(record)}")
+        _head(figure, claim, title)
         return figure
 
 
@@ -98,7 +99,7 @@ def plot_run(
         draw_loss(upper, record, label_steps=False)
         # The two are recorded at steps of their own: one axis for all of them.
         both = sorted({*record.at, *_snapshot_places(run)})
-        set_steps(upper, index_letter(record), both, label=False)
+        set_steps(upper, index_letter(record), both, spread=loss_picture(record).spread, label=False)
         upper.tick_params(labelbottom=False)
         return upper, lower
 
@@ -169,9 +170,7 @@ def _snapshot_places(run: Drawable) -> list[float]:
     return [] if isinstance(run, TrainingRecord) else [snapshot.at for snapshot in run.snapshots]
 
 
-def _head(figure: Figure, claim: str, title: str, remark: str) -> None:
-    """Write the claim's id and title above the panels, and below them in grey which run it is."""
+def _head(figure: Figure, claim: str, title: str) -> None:
+    """Write the claim's id and title above the panels."""
     lines = title_lines(one_line(f"{claim}: {title}" if title else claim), 69 * COLUMN / _TITLE_SIZE, most=_TITLE_LINES)
     figure.suptitle("\n".join(map(escaped, lines)), x=0.01, ha="left", fontsize=_TITLE_SIZE, linespacing=1.15)
-    shown = fitted(one_line(remark), 62 * COLUMN / _REMARK_SIZE)
-    figure.axes[0].set_title(escaped(shown), loc="left", fontsize=_REMARK_SIZE, color=SOFT, pad=3.0)

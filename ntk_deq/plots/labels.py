@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ntk_deq.claims.format import format_expr
+from ntk_deq.claims.format import format_expr, short_decimal
 from ntk_deq.claims.notation import latex_letter, symbol
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.report.run_curves import ShareCurve
@@ -51,7 +51,7 @@ def math_text(expr: Expr) -> str | None:
     if expr.kind is Kind.NAME:
         return _name(expr.name)
     if expr.kind is Kind.NUMBER and expr.value is not None:
-        return str(expr.value) if expr.value.denominator == 1 else f"{float(expr.value):g}"
+        return str(expr.value) if expr.value.denominator == 1 else math_number(short_decimal(float(expr.value)))[1:-1]
     if expr.kind is Kind.INDEX:
         step = expr.args[0]
         return (

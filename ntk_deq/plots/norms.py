@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import ArgumentError, nearest_name
-from ntk_deq.plots.labels import escaped, inequality_label, parameter_symbol
-from ntk_deq.plots.panels import EndLabel, foot_note, label_ends, set_steps
+from ntk_deq.plots.labels import escaped, inequality_label, math_number, parameter_symbol
+from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
-from ntk_deq.plots.style import BOUND, SERIES, axes_or_new, paper_style
-from ntk_deq.report.run_curves import ShareCurve, index_letter, share_curves
-from ntk_deq.report.run_words import short_rate
+from ntk_deq.plots.style import BOUND, SOFT, axes_or_new, paper_style, series
+from ntk_deq.report.run_curves import ShareCurve, are_spread, index_letter, share_curves
+from ntk_deq.report.run_words import short_rate, short_share
 from ntk_deq.verify.training_records import TrainingRecord
 
 if TYPE_CHECKING:
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 _HEIGHT = 1.8
 
-# Curves that all stay below this share of their bounds are flat on a linear axis: a logarithmic one tells them apart.
-_SMALL = 0.05
+# What lies further beyond its bound than this, or further below it, leaves the axis; its label prints the number.
+_BEYOND = 100.0
+_LEAST = 1e-4
 
-# What lies further beyond its bound than this is cut off: the picture is about the crossing.
-_BEYOND = 2.0
+# From the start of a run a displacement grows through every decade: those below this part of its largest say nothing.
+_GROWN = 0.1
 
 
 # Where an infinite share is drawn: far outside any panel.
-_OUTSIDE = 1e3
+_OUTSIDE = 10 * _BEYOND
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def norms(run: Drawable, ax: Axes | None = None, *, bounds: Mapping[str, float] 
     """Draw the norms, singular values and other bounded quantities of a run as shares of their bounds.
 
     A share is `measured/bound` for an upper bound and `bound/measured` for a lower one: 1 is the bound, more breaks it.
+    The axis is logarithmic, and the share at the end of the run stands behind the name of each curve.
     The norms of a `TrainingRun` are those at its snapshots; without bounds they are drawn themselves.
 
     Args:
@@ -77,7 +79,7 @@ def norms(run: Drawable, ax: Axes | None = None, *, bounds: Mapping[str, float] 
         trained = training_run(run)
         lines = _norm_lines(trained, bounds)
         ax = axes_or_new(ax, height=_HEIGHT)
-        set_steps(ax, "t" if trained.step is None else "k", lines[0].at)
+        set_steps(ax, "t" if trained.step is None else "k", lines[0].at, spread=are_spread(lines[0].at))
         _draw(ax, lines, shares=bounds is not None)
         return ax
 
@@ -86,11 +88,11 @@ def draw_shares(ax: Axes, record: TrainingRecord) -> None:
     """Draw the panel of shares of a record into `ax`; the look is the caller's."""
     curves = share_curves(record)
     lines = [_share_line(curve, record.at) for curve in curves if curve.drawable]
-    set_steps(ax, index_letter(record), record.at)
+    set_steps(ax, index_letter(record), record.at, spread=are_spread(record.at))
     _draw(ax, lines, shares=True)
     missing = [escaped(curve.curve.name) for curve in curves if not curve.drawable]
     if missing:
-        foot_note(ax, f"no share of its bound: {', '.join(missing)}")
+        remarks_above(ax, [f"no share of its bound: {', '.join(missing)}"], color=SOFT)
 
 
 def _share_line(curve: ShareCurve, at: tuple[float, ...]) -> _Line:
@@ -113,29 +115,35 @@ def _draw(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
         ax.axhline(1.0, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=1)
         labels.append(EndLabel("bound", 1.0, BOUND))
     for number, line in enumerate(lines):
-        color, dashes = SERIES[number % len(SERIES)]
+        color, dashes = series(number)
         if line.low:
             band = [math.isfinite(low + high) for low, high in zip(line.low, line.high, strict=True)]
             ax.fill_between(line.at, line.low, line.high, where=band, color=color, alpha=0.2, linewidth=0, zorder=2)
-        ax.plot(line.at, line.values, color=color, linestyle=dashes, zorder=3)
-        labels.append(EndLabel.of(line.label, line.values, color))
+        draw_curve(ax, line.at, line.values, color=color, linestyle=dashes, zorder=3)
+        label = f"{line.label}: {_end(line.values, ax.get_ylim())}" if shares else line.label
+        labels.append(EndLabel.of(label, line.values, color))
     ax.set_ylabel("share of bound" if shares else "spectral norm")
     label_ends(ax, labels)
 
 
+def _end(shares: Sequence[float], limits: tuple[float, float]) -> str:
+    """Return the last share of a curve, printed; with an arrow where it is beyond the axis."""
+    last = shares[-1]
+    arrow = " ↓" if last < limits[0] else " ↑" if last > limits[1] else ""
+    return (r"$\infty$" if last >= _OUTSIDE else math_number(short_share(last))) + arrow
+
+
 def _set_values(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
-    """Give `ax` its values: from 0 past the bound, logarithmic where everything is far below it."""
-    values = [value for line in lines for value in line.values if math.isfinite(value)]
-    most = max(values, default=1.0)
+    """Give `ax` its values: norms from 0, shares on a logarithmic axis that holds the bound."""
+    rows = [[value for value in line.values if math.isfinite(value)] for line in lines]
+    most = max((max(row) for row in rows if row), default=1.0)
     if not shares:
         ax.set_ylim(0.0, 1.08 * most if most > 0 else 1.0)
-    elif 0 < most < _SMALL:
-        least = min(value for value in values if value > 0)
-        ax.set_yscale("log")
-        # From the start of a run a displacement grows through every decade: those far below its end say nothing.
-        ax.set_ylim(0.8 * max(least, 1e-3 * most), 1.6)
-    else:
-        ax.set_ylim(0.0, min(1.08 * max(most, 1.0), _BEYOND))
+        return
+    positive = [[value for value in row if value > 0] for row in rows]
+    least = min((max(min(row), _GROWN * max(row)) for row in positive if row), default=1.0)
+    ax.set_yscale("log")
+    ax.set_ylim(0.8 * min(max(least, _LEAST), _GROWN), min(1.6 * max(most, 1.0), _BEYOND))
 
 
 def _norm_lines(run: TrainingRun, bounds: Mapping[str, float] | None) -> list[_Line]:

@@ -1,4 +1,4 @@
-"""What the panels share: the axis of steps, labels at the ends of curves, a text in the corner that stays free."""
+"""What the panels share: the axis of steps, curves and the labels at their ends, remarks above a panel."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ntk_deq.plots.style import INK, SOFT
-from ntk_deq.report.run_curves import are_spread
+from ntk_deq.plots.style import INK
+from ntk_deq.report.run_curves import isolated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,6 @@ _LIMIT = 305  # and up to which it goes: beyond lie denormal numbers and infinit
 _TALL = 100  # the power of ten from which matplotlib's choice of ticks may overflow
 _DECADES = 7  # powers of ten marked on an axis of steps, at most
 _FAR = 1.2  # labels away from a curve's end, up to which a line leads there
-# Width and height of the remarks in a corner, as parts of the panel.
-_CORNER = 0.65, 0.25
 _TICK_ROOM = 0.08  # between the labels of two of them, of the axis
 
 
@@ -47,12 +45,19 @@ class EndLabel:
         return cls(text, next((value for value in reversed(values) if math.isfinite(value)), 1.0), color)
 
 
-def set_steps(ax: Axes, letter: str, at: Sequence[float], *, label: bool = True) -> None:
-    """Give `ax` the axis of steps k or times t: logarithmic beyond the first one where they are spread over decades.
+def set_steps(ax: Axes, letter: str, at: Sequence[float], *, spread: bool, label: bool = True) -> None:
+    """Give `ax` the axis of steps k or times t.
 
     Panels that share their axis have the scale of the last call.
+
+    Args:
+        ax: The panel.
+        letter: `k` or `t`.
+        at: The steps or times, increasing.
+        spread: Whether the axis is logarithmic beyond the first step.
+        label: Whether to name it.
     """
-    if are_spread(tuple(at)):
+    if spread:
         first = next(value for value in at if value > 0)
         ax.set_xscale("symlog", linthresh=first, linscale=0.4)
         ax.set_xlim(at[0], at[-1])
@@ -132,55 +137,19 @@ def _leader(color: str) -> dict[str, Any]:
     return {"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 1.5}
 
 
-def free_corner(ax: Axes, curves: Sequence[tuple[Sequence[float], Sequence[float]]], corners: Sequence[str]) -> str:
-    """Return the corner of `ax` that curves pass through least; of several the first.
-
-    Args:
-        ax: The axes, with their final limits.
-        curves: Places and values of each curve.
-        corners: The corners to choose from, such as `upper left`.
-    """
-    import numpy as np  # here, so that nothing waits for it before there is something to draw
-
-    along = [np.empty((0, 2))]
-    for at, values in curves:
-        known = [(x, y) for x, y in zip(at, values, strict=True) if math.isfinite(y)]
-        if known:
-            place = ax.transAxes.inverted().transform(ax.transData.transform(known))
-            dense = np.linspace(0.0, 1.0, 200)
-            along.append(np.column_stack([dense, np.interp(dense, place[:, 0], place[:, 1])]))
-    across, height = np.concatenate(along).T
-
-    def crossings(corner: str) -> int:
-        vertical, horizontal = corner.split()
-        beside = across < _CORNER[0] if horizontal == "left" else across > 1 - _CORNER[0]
-        inside = height > 1 - _CORNER[1] if vertical == "upper" else height < _CORNER[1]
-        return int((beside & inside).sum())
-
-    return min(corners, key=crossings)
+def draw_curve(ax: Axes, at: Sequence[float], values: Sequence[float], **look: Any) -> None:
+    """Draw a curve into `ax`, whose limits are set; a value without a neighbour, which no line shows, is a dot."""
+    ax.plot(at, values, **look)
+    low, high = ax.get_ylim()
+    alone = [i for i in isolated(values) if low <= values[i] <= high]
+    if alone:
+        dots = {"linestyle": "none", "marker": "o", "markersize": 2.6}
+        ax.plot([at[i] for i in alone], [values[i] for i in alone], clip_on=False, **look | dots)
 
 
-def corner_text(ax: Axes, lines: Sequence[str], corner: str) -> None:
-    """Write lines into a corner of `ax`, on white: `upper left`, `lower left`, `upper right` or `lower right`."""
-    vertical, horizontal = corner.split()
-    ax.text(
-        0.03 if horizontal == "left" else 0.98,
-        0.97 if vertical == "upper" else 0.03,
-        "\n".join(lines),
-        transform=ax.transAxes,
-        fontsize=6.8,
-        color=INK,
-        linespacing=1.3,
-        ha=horizontal,
-        va="top" if vertical == "upper" else "bottom",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
-        zorder=5,
-    )
-
-
-def foot_note(ax: Axes, text: str) -> None:
-    """Write a remark in small print into the lower right corner of `ax`."""
-    ax.text(0.98, 0.03, text, transform=ax.transAxes, fontsize=6.0, color=SOFT, ha="right", va="bottom")
+def remarks_above(ax: Axes, lines: Sequence[str], *, color: str = INK) -> None:
+    """Write lines above `ax`, as its left title: inside they would cover a curve."""
+    ax.set_title("\n".join(lines), loc="left", fontsize=6.8, color=color, linespacing=1.3, pad=4.0)
 
 
 def _fraction(ax: Axes, value: float) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ntk_deq.plots.labels import parameter_symbol
-from ntk_deq.plots.panels import EndLabel, label_ends, set_steps
+from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
-from ntk_deq.plots.style import INK, SERIES, axes_or_new, paper_style
-from ntk_deq.report.run_curves import index_letter
+from ntk_deq.plots.style import INK, axes_or_new, paper_style, series
+from ntk_deq.report.run_curves import are_spread, index_letter
 from ntk_deq.verify.training_records import TrainingRecord
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def paths(run: Drawable, ax: Axes | None = None) -> Axes:
         trained = training_run(run)
         ax = axes_or_new(ax, height=_HEIGHT)
         at = tuple(snapshot.at for snapshot in trained.snapshots)
-        set_steps(ax, "t" if trained.step is None else "k", at)
+        set_steps(ax, "t" if trained.step is None else "k", at, spread=are_spread(at))
         first = trained.snapshots[0].path_length  # of a slice, whose parameters start where it starts
         length = tuple(snapshot.path_length - first for snapshot in trained.snapshots)
         _draw(ax, at, length, _displacements(trained))
@@ -57,20 +58,23 @@ def paths(run: Drawable, ax: Axes | None = None) -> Axes:
 
 def draw_paths(ax: Axes, record: TrainingRecord) -> None:
     """Draw the panel of distances of a record into `ax`; the look is the caller's."""
-    set_steps(ax, index_letter(record), record.at)
+    set_steps(ax, index_letter(record), record.at, spread=are_spread(record.at))
     _draw(ax, record.at, record.path_length, record.displacement)
 
 
 def _draw(
     ax: Axes, at: tuple[float, ...], length: tuple[float, ...], displacement: Mapping[str, tuple[float, ...]]
 ) -> None:
-    ax.plot(at, length, color=INK, linewidth=1.0)
+    most = max(
+        (value for row in (length, *displacement.values()) for value in row if math.isfinite(value)), default=0.0
+    )
+    ax.set_ylim(0.0, 1.05 * most if most > 0 else 1.0)
+    draw_curve(ax, at, length, color=INK, linewidth=1.0)
     labels = [EndLabel.of("path length", length, INK)]
     for number, (name, values) in enumerate(displacement.items()):
-        color, dashes = SERIES[number % len(SERIES)]
-        ax.plot(at, values, color=color, linestyle=dashes)
+        color, dashes = series(number)
+        draw_curve(ax, at, values, color=color, linestyle=dashes)
         labels.append(EndLabel.of(f"${parameter_symbol(name)}$", values, color))
-    ax.set_ylim(bottom=0.0)
     ax.set_ylabel("distance from start")
     label_ends(ax, labels)
 

@@ -1,15 +1,16 @@
-"""Predicted against measured rates of several runs."""
+"""Predicted against measured rates of several runs, in one unit: per unit of time, a step of descent being its size."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.plots.labels import escaped
+from ntk_deq.plots.labels import escaped, math_number
 from ntk_deq.plots.source import Drawable, as_record
 from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
+from ntk_deq.report.run_curves import index_letter
 from ntk_deq.report.run_words import instantaneous_range, rate_ratio, run_name, short_rate
 from ntk_deq.report.text import one_line
 from ntk_deq.verify.training_records import TrainingRecord
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROW = 0.2
-_REST = 0.75
-_LONGEST_NAME = 36
+_REST = 0.8
+_LONGEST_NAME = 32
+_NUMBERS = 32.0  # points that a column of numbers takes
 _LARGEST = 1e100  # a rate that is shown, and its inverse the smallest: far beyond, matplotlib's ticks overflow
 
 
@@ -28,12 +30,13 @@ def rates(
 ) -> Axes:
     """Draw the predicted and the measured rate of each run on one logarithmic axis, a row a run.
 
-    A hollow ring is the rate that the theorem states, a dot the measured one with its interval; the thin line behind
-    spans the rates from the kernel along the run. The factor between the two stands on the right.
+    A rate per step of size eta counts as rate/eta per unit of time, so that descent and flow can be compared. A hollow
+    ring is the rate that the theorem states, a dot the measured one with its interval; the thin line behind spans the
+    rates from the kernel along the run. On the right stand measured over predicted, as a number, and the step size.
 
     Args:
-        records: Runs, or records of judged ones, or a single one; those without any rate are left out. A run of a
-            notebook has a measured rate only.
+        records: Runs, or records of judged ones, or a single one; those without any rate are left out, and those told
+            in steps of an unknown size. A run of a notebook has a measured rate only.
         ax: Where to draw; None: a new figure of one column, as high as it needs to be.
         names: What to call the runs, one a record; None: setting, instance and role.
 
@@ -80,18 +83,34 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.06 * (high - low), 0.15)
     ax.set_xlim(10 ** (low - room), 10 ** (high + room))
-    for number, (_, record) in enumerate(rows):
-        _draw_row(ax, -number, record)
+    drawn = {name for number, (_, record) in enumerate(rows) for name in _draw_row(ax, -number, record)}
     ax.set_yticks([-number for number in range(len(rows))], [_row_label(name) for name, _ in rows])
     ax.set_ylim(-len(rows) + 0.4, 0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel("rate per step or unit of time")
-    for number, (_, record) in enumerate(rows):
-        ratio = rate_ratio(record)
-        text = "" if ratio is None else f"×{short_rate(ratio, digits=1)}"
-        ax.text(1.02, -number, text, transform=ax.get_yaxis_transform(), fontsize=7.0, va="center", color=INK)
-    _key(ax)
+    ax.set_xlabel("rate of the loss per unit of time")
+    _numbers(ax, [record for _, record in rows])
+    _key(ax, drawn)
+
+
+def _numbers(ax: Axes, records: Sequence[TrainingRecord]) -> None:
+    """Write measured over predicted and the step size right of each row, as far as there are any."""
+    columns = [
+        ("measured/\npredicted", ["" if r is None else short_rate(r) for r in map(rate_ratio, records)]),
+        ("step", ["" if record.step is None else short_rate(record.step, digits=1) for record in records]),
+    ]
+    shown = [column for column in columns if any(column[1])]
+    for place, (head, numbers) in enumerate(shown):
+        beside: dict[str, Any] = {
+            "xytext": (6.0 + _NUMBERS * place, 0.0),
+            "textcoords": "offset points",
+            "annotation_clip": False,
+        }
+        ax.annotate(head, (1.0, 1.0), xycoords="axes fraction", fontsize=6.0, va="bottom", color=SOFT, **beside)
+        for row, text in enumerate(numbers):
+            at = (1.0, -row)
+            number = math_number(text) if text else ""
+            ax.annotate(number, at, xycoords=ax.get_yaxis_transform(), fontsize=7.0, va="center", color=INK, **beside)
 
 
 def _row_label(name: str) -> str:
@@ -103,36 +122,49 @@ def _row_label(name: str) -> str:
     return escaped(name)
 
 
-def _draw_row(ax: Axes, y: float, record: TrainingRecord) -> None:
+def _draw_row(ax: Axes, y: float, record: TrainingRecord) -> set[str]:
+    """Draw a run and return the names of the marks that it has."""
     ax.axhline(y, color=FAINT, linewidth=0.3, zorder=0)
+    drawn = set()
+    size = _step_time(record)
     predicted, measured, span = record.predicted, record.measured, instantaneous_range(record)
-    if span is not None and all(map(_is_shown, span)):
-        ax.plot(span, (y, y), color=SOFT, linewidth=3.2, alpha=0.3, solid_capstyle="butt", zorder=1)
-    predicted = predicted if predicted is not None and _is_shown(predicted.value) else None
-    measured = measured if measured is not None and _is_shown(measured.value) else None
+    if span is not None and all(_is_shown(end / size) for end in span):
+        ax.plot([end / size for end in span], (y, y), **_MARKS["kernel"] | {"solid_capstyle": "butt", "zorder": 1})
+        drawn.add("kernel")
+    predicted = predicted if predicted is not None and _is_shown(predicted.value / size) else None
+    measured = measured if measured is not None and _is_shown(measured.value / size) else None
     if predicted is not None and measured is not None:
-        ax.plot((predicted.value, measured.value), (y, y), color=FAINT, linewidth=0.9, zorder=2)
+        ax.plot((predicted.value / size, measured.value / size), (y, y), color=FAINT, linewidth=0.9, zorder=2)
     if measured is not None:
         left, right = ax.get_xlim()
-        ends = (max(measured.low, left), min(measured.high, right))
+        ends = (max(measured.low / size, left), min(measured.high / size, right))
         ax.plot(ends, (y, y), color=MEASURED, linewidth=1.1, marker="|", markersize=4, markeredgewidth=0.7, zorder=3)
-        ax.plot(measured.value, y, "o", color=MEASURED, markersize=3.6, zorder=5)
+        ax.plot(measured.value / size, y, **_MARKS["measured"] | {"zorder": 5})
+        drawn.add("measured")
     if predicted is not None:
-        ax.plot(predicted.value, y, "o", markerfacecolor="white", markeredgecolor=BOUND, markersize=4.4, zorder=4)
+        ax.plot(predicted.value / size, y, **_MARKS["predicted"] | {"zorder": 4})
+        drawn.add("predicted")
+    return drawn
 
 
-def _key(ax: Axes) -> None:
-    """Say above the rows what the marks mean, each with its mark."""
+_MARKS: dict[str, dict[str, Any]] = {
+    "predicted": {
+        "marker": "o", "linestyle": "none", "markerfacecolor": "white", "markeredgecolor": BOUND, "markersize": 4.4,
+    },
+    "measured": {"marker": "o", "color": MEASURED, "markersize": 3.6, "linewidth": 1.1},
+    "kernel": {"color": SOFT, "linewidth": 3.2, "alpha": 0.3},
+}  # fmt: skip
+"""The marks of a row by their names."""
+
+
+def _key(ax: Axes, drawn: set[str]) -> None:
+    """Say above the rows what the marks that are drawn mean, each with its mark."""
     from matplotlib.lines import Line2D
 
-    marks = [
-        Line2D([], [], marker="o", linestyle="none", markerfacecolor="white", markeredgecolor=BOUND, markersize=4.4),
-        Line2D([], [], marker="o", color=MEASURED, markersize=3.6, linewidth=1.1),
-        Line2D([], [], color=SOFT, linewidth=3.2, alpha=0.3),
-    ]
+    names = [name for name in _MARKS if name in drawn]
     ax.legend(
-        marks,
-        ["predicted", "measured", "kernel"],
+        [Line2D([], [], **_MARKS[name]) for name in names],
+        names,
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
         ncols=3,
@@ -144,14 +176,20 @@ def _key(ax: Axes) -> None:
     )
 
 
+def _step_time(record: TrainingRecord) -> float:
+    """Return how long a step of a run's rates is, in time: its size, and 1 where they are per unit of time already."""
+    return 1.0 if index_letter(record) == "t" else math.nan if record.step is None else record.step
+
+
 def _positive(record: TrainingRecord) -> list[float]:
-    """Return the rates of a run that a logarithmic axis can show."""
+    """Return the rates of a run per unit of time that a logarithmic axis can show."""
     found = [rate.value for rate in (record.predicted, record.measured) if rate is not None]
     if record.measured is not None:
         found += [record.measured.low, record.measured.high]
     if found:
         found += instantaneous_range(record) or ()
-    return [value for value in found if _is_shown(value)]
+    size = _step_time(record)
+    return [value / size for value in found if _is_shown(value / size)] if size > 0 else []
 
 
 def _is_shown(rate: float) -> bool:

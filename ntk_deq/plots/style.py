@@ -21,16 +21,23 @@ FAINT = "#b5b5b5"
 MEASURED = "#0b4a8f"
 BOUND = "#c2410c"
 
-# Okabe and Ito's palette without its yellow, ordered so that neighbours differ in lightness too; the dashes tell the
-# lines apart on a black-and-white print.
+# Any two differ by a Delta E of 15 at least, in simulated deuteranopia and protanopia too, and from `BOUND`, `INK` and
+# white; the dashes tell the lines apart on a black-and-white print.
 SERIES: tuple[tuple[str, Any], ...] = (
-    ("#0b4a8f", "-"),
-    ("#d55e00", (0, (5, 1.4))),
-    ("#009e73", (0, (1.2, 1.2))),
-    ("#7b3294", (0, (6, 1.2, 1.2, 1.2))),
-    ("#56b4e9", "-"),
-    ("#6b6b6b", (0, (3, 1, 1, 1, 1, 1))),
+    (MEASURED, "-"),
+    ("#b8963c", (0, (5, 1.4))),
+    ("#00806c", (0, (1.2, 1.2))),
+    ("#7b5cf0", (0, (6, 1.2, 1.2, 1.2))),
+    ("#74bdf0", "-"),
+    ("#8cc98c", (0, (3, 1, 1, 1, 1, 1))),
 )
+
+
+def series(number: int) -> tuple[str, Any]:
+    """Return the colour and the dashes of a curve; beyond the last colour they come again with other dashes."""
+    again, place = divmod(number, len(SERIES))
+    return SERIES[place][0], SERIES[(place + again) % len(SERIES)][1]
+
 
 _SETTINGS: Any = {
     # STIX comes with matplotlib, so that a figure looks the same everywhere, and sits well in a paper's text.

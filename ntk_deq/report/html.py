@@ -13,9 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ntk_deq.report.files import replace_file
+from ntk_deq.report.svg import SCALE_NAME
 from ntk_deq.report.text import printable, short_seconds
 from ntk_deq.report.view import Anchors, claim_view
-from ntk_deq.report.words import LOOKS, count_verdicts, expectation
+from ntk_deq.report.words import LOOKS, count_verdicts, expectation, is_alarming
 from ntk_deq.verify.results import ClaimResult, RunInfo
 
 _LOADER = PackageLoader("ntk_deq.report")
@@ -69,6 +70,13 @@ def _headline(results: Sequence[ClaimResult], info: RunInfo) -> str:
     return f"{unexpected} of {len(results)} claims came out against expectation.{tail}"
 
 
+def _tone(results: Sequence[ClaimResult], info: RunInfo) -> str:
+    """Return the tone of the headline: an alarm only where something is wrong, and not where something is open."""
+    if any(is_alarming(result) for result in results):
+        return "bad"
+    return "good" if results and all(result.as_expected for result in results) and not info.interrupted else "mild"
+
+
 def report_html(results: Sequence[ClaimResult], info: RunInfo) -> str:
     """Return the whole page.
 
@@ -93,7 +101,9 @@ def report_html(results: Sequence[ClaimResult], info: RunInfo) -> str:
             style_digest=_digest(style),
             script_digest=_digest(script),
             headline=_headline(results, info),
-            all_expected=bool(results) and all(result.as_expected for result in results) and not info.interrupted,
+            tone=_tone(results, info),
+            calm={r.verdict for r in results} - {r.verdict for r in results if not r.as_expected},
+            scale_name=SCALE_NAME,
             counts=[(verdict, LOOKS[verdict], count) for verdict, count in count_verdicts(results).items()],
             claims=[claim_view(r, anchor, anchors) for r, anchor in zip(results, places, strict=True)],
             unexpected=[(r.id, anchors[r.id], f"{r.verdict}, {expectation(r)}") for r in results if not r.as_expected],

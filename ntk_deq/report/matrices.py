@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from ntk_deq.report.text import matrix_rows, short_number
+from ntk_deq.claims.format import short_decimal
+from ntk_deq.report.text import matrix_rows
 
 # A terminal shows the first entries of anything larger.
 SIDE_LIMIT = 6
@@ -27,13 +28,13 @@ def matrix_lines(name: str, value: Any) -> list[str]:
     if value is None:
         return [f"{name}: too large to print"]
     if isinstance(value, int | float):
-        return [f"{name} = {short_number(float(value))}"]
+        return [f"{name} = {short_decimal(float(value))}"]
     rows = matrix_rows(value)
     columns = len(rows[0]) if rows else 0
     if not rows or not columns:
         return [f"{name}: empty"]
     cut = len(rows) > SIDE_LIMIT or columns > SIDE_LIMIT
-    cells = [[short_number(x) for x in row[:SIDE_LIMIT]] for row in rows[:SIDE_LIMIT]]
+    cells = [[short_decimal(x) for x in row[:SIDE_LIMIT]] for row in rows[:SIDE_LIMIT]]
     widths = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
     body = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
     if cut:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,9 @@ _EARLY = 0.3
 
 # A loss that keeps at least this share of its start is flat on a logarithmic axis: its decrease is shown instead.
 _LITTLE = 0.5
+
+# Decades beyond the loss, up and down, in which a bound is always drawn.
+_ROOM = 2.0
 
 # The recorded loss is a float beside the judged ball; a solver's tolerance may move it by this share near its floor.
 _SAME_LOSS = 1e-3
@@ -33,7 +37,8 @@ class LossPicture:
         high: Upper ends.
         bound: The bound that the claim states; for the decrease, the least that it promises.
         decrease: Whether the decrease is drawn: the run is so short for its rate that the loss is as good as flat.
-        spread: Whether the steps are spread over decades, so that they want a logarithmic axis.
+        spread: Whether the steps want a logarithmic axis: spread over decades, and not for a loss, which falls along a
+            straight line on a linear one where it converges linearly.
     """
 
     at: tuple[float, ...]
@@ -48,6 +53,21 @@ class LossPicture:
     def has_bound(self) -> bool:
         """Whether there is a bound to draw."""
         return any(math.isfinite(value) for value in self.bound)
+
+    @property
+    def shown(self) -> tuple[float, ...]:
+        """The values that the axis has to hold: the loss, and the bound as far as the loss stays readable beside it.
+
+        A bound may fall through 300 decades while the loss falls through two, or be as far off: what lies further from
+        the loss than the loss reaches itself, and two decades at least, leaves the axis.
+        """
+        logs = [math.log10(value) for value in self.loss if math.isfinite(value)]
+        if not logs:
+            return self.bound
+        room = max(max(logs) - min(logs), _ROOM)
+        low, high = min(logs) - room, max(logs) + room
+        near = (value for value in self.bound if math.isfinite(value) and low <= math.log10(value) <= high)
+        return (*self.loss, *near)
 
 
 @dataclass(frozen=True)
@@ -79,6 +99,17 @@ class ShareCurve:
 def index_letter(record: TrainingRecord) -> str:
     """Return the letter of the run's index: `t` for flow, `k` for descent and for flow that is told in its steps."""
     return "t" if record.method == "gradient-flow" and record.step is None else "k"
+
+
+def isolated(values: Sequence[float]) -> list[int]:
+    """Return the places of values that a line through them does not show, having no neighbour.
+
+    Example:
+        >>> isolated((1.0,)), isolated((1.0, 2.0, math.nan, 3.0))
+        ([0], [3])
+    """
+    known = [False, *map(math.isfinite, values), False]
+    return [i for i in range(len(values)) if known[i + 1] and not (known[i] or known[i + 2])]
 
 
 def are_spread(at: tuple[float, ...]) -> bool:
@@ -126,7 +157,7 @@ def loss_picture(record: TrainingRecord) -> LossPicture:
         high=shown(high),
         bound=shown(bound),
         decrease=decrease,
-        spread=are_spread(record.at),
+        spread=decrease and are_spread(record.at),
     )
 
 

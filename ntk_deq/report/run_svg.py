@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ntk_deq.report.run_curves import index_letter, loss_picture
-from ntk_deq.report.run_words import ending, rates_words
+from ntk_deq.report.run_words import ending, rates_words, short_rate
 from ntk_deq.report.scales import LogScale, StepScale
 from ntk_deq.verify.training_records import TrainingRecord
 
@@ -27,14 +27,14 @@ def loss_plot(record: TrainingRecord, *, ident: str) -> str:
     """
     picture = loss_picture(record)
     x = StepScale.covering(picture.at, spread=picture.spread, start=_LEFT, stop=_RIGHT)
-    y = LogScale.covering([*picture.loss, *picture.bound], start=_FLOOR, stop=_TOP)
+    y = LogScale.covering(picture.shown, start=_FLOOR, stop=_TOP)
     parts = [*_frame(x, y, index_letter(record)), _band(x, y, picture.at, picture.low, picture.high)]
     labels = []
     for kind, label, values in (("bound", "bound", picture.bound), ("loss", "measured", picture.loss)):
-        points = [(x.place(a), y.place(v)) for a, v in zip(picture.at, values, strict=True) if math.isfinite(v)]
-        if points:
-            parts.append(f'<path class="{kind}" d="{_line(points)}"/>')
-            labels.append((points[-1][1], kind, label))
+        known = [(x.place(a), v) for a, v in zip(picture.at, values, strict=True) if math.isfinite(v)]
+        if known:
+            parts += _curve(kind, y, known)
+            labels.append((y.place(known[-1][1]), kind, label + _beyond(y, known[-1][1])))
     parts += _end_labels(labels)
     name = "decrease of the loss, 1 − L/L(0)" if picture.decrease else "loss L"
     parts.append(f'<text class="label name" x="0" y="10">{name}</text>')
@@ -59,6 +59,31 @@ def _frame(x: StepScale, y: LogScale, letter: str) -> list[str]:
     words = "step k" if letter == "k" else "time t"
     parts.append(f'<text class="label step" x="{_number(middle)}" y="{_number(HEIGHT - 4)}">{words}</text>')
     return parts
+
+
+def _curve(kind: str, y: LogScale, known: Sequence[tuple[float, float]]) -> list[str]:
+    """Return a curve as far as it is within the axis: it leaves through the axis' ends; a single point is a dot."""
+    points = [(place, y.place(value)) for place, value in known]
+    if len(points) == 1:
+        place, height = points[0]
+        return [f'<circle class="{kind}" cx="{_number(place)}" cy="{_number(height)}" r="3"/>']
+    inside = [not _beyond(y, value) for _, value in known]
+    # The first point beyond an end is kept, so that the curve reaches that end.
+    near = [any(inside[max(i - 1, 0) : i + 2]) for i in range(len(inside))]
+    pieces: list[list[tuple[float, float]]] = []
+    for i, point in enumerate(points):
+        if near[i] and i and near[i - 1] and pieces:
+            pieces[-1].append(point)
+        elif near[i]:
+            pieces.append([point])
+    return [f'<path class="{kind}" d="{"".join(map(_line, pieces))}"/>'] if pieces else []
+
+
+def _beyond(y: LogScale, value: float) -> str:
+    """Return an arrow and the value where it is beyond an end of the axis."""
+    if y.low <= math.log10(value) <= y.high:
+        return ""
+    return f" {'↑' if math.log10(value) > y.high else '↓'} {short_rate(value, digits=1)}"
 
 
 def _band(x: StepScale, y: LogScale, at: Sequence[float], low: Sequence[float], high: Sequence[float]) -> str:

@@ -21,12 +21,13 @@ from ntk_deq.report.run_words import (
     short_count,
     short_index,
     short_rate,
+    short_share,
     slowest_runs,
     starts_words,
 )
 from ntk_deq.report.svg import share_bar
 from ntk_deq.report.text import printable, short_number, short_seconds
-from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number
+from ntk_deq.report.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.verify.training_records import Condition, Rate, Start, TrainingRecord
 
 # Runs of a claim that are all open on the page; of more, only those of the instance that is slowest for the claim.
@@ -145,7 +146,7 @@ def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> RunView:
         groups=_groups(record),
         conditions=[_condition(condition) for condition in record.conditions],
         shares=shares,
-        constants=[(name, symbol(name), number_cell(value)) for name, value in record.constants.items()],
+        constants=[(name, symbol(name), value_cell(value)) for name, value in record.constants.items()],
     )
 
 
@@ -256,7 +257,7 @@ def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
     if not known:
         return ShareView(name, text, typeset, "–", "no share of this bound", False, Markup(""))
     most, at = max(known, key=lambda pair: pair[0])
-    shown = typeset_number(short_number(most, digits=3))
+    shown = typeset_number(short_share(most))
     where = f"at {index_letter(record)} = {short_index(at, record)}"
     filled = round(1000 * min(most, 1.0))
     parts = [("false" if most > 1 else "part", filled), ("empty", 1000 - filled)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ntk_deq.claims.format import short_decimal
 from ntk_deq.report.run_curves import index_letter
 from ntk_deq.report.text import one_line, short_number
 from ntk_deq.verify.training_records import Rate, Start, TrainingRecord
@@ -37,6 +38,17 @@ def short_rate(value: float, *, digits: int = 2) -> str:
         return short_number(value, digits=digits + 1)
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     return f"{mantissa}e{int(exponent)}"
+
+
+def short_share(value: float) -> str:
+    """Return a share of a bound; one that is not the bound itself is never shown as 1.
+
+    Example:
+        >>> short_share(0.4321), short_share(1.0), short_share(1 - 1e-9), short_share(1.00001)
+        ('0.432', '1', '0.9999…', '1.000…')
+    """
+    text = short_rate(value)
+    return text if text != "1" or value == 1 else short_decimal(value, digits=4, cut=4)
 
 
 def rate_parts(rate: Rate) -> tuple[str, ...]:

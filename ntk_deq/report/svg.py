@@ -16,13 +16,16 @@ from ntk_deq.report.text import printable, short_number
 from ntk_deq.verify.results import ConclusionRecord
 
 WIDTH, HEIGHT = 440.0, 112.0
-_LEFT, _RIGHT = 14.0, 426.0
+_LEFT, _RIGHT = 38.0, 426.0  # left of it: the counts
 _TOP, _FLOOR = 24.0, 76.0  # the bars stand on _FLOOR
 _RUG_TOP, _RUG_FLOOR = 80.0, 90.0
 _BAND = 14.0
 _BAR = 8.0  # width of a bin
 # More ticks than this cannot be told apart; bars show the rest.
 _RUG_LIMIT = 240
+
+SCALE_NAME = "margin over the size of the terms that both sides are computed from, on a signed logarithmic scale"
+"""What the horizontal axis of a margin plot shows."""
 
 KINDS = ("false", "unsure", "tight", "true")
 
@@ -124,7 +127,7 @@ def _bars(axis: SignedLogAxis, marks: list[Mark]) -> list[str]:
     if not totals:
         return []
     highest = max(totals.values())
-    parts = []
+    parts = _count_axis(highest)
     for number in sorted(totals):
         floor = _FLOOR
         for kind in KINDS:
@@ -138,6 +141,17 @@ def _bars(axis: SignedLogAxis, marks: list[Mark]) -> list[str]:
             parts.append(_rect(kind, x, max(floor - height, _TOP), _BAR - 1, height, f"{count} {instances}: {kind}"))
             floor -= height
     return parts
+
+
+def _count_axis(highest: int) -> list[str]:
+    """Return the counts left of the bars: 0 at their foot, that of the highest one at its top, half of it between."""
+    parts = []
+    for count in {0, highest, *([highest // 2] if highest % 2 == 0 else [])}:
+        y = _FLOOR - (_FLOOR - _TOP) * count / highest
+        parts.append(f'<path class="axis" d="M{_number(_LEFT - 4)} {_number(y)}h4"/>')
+        parts.append(f'<text class="label count" x="{_number(_LEFT - 7)}" y="{_number(y + 4)}">{count}</text>')
+    parts.append(f'<path class="axis" d="M{_number(_LEFT)} {_number(_TOP)}V{_number(_FLOOR)}"/>')
+    return sorted(parts)
 
 
 def _rug(axis: SignedLogAxis, marks: list[Mark]) -> list[str]:
@@ -186,7 +200,7 @@ def _describe(record: ConclusionRecord, marks: list[Mark]) -> str:
     reach = f" from {short_number(min(finite))} to {short_number(max(finite))}" if finite else ""
     beyond = len(marks) - len(finite)
     tail = f" {beyond} of them are infinite and stand at the ends." if beyond else ""
-    return f"{len(marks)} instances: {said}. Margins relative to the larger side{reach}.{tail}"
+    return f"{len(marks)} instances: {said}. {SCALE_NAME.capitalize()}{reach}.{tail}"
 
 
 def margin_plot(record: ConclusionRecord, axis: SignedLogAxis, *, ident: str) -> str:

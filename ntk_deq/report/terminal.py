@@ -21,11 +21,13 @@ from ntk_deq.report.words import (
     EXIT_MEANINGS,
     LOOKS,
     count_verdicts,
+    exit_style,
     expectation,
     little_support,
     replay_command,
     second_look,
     shown_margin,
+    verdict_style,
     worst_margin,
 )
 from ntk_deq.verify.results import ClaimResult, Margin, RunInfo, Witness
@@ -191,7 +193,7 @@ class TerminalReport:
         console.print()
         counts: list[Piece] = []
         for verdict, count in count_verdicts(results).items():
-            counts += [(f"{self._sign(verdict)} {count} {verdict}", LOOKS[verdict].style), "   "]
+            counts += [(f"{self._sign(verdict)} {count} {verdict}", verdict_style(verdict, results)), "   "]
         say(console, *counts)
         judged = "1 claim" if len(results) == 1 else f"{len(results)} claims"
         missing = f" of {self._total}" if len(results) < self._total else ""
@@ -209,7 +211,7 @@ class TerminalReport:
         meaning = EXIT_MEANINGS.get(exit_code, "")
         say(
             console,
-            (f"exit {exit_code}", "bold green" if exit_code == 0 else "bold red"),
+            (f"exit {exit_code}", exit_style(exit_code)),
             f": {meaning}" if meaning else "",
         )
 
@@ -219,7 +221,7 @@ class TerminalReport:
 
     def _line(self, result: ClaimResult) -> None:
         console = self._console
-        style = LOOKS[result.verdict].style
+        style = verdict_style(result.verdict, [result])
         name = one_line(result.id)
         # The sign says whether the verdict is the expected one; the verdict itself follows in words.
         sign = self._sign(Verdict.HOLDS if result.as_expected else Verdict.REFUTED)

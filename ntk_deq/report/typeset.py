@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ntk_deq.claims.format import short_decimal
 from ntk_deq.claims.mathml import to_mathml
 from ntk_deq.claims.tree import Expr, Kind, Span
 from ntk_deq.report.text import short_margin, short_number
@@ -42,8 +43,13 @@ def typeset_number(text: str) -> str:
 
 
 def number_cell(value: float) -> Cell:
-    """Return a number as a cell."""
+    """Return a measured number as a cell, rounded to four digits."""
     return Cell(typeset_number(short_number(value)), repr(float(value)))
+
+
+def value_cell(value: float) -> Cell:
+    """Return a value of an instance as a cell: the number itself, or its first digits with an ellipsis."""
+    return Cell(typeset_number(short_decimal(value)), repr(float(value)))
 
 
 def margin_cell(margin: Margin | None) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,10 +14,10 @@ from markupsafe import Markup
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.run_view import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
-from ntk_deq.report.text import matrix_rows, printable, short_seconds
-from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number
-from ntk_deq.report.words import LOOKS, little_support, replay_command, second_look, shown_margin
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, StatementLine, Witness
+from ntk_deq.report.text import matrix_rows, printable, short_number, short_seconds
+from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
+from ntk_deq.report.words import LOOKS, is_alarming, little_support, replay_command, second_look, shown_margin
+from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
 _SIDE_LIMIT = 8
@@ -27,13 +27,17 @@ _RELATIONS = {"<=": "≤", ">=": "≥", "==": "=", "!=": "≠"}
 
 @dataclass(frozen=True)
 class MatrixView:
-    """A variable of a witness, as rows of cells; `size` is empty where the values were too large to keep."""
+    """A matrix of a witness, as rows of cells; `size` is empty where the values were too large to keep.
+
+    `radius` says how far the entries may be off, where they were computed.
+    """
 
     name: str
     symbol: Markup | None
     rows: list[list[Cell]]
     size: str
     cut: bool
+    radius: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class WitnessView:
     sizes: str
     steps: str
     margin: Cell
+    hypotheses: list[tuple[str, str]]
+    computed_scalars: list[tuple[str, Markup | None, Cell]]
+    computed_matrices: list[MatrixView]
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class ClaimView:
 
     result: ClaimResult
     anchor: str
+    tone: str
+    alarming: bool
     sign: str
     margin: Cell
     margin_key: str
@@ -142,13 +151,21 @@ class Anchors:
         return anchor
 
 
+def _computed_matrix(computed: Computed) -> MatrixView:
+    """Return a matrix that was computed: its digits are rounded, and the radius says how far it may be off besides."""
+    view = _matrix(computed.name, computed.value)
+    rows = [[number_cell(float(cell.exact)) for cell in row] for row in view.rows]
+    radius = typeset_number(f"+/- {short_number(computed.radius, digits=2)}") if computed.radius else ""
+    return replace(view, rows=rows, radius=radius)
+
+
 def _matrix(name: str, value: Any) -> MatrixView:
     if value is None:
         return MatrixView(name, symbol(name), [], "", False)
     rows = matrix_rows(value)
     columns = len(rows[0]) if rows else 0
     cut = len(rows) > _SIDE_LIMIT or columns > _SIDE_LIMIT
-    cells = [[number_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]]
+    cells = [[value_cell(x) for x in row[:_SIDE_LIMIT]] for row in rows[:_SIDE_LIMIT]]
     return MatrixView(name, symbol(name), cells, f"{len(rows)} × {columns}", cut)
 
 
@@ -158,7 +175,7 @@ def _pairs(values: Mapping[str, float]) -> str:
 
 def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
     """Return an instance ready to lay out: numbers apart from matrices."""
-    scalars = [(name, symbol(name), number_cell(v)) for name, v in witness.values.items() if isinstance(v, int | float)]
+    scalars = [(name, symbol(name), value_cell(v)) for name, v in witness.values.items() if isinstance(v, int | float)]
     others = [(name, v) for name, v in witness.values.items() if not isinstance(v, int | float)]
     return WitnessView(
         heading=heading,
@@ -173,6 +190,13 @@ def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
         sizes=_pairs(witness.sizes),
         steps=_pairs(witness.step),
         margin=margin_cell(witness.margin),
+        hypotheses=[(name, typeset_number(sides)) for name, sides in witness.hypotheses],
+        computed_scalars=[
+            (c.name, symbol(c.name), Cell(typeset_number(c.value), c.value))
+            for c in witness.computed_values
+            if isinstance(c.value, str)
+        ],
+        computed_matrices=[_computed_matrix(c) for c in witness.computed_values if not isinstance(c.value, str)],
     )
 
 
@@ -251,6 +275,8 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
     return ClaimView(
         result=result,
         anchor=anchor,
+        tone=f"v-{result.verdict}{' expected' * result.as_expected}",
+        alarming=is_alarming(result),
         sign=LOOKS[result.verdict].sign,
         margin=margin_cell(margin),
         margin_key="" if margin is None else repr(margin.lo).replace("inf", "Infinity"),

@@ -49,6 +49,23 @@ def count_verdicts(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
     return {verdict: count for verdict, count in counts.items() if count}
 
 
+def is_alarming(result: ClaimResult) -> bool:
+    """Return whether a result is a reason for alarm: against expectation, and not merely open where it was to hold."""
+    still_open = result.verdict in (Verdict.VACUOUS, Verdict.UNDECIDED)
+    return not result.as_expected and not (still_open and result.expected in (Verdict.HOLDS, Verdict.PROVED))
+
+
+def verdict_style(verdict: Verdict, results: Iterable[ClaimResult]) -> str:
+    """Return the terminal style of a verdict that `results` share; none of alarm where each of them expects it."""
+    calm = verdict is Verdict.REFUTED and all(result.as_expected for result in results if result.verdict is verdict)
+    return "default" if calm else LOOKS[verdict].style
+
+
+def exit_style(code: int) -> str:
+    """Return the terminal style of an exit code: all is well, something is open, something is wrong."""
+    return {0: "bold green", 6: "bold yellow"}.get(code, "bold red")
+
+
 def expectation(result: ClaimResult) -> str:
     """Return in words whether the verdict is the expected one: `as expected`, or what was expected instead."""
     return "as expected" if result.as_expected else f"expected {result.expected}"

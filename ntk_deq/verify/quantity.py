@@ -8,18 +8,25 @@ side's scale, and *unsure* otherwise (docs/design.md, 1). Two sides that are zer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from enum import IntEnum
 
 from flint import arb
 
 from ntk_deq.certified import Ball
 from ntk_deq.certified.scalar import lower, upper
+from ntk_deq.claims.format import short_decimal
 from ntk_deq.verify.results import Margin
 
 TIGHT = (
     1e-9  # docs/design.md, section 1: far above float64 rounding of the sizes used, far below any constant in a theorem
 )
+
+_DIGITS = 12  # of a side, at most
+_ALIGNED = 6  # digits of a midpoint down to its radius, up to which the two are written with the same power of ten
+_EXACT = Context(prec=2000)  # a float has up to 767 significant digits; sums of two of any size are exact
 
 
 class Truth(IntEnum):
@@ -99,11 +106,56 @@ def margin_of(ball: arb) -> Margin:
 
 
 def show_ball(ball: arb) -> str:
-    """Return a ball as short text: digits that are certain, and the radius where it matters."""
+    """Return a ball as short text: no digit finer than its radius, and a radius that takes the rounding in.
+
+    Of a number that is known better than that, twelve digits at most; an ellipsis says that there are more.
+
+    Example:
+        >>> show_ball(arb(0.25)), show_ball(arb(4e-10, 5.6e-11)), show_ball(arb(1) / 3)
+        ('0.25', '4.0e-10 ± 0.6e-10', '0.333333333333… ± 2.8e-17')
+    """
     if not ball.is_finite():
         return "undefined"
     mid = float(ball.mid())
-    rad = upper(ball.rad())
-    if rad == 0.0:
-        return f"{mid:.17g}" if len(f"{mid:.17g}") <= len(f"{mid:.12g}") + 2 else f"{mid:.12g}"
-    return f"{mid:.12g} ± {rad:.1e}"
+    radius = upper(ball.rad())
+    if math.isinf(mid) or math.isinf(radius) or (mid == 0 and not ball.contains(0)):  # beyond the floats
+        return str(ball.str(3)).strip("[]").replace("+/-", "±")
+    if radius == 0.0:
+        return short_decimal(mid, digits=_DIGITS, cut=_DIGITS)
+    reach = Decimal(radius)
+    if mid and reach.adjusted() < Decimal(mid).adjusted() - _DIGITS:
+        return f"{short_decimal(mid, digits=_DIGITS, cut=_DIGITS)} ± {_ceiling(reach, 2)}"
+    return _rounded_ball(Decimal(mid), reach)
+
+
+def _ceiling(number: Decimal, digits: int) -> str:
+    """Return a positive number in scientific notation, rounded up to so many digits."""
+    power = number.adjusted()
+    rounded = number.scaleb(-power, _EXACT).quantize(Decimal(1).scaleb(1 - digits), ROUND_CEILING)
+    return f"{rounded}e{power}"
+
+
+def _rounded_ball(mid: Decimal, radius: Decimal) -> str:
+    """Return a ball with one digit of its radius, two from a 1 on, and the midpoint rounded at that place."""
+    place = radius.adjusted() - (radius.as_tuple().digits[0] == 1)
+    scaled = mid.scaleb(-place, _EXACT)
+    middle = _EXACT.quantize(scaled, Decimal(1))
+    off = abs(_EXACT.subtract(scaled, middle))
+    reach = _EXACT.add(radius.scaleb(-place, _EXACT), off).quantize(Decimal(1), ROUND_CEILING, _EXACT)
+    if not middle:
+        return f"0 ± {_scientific(reach, place)}"
+    # Both at the power of ten of the larger one, so that their digits stand at the same places.
+    power = max(middle.adjusted(), reach.adjusted()) + place
+    if power - place > _ALIGNED:
+        return f"{_scientific(middle, place)} ± {_scientific(reach, place)}"
+    if -5 <= power < _DIGITS and place <= 0:
+        return f"{middle.scaleb(place, _EXACT):f} ± {reach.scaleb(place, _EXACT):f}"
+    shown = [f"{number.scaleb(place - power, _EXACT):f}e{power}" for number in (middle, reach)]
+    return " ± ".join(shown)
+
+
+def _scientific(digits: Decimal, place: int) -> str:
+    """Return digits times 10^place as short as can be."""
+    number = digits.scaleb(place, _EXACT).normalize(_EXACT)
+    power = number.adjusted()
+    return f"{number:f}" if -5 <= power < _ALIGNED else f"{number.scaleb(-power, _EXACT):f}e{power}"

@@ -71,6 +71,21 @@ class ConclusionRecord:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A quantity that an instance gives: a definition, the equilibrium, a quantity of the model.
+
+    Attributes:
+        name: Its name.
+        value: A number as text with its radius, or the rows of a matrix; None where it is too large to print.
+        radius: How far the entries of a matrix may be off, at most; infinite where nothing is known.
+    """
+
+    name: str
+    value: str | list[list[float]] | None
+    radius: float = 0.0
+
+
+@dataclass(frozen=True)
 class Witness:
     """One instance, written out: a counterexample, the tightest instance, or the nearest one to the hypotheses.
 
@@ -88,6 +103,10 @@ class Witness:
             family says so.
         solved: Variables that a hypothesis gives by an equation, and whose values are its solution up to rounding.
         scale: Size of the terms that the sides are computed from; the margin over it is the relative one. 0: unknown.
+        hypotheses: Of a counterexample: each hypothesis by name, with both sides as text.
+        computed_values: Of a counterexample: the equilibrium and the definitions, as far as they are known.
+        script: Of a counterexample: a Python script that reproduces both sides with NumPy alone, or nothing.
+        unwritten: Why there is no script.
     """
 
     setting: str
@@ -103,6 +122,10 @@ class Witness:
     index: int = 0
     solved: tuple[str, ...] = ()
     scale: float = 0.0
+    hypotheses: tuple[tuple[str, str], ...] = ()
+    computed_values: tuple[Computed, ...] = ()
+    script: str = ""
+    unwritten: str = ""
 
     @property
     def numbered(self) -> str:

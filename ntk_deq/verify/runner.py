@@ -11,11 +11,11 @@ from typing import Protocol
 from ntk_deq.claims.claim import Claim, IllFormed, Setting, Verdict
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.results import ClaimResult, Evidence, Finding, StatementLine, Support
+from ntk_deq.verify.results import ClaimResult, Evidence, Finding, StatementLine, Support, Witness
 from ntk_deq.verify.statement import statement_lines
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.trial import WRITING, Feasible, Trial, is_out_of_memory, planned
-from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness
+from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness, written_out
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
@@ -236,7 +236,7 @@ def _result(
         settings=tuple(_setting_record(s, tally) for s in claim.settings),
         hypotheses=tally.hypothesis_records(),
         conclusions=conclusions,
-        counterexample=counterexample_witness(shown) if shown is not None else None,
+        counterexample=_counterexample(claim, shown, options) if shown is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
         statement=statement,
@@ -247,6 +247,11 @@ def _result(
         starts=tuple(tally.starts),
         runs=tuple(tally.runs),
     )
+
+
+def _counterexample(claim: Claim, shown: Judgement, options: Options) -> Witness:
+    """Return the record of a counterexample; with all that follows from it where it is the plainest, for people."""
+    return written_out(claim, shown) if options.shrink else counterexample_witness(shown)
 
 
 def _support(trial: Trial, verdict: Verdict) -> Support:

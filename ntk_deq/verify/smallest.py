@@ -134,7 +134,7 @@ class _Search:
             text = f"no {name} that met {self._hypotheses} was found, with {attempts}"
         else:
             value = self._value(name)
-            found = f"the smallest {name} that met {self._hypotheses} is {value:.6g}"
+            found = f"the smallest {name} that met {self._hypotheses} is {format_number(value)}"
             text = f"{found}: {self._words()}; found with {attempts}"
         return Finding(FindingKind.SMALLEST, self._placed(text), self.detail(name))
 

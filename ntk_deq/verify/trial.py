@@ -59,6 +59,7 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
 MOVING = 0.25
 """What moving instances into the hypotheses may cost, of the default budget of a search."""
 
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error says that memory could not be had: Python's own, or PyTorch's by its type or its words."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ntk_deq.certified import Ball
+from ntk_deq.claims.claim import Claim, Formula
+from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.verify.environment import DeadlineError, Notes, instance_environment
+from ntk_deq.verify.evaluate import evaluate
 from ntk_deq.verify.judge import Judgement
-from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.results import Margin, Witness
+from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth, show_ball
+from ntk_deq.verify.results import Computed, Margin, Witness
+from ntk_deq.verify.scripts.script import counterexample_script
+from ntk_deq.verify.scripts.unwritable import UnwritableError
+from ntk_deq.verify.solved.proven import solve
 
 MAX_PRINTED = 256  # entries of one variable; a larger one is described by its shape only
+_SECONDS = 5.0  # that the definitions of one counterexample may take
 
 
 def witness(judgement: Judgement, name: str, outcome: Outcome) -> Witness:
@@ -38,6 +52,74 @@ def counterexample_witness(judgement: Judgement) -> Witness:
     """Return the record of a counterexample and of the first conclusion that it breaks."""
     name, outcome = next((n, o) for n, o in judgement.conclusions.items() if o.truth is Truth.FALSE)
     return witness(judgement, name, outcome)
+
+
+def written_out(claim: Claim, judgement: Judgement) -> Witness:
+    """Return the record of a counterexample with what follows from it: hypotheses, definitions, equilibrium, a script.
+
+    Args:
+        claim: The claim.
+        judgement: A judgement that refutes it.
+    """
+    found = counterexample_witness(judgement)
+    try:
+        script, unwritten = counterexample_script(claim, found), ""
+    except UnwritableError as error:
+        script, unwritten = "", str(error)
+    return replace(
+        found,
+        hypotheses=tuple((name, _sides(outcome)) for name, outcome in judgement.hypotheses.items()),
+        computed_values=() if claim.trains else tuple(_computed(claim, judgement)),
+        script=script,
+        unwritten=unwritten,
+    )
+
+
+def _sides(outcome: Outcome) -> str:
+    comparison = outcome.comparison
+    if comparison is None:
+        return outcome.truth.name.lower()
+    return f"{comparison.lhs} {comparison.relation} {comparison.rhs}"
+
+
+def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
+    """Yield the quantities of the model and the definitions that the claim's formulas name, as balls."""
+    notes = Notes(deadline=time.perf_counter() + _SECONDS)
+    instance = judgement.instance
+    env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=torch.float64, notes=notes)
+    try:
+        _, env = solve(claim, instance, env, dtype=torch.float64, anew=False)
+    except NtkDeqError:
+        return
+    named = {node.name for formula in _formulas(claim) for node in formula.expr.walk()}
+    model: list[str] = []
+    if env.formulas is not None:
+        model = [env.formulas.state, *env.formulas.definitions]
+        for name, expr in reversed(env.formulas.definitions.items()):  # each uses earlier ones only
+            named |= {node.name for node in expr.walk()} if name in named else set()
+    for name in [*(name for name in model if name in named), *claim.let]:
+        try:
+            value = evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env)
+        except DeadlineError:
+            return
+        except NtkDeqError:  # it has no value here, or one too large; what broke the claim does not rest on it
+            continue
+        if isinstance(value, Scalar):
+            yield Computed(name, show_ball(value.ball))
+        elif isinstance(value, Matrix):
+            yield _matrix(name, value)
+
+
+def _formulas(claim: Claim) -> Iterator[Formula]:
+    for formulas in (claim.let, claim.assume, claim.conclude):
+        yield from formulas.values()
+
+
+def _matrix(name: str, value: Matrix) -> Computed:
+    rows, columns = value.ball.shape
+    if rows * columns > MAX_PRINTED or not isinstance(value.ball, Ball):
+        return Computed(name, None)
+    return Computed(name, value.ball.work.tolist(), value.ball.radius)
 
 
 def tightest_witness(judgement: Judgement) -> Witness:

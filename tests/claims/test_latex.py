@@ -207,3 +207,9 @@ def test_sympy_is_not_imported_with_the_language() -> None:
 )
 def test_steps_are_superscripts_and_times_arguments(text: str, step: str, time: str) -> None:
     assert (to_latex(indexed(text, time=False)), to_latex(indexed(text, time=True))) == (step, time)
+
+
+def test_a_name_of_several_letters_stands_apart_from_its_neighbours() -> None:
+    names = {"c": SCALAR, "Jb": SCALAR, "ZZ1": SCALAR}
+    assert to_latex(infer(parse("c*Jb*c"), names)) == r"c \cdot \mathrm{Jb} \cdot c"
+    assert to_latex(infer(parse("ZZ1*c^2"), names)) == r"\mathrm{ZZ}_{1} \cdot c^{2}"

@@ -53,7 +53,9 @@ def test_samples(text: str) -> None:
     ("text", "shown"),
     [
         ("gamma0", "γ0"),
-        ("lam1*Za", "λ1Za"),
+        ("lam1*Za", "λ1·Za"),
+        ("Za*A", "Za·A"),
+        ("A*Za*A", "A·Za·A"),
         ("A'*b", "A⊤b"),
         ("(A*B)'", "(AB)⊤"),
         ("A'^2", "(A⊤)2"),
@@ -141,7 +143,11 @@ def test_every_greek_name_is_one_letter() -> None:
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("Za", Symbol("Z", "", "a")),
+        ("ZZ", Symbol("ZZ")),
+        ("Za", Symbol("Za")),
+        ("gammaA", Symbol("gammaA")),
+        ("JW1", Symbol("JW", "", "1")),
+        ("Z_Z", Symbol("Z", "", "Z")),
         ("lbar", Symbol("l", "bar")),
         ("gammahat2", Symbol("γ", "hat", "2")),
         ("beta", Symbol("β")),

@@ -23,7 +23,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.models import ImplicitReLU, LinearImplicit
 from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
 from ntk_deq.plots.labels import escaped, inequality_label, math_text
-from ntk_deq.plots.panels import _apart, free_corner
+from ntk_deq.plots.panels import _apart
 from ntk_deq.plots.style import MissingPlotsError
 from ntk_deq.report.run_curves import share_curves
 from ntk_deq.verify.training_records import Curve, Rate
@@ -45,7 +45,8 @@ def no_figures_left():
 
 
 def texts(ax):
-    return [text.get_text() for text in ax.texts if text.get_text()]
+    """What is written in and beside a panel, and the lines above it."""
+    return [text.get_text() for text in ax.texts if text.get_text()] + ax.get_title("left").splitlines()
 
 
 def trained(**more):
@@ -73,17 +74,17 @@ def test_the_loss_and_its_bound_are_drawn_on_a_logarithmic_axis(ax):
     assert plots.convergence(record, ax) is ax
     bound, loss, end = ax.lines
     assert ax.get_yscale() == "log"
-    assert ax.get_xscale() == "symlog"
+    assert ax.get_xscale() == "linear"  # on which linear convergence is a straight line, however the steps are spread
     np.testing.assert_allclose(loss.get_ydata(), record.loss)
     np.testing.assert_allclose(bound.get_ydata(), record.curves[-1].bound)
     assert (loss.is_dashed(), bound.is_dashed()) == (False, True)
     assert (end.get_xdata()[0], end.get_ydata()[0]) == (record.at[-1], record.loss[-1])
     assert {"measured", "bound"} <= set(texts(ax))
-    said = next(text for text in texts(ax) if "stopped" in text)
-    assert r"predicted rate $1.2\times 10^{-3}$" in said
-    assert r"$4.1\,(4.0\ \mathrm{to}\ 4.2)\times 10^{-3}$" in said
-    assert "measured / predicted $3.4$" in said
-    assert "stopped at $k$ = $5000$: loss floor" in said
+    assert ax.get_title("left").splitlines() == [
+        r"predicted rate $1.2\times 10^{-3}$ per step of size $1.0\times 10^{-3}$",
+        r"measured rate $4.1\,(4.0\ \mathrm{to}\ 4.2)\times 10^{-3}$ per step",
+        "measured / predicted $3.4$; stopped at $k$ = $5000$: loss floor",
+    ]
 
 
 def test_even_times_get_an_even_axis(ax):
@@ -91,6 +92,7 @@ def test_even_times_get_an_even_axis(ax):
     assert ax.get_xscale() == "linear"
     assert ax.get_xlabel() == "time $t$"
     assert ax.get_xlim() == (0.0, 50.0)
+    assert any("per unit of time" in text for text in texts(ax))
 
 
 def test_the_band_of_the_judged_balls_is_shaded(ax):
@@ -105,6 +107,7 @@ def test_the_band_of_the_judged_balls_is_shaded(ax):
 def test_a_window_far_too_short_shows_its_decrease(ax):
     plots.convergence(short_window(), ax)
     assert ax.get_ylabel().startswith("decrease")
+    assert ax.get_xscale() == "symlog"
     bound, loss, _ = ax.lines
     assert loss.get_ydata()[-1] == pytest.approx(-math.expm1(-2.6e-7 * 20_000))
     assert loss.get_ydata()[-1] > bound.get_ydata()[-1]
@@ -151,9 +154,19 @@ def test_norms_are_shares_of_their_bounds(ax):
     assert set(at_one.get_ydata()) == {1.0}
     assert len(lines) == 4
     np.testing.assert_allclose(lines[0].get_ydata()[[0, -1]], [1.7 / 2.2, 1.83 / 2.2], rtol=1e-3)
-    assert ax.get_yscale() == "linear"
-    assert r"$\Vert W\Vert \leq \lambda_{1}$" in texts(ax)
-    assert r"$\sigma_{\min}(Z) \geq \alpha_{0}/2$" in texts(ax)
+    assert ax.get_yscale() == "log"
+    assert r"$\Vert W\Vert \leq \lambda_{1}$: $0.832$" in texts(ax)
+    assert r"$\sigma_{\min}(Z) \geq \alpha_{0}/2$: $0.577$" in texts(ax)
+
+
+def test_many_curves_are_told_apart_and_a_share_just_below_one_is_not_one(ax):
+    record = training_record(at=(0.0, 1.0))
+    row = (1 - 1e-9,) * 2
+    curves = tuple(Curve(f"({i})", f"norm(W[k]) <= C{i}", row, row, (1.0,) * 2, "<=") for i in range(9))
+    plots.norms(dataclasses.replace(record, curves=curves), ax)
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines[1:]}
+    assert len(looks) == 9
+    assert r"$\Vert W\Vert \leq C_{1}$: $0.9999…$" in texts(ax)
 
 
 def test_what_breaks_its_bound_rises_above_one(ax):
@@ -162,15 +175,38 @@ def test_what_breaks_its_bound_rises_above_one(ax):
     assert ax.get_ylim()[1] > 2.9 / 2.2
 
 
-def test_small_shares_get_a_logarithmic_axis_and_infinite_ones_leave_through_the_top(ax):
+def test_small_shares_are_told_apart_and_infinite_ones_leave_through_the_top(ax):
     record = training_record(at=(0.0, 1.0, 2.0))
     small = Curve("(i)", "norm(W[k]) <= lam1", (1e-4, 2e-4, 3e-4), (1e-4, 2e-4, 3e-4), (1.0,) * 3, "<=")
     plots.norms(dataclasses.replace(record, curves=(small,)), ax)
-    assert ax.get_yscale() == "log"
+    assert ax.get_ylim()[0] < 1e-4 < 1.0 < ax.get_ylim()[1]
+    assert r"$\Vert W\Vert \leq \lambda_{1}$: $3.0\times 10^{-4}$" in texts(ax)
     lost = dataclasses.replace(small, low=(1.0, 0.5, 0.0), high=(1.0, 0.5, 0.0), bound=(0.5,) * 3, sense=">=")
     other = Figure().subplots()
     plots.norms(dataclasses.replace(record, curves=(lost,)), other)
     assert other.lines[1].get_ydata()[-1] > other.get_ylim()[1]
+    assert any(text.endswith(r": $\infty$ ↑") for text in texts(other))
+    tiny = dataclasses.replace(small, low=(1e-9,) * 3, high=(1e-9,) * 3)
+    third = Figure().subplots()
+    plots.norms(dataclasses.replace(record, curves=(small, tiny)), third)
+    assert third.get_ylim()[0] > 1e-5
+    assert any(text.endswith(r": $1.0\times 10^{-9}$ ↓") for text in texts(third))
+
+
+@pytest.mark.parametrize("draw", [plots.convergence, plots.norms, plots.paths])
+def test_a_series_of_one_point_is_a_dot(ax, draw):
+    draw(training_record(at=(0.0,)), ax)
+    dots = [line for line in ax.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
+    assert len(dots) >= 2
+
+
+def test_a_point_between_two_gaps_is_a_dot(ax):
+    record = training_record(at=(0.0, 1.0, 2.0, 3.0))
+    bound = (math.nan, 0.5, math.nan, math.nan)
+    plots.convergence(dataclasses.replace(record, curves=(dataclasses.replace(record.curves[-1], bound=bound),)), ax)
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines[1:2]] == [
+        ([1.0], [pytest.approx(1 - 0.5 / 0.7)])
+    ]
 
 
 def test_a_curve_without_a_bound_is_named_and_steps_that_were_not_judged_are_bridged(ax):
@@ -205,7 +241,7 @@ def test_the_norms_of_a_training_run_with_and_without_bounds(ax):
     other = Figure().subplots()
     plots.norms(trained(), other, bounds={"W": 4.0})
     np.testing.assert_allclose(other.lines[1].get_ydata()[0], 0.75)
-    assert r"$\Vert W\Vert \leq 4$" in texts(other)
+    assert any(text.startswith(r"$\Vert W\Vert \leq 4$: ") for text in texts(other))
 
 
 def test_the_path_of_a_training_run(ax):
@@ -289,7 +325,7 @@ def test_a_slice_is_drawn_from_where_it_starts():
     assert bound.get_ydata()[-1] == pytest.approx(loss.get_ydata()[0] * math.exp(-0.01 * 970))
     assert not any("stopped" in text for text in texts(upper))
     spread = training_record(at=(3.0, 10.0, 30.0, 100.0, 3000.0))
-    plots.convergence(spread, upper)
+    plots.norms(spread, upper)
     assert (upper.get_xscale(), upper.get_xlim(), upper.get_xticks()[0]) == ("symlog", (3.0, 3000.0), 10.0)
 
 
@@ -315,6 +351,43 @@ def test_a_bound_of_any_size_is_drawn_as_far_as_there_are_numbers(ax, bound):
         low, high = drawn.get_ylim()
         assert 1e-305 <= low < run.loss < run.snapshots[0].loss < high <= 1e305
         assert 2 <= sum(low <= tick <= high for tick in drawn.get_yticks()) <= 9
+
+
+@pytest.mark.parametrize(
+    ("bound", "label"),
+    [
+        (lambda k: 10.0 ** max(-k, -300), r"bound ↓ $1\times 10^{-300}$"),
+        (lambda k: 1e80, r"bound ↑ $1\times 10^{80}$"),
+    ],
+)
+def test_a_bound_of_hundreds_of_decades_does_not_flatten_the_loss(ax, bound, label):
+    record = training_record()
+    plots.convergence(record, ax, bound=bound)
+    low, high = map(math.log10, ax.get_ylim())
+    assert math.log10(record.loss[0] / record.loss[-1]) > 0.4 * (high - low)
+    assert label in texts(ax)
+
+
+def test_a_lone_share_of_zero_does_not_blow_up_the_figure():
+    record = training_record(at=(0.0, 1.0, 2.0, 3.0))
+    zero = Curve("(i)", "norm(W[k]) <= lam1", *(((0.0, math.nan, 0.1, 0.2),) * 2), (1.0,) * 4, "<=")
+    gone = Curve("(ii)", "norm(A[k]) <= lam2", *(((0.1, math.nan, 0.0, math.nan),) * 2), (1.0,) * 4, "<=")
+    figure = run_figure(dataclasses.replace(record, curves=(zero, gone)), claim="R")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.draw_without_rendering()
+    assert figure.get_tightbbox().y0 > -0.01
+
+
+def test_no_text_covers_a_curve():
+    for record in (training_record(), short_window(), broken_record(), training_record(curves=())):
+        for ax in plots.plot_run(record):
+            ax.get_figure().draw_without_rendering()
+            panel = ax.get_window_extent()
+            for text in (*ax.texts, *ax.get_figure().texts, ax._left_title, ax.title):
+                if text.get_text():
+                    box = text.get_window_extent()
+                    assert box.x0 >= panel.x1 or box.y0 >= panel.y1, text
 
 
 @pytest.mark.parametrize("exponent", [-300, -290, 290, 300])
@@ -391,13 +464,48 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
 # -- rates ------------------------------------------------------------------------------------------------------------
 
 
-def test_rates_stand_side_by_side(ax):
+def marks(ax, name):
+    """The numbers at which marks of a kind stand."""
+    return [float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "o" and MARKS[name](line)]
+
+
+MARKS = {
+    "predicted": lambda line: line.get_markerfacecolor() == "white",
+    "measured": lambda line: line.get_markerfacecolor() != "white",
+}
+
+
+def test_rates_of_descent_and_flow_stand_side_by_side_in_one_unit(ax):
+    descent = dataclasses.replace(training_record(rate=0.0255, predicted=0.0182), step=0.01, instantaneous=())
+    flow = training_record(method="gradient-flow", rate=1.82, predicted=0.7, at=even_times(8.0))
+    plots.rates([descent, flow], ax, names=["a", "b"])
+    assert ax.get_xlabel() == "rate of the loss per unit of time"
+    assert marks(ax, "measured") == pytest.approx([2.55, 1.82])
+    assert marks(ax, "predicted") == pytest.approx([1.82, 0.7])
+    written = [text.get_text() for text in ax.texts]
+    assert written == ["measured/\npredicted", "$1.4$", "$2.6$", "step", "$0.01$", ""]
+
+
+def test_rates_without_any_mark_are_left_out(ax):
     slow = training_record(measured=None, instantaneous=())
-    plots.rates([training_record(), slow, training_record(predicted=None, measured=None)], ax, names=["a", "b", "c"])
+    unknown = dataclasses.replace(training_record(), step=None, method="gradient-descent")
+    left = [training_record(predicted=None, measured=None), unknown]
+    plots.rates([training_record(), slow, *left], ax, names=["a", "b", "c", "d"])
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
-    assert texts(ax) == ["×3.4"]
-    rings = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
-    assert [float(ring.get_xdata()[0]) for ring in rings] == [1.2e-3, 1.2e-3]
+    assert marks(ax, "predicted") == pytest.approx([1.2, 1.2])
+
+
+def test_the_key_names_only_what_is_drawn(ax):
+    def key(*records):
+        panel = Figure().subplots()
+        plots.rates(list(records), panel)
+        return [text.get_text() for text in panel.get_legend().get_texts()]
+
+    bare = training_record(instantaneous=())
+    assert key(training_record()) == ["predicted", "measured", "kernel"]
+    assert key(bare) == ["predicted", "measured"]
+    assert key(dataclasses.replace(bare, measured=None)) == ["predicted"]
+    assert key(dataclasses.replace(bare, predicted=None)) == ["measured"]
 
 
 def test_a_rate_that_is_not_positive_is_left_out_and_its_interval_cut(ax):
@@ -426,6 +534,7 @@ def test_a_long_name_loses_its_middle(ax):
     ("text", "label"),
     [
         ("norm(W[k]) <= lam1", r"$\Vert W\Vert \leq \lambda_{1}$"),
+        ("norm(ZZ[k]) <= 2*Jb", r"$\Vert \mathrm{ZZ}\Vert \leq 2\,\mathrm{Jb}$"),
         ("fro(W[k] - W[0]) <= C1", r"$\Vert W - W(0)\Vert_F \leq C_{1}$"),
         ("lam1 >= norm(W[k])", r"$\Vert W\Vert \leq \lambda_{1}$"),
         ("path_length[k] <= 2*sqrt(L[0]/mu)", r"$\ell \leq \mathrm{bound}$"),
@@ -528,19 +637,3 @@ def test_names_of_files_are_safe():
     assert file_stem("../../etc", "a b/c", "3", "run") == "etc-a-b-c-3-run"
     assert file_stem("...", "日本") == "run-run"
     assert len(file_stem("x" * 500, "run")) == 120
-
-
-@pytest.mark.parametrize(
-    ("values", "corner"),
-    [
-        ([[0.0, 1.0]], "upper left"),
-        ([[1.0, 0.0]], "lower left"),
-        ([[0.0, 0.0], [0.0, 1.0]], "upper left"),
-        ([], "lower left"),
-    ],
-)
-def test_remarks_go_where_the_curves_do_not(values, corner):
-    ax = Figure().subplots()
-    ax.set(xlim=(0, 1), ylim=(0, 1))
-    curves = [([0.0, 1.0, 2.0][: len(row)], row) for row in values]
-    assert free_corner(ax, curves, ["lower left", "upper left", "lower right", "upper right"]) == corner

@@ -5,16 +5,28 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import html
 import re
 import sys
 from html.parser import HTMLParser
 
 import pytest
-from sample_results import HOSTILE, INFO, all_results, holds, hostile, refuted_unexpected
+from sample_results import (
+    HOSTILE,
+    INFO,
+    all_results,
+    holds,
+    hostile,
+    refuted_expected,
+    refuted_unexpected,
+    undecided,
+    vacuous,
+)
 
+from ntk_deq.claims.claim import Verdict
 from ntk_deq.report.html import report_html, write_html
 from ntk_deq.report.view import Anchors, safe_mathml, safe_url, typeset_number
-from ntk_deq.verify.results import Witness
+from ntk_deq.verify.results import Computed, Witness
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -88,7 +100,7 @@ def test_nothing_is_loaded_and_the_policy_admits_only_the_own_script(text, page)
             assert attrs["href"] == "data:,"
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL).group(1)
-    assert "url(" not in style
+    assert set(re.findall(r"url\(([^)]*)\)", style)) == {"#ui-hatch"}  # a pattern of the page itself
     assert "@import" not in style
     assert not re.search(r"fetch|XMLHttpRequest|import\(|eval|innerHTML", script)
     policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
@@ -184,7 +196,53 @@ def test_headlines():
     assert "No claim was judged." in report_html([], INFO)
     cut = report_html(clean, dataclasses.replace(INFO, interrupted=True))
     assert "interrupted before its end" in cut
-    assert 'class="headline bad"' in cut
+    assert 'class="headline mild"' in cut
+
+
+def tones(*results):
+    """The classes of the headline, of each badge and of each chip."""
+    text = report_html(results, INFO)
+    found = [re.findall(rf'class="{name}([^"]*)"', text) for name in ("headline ", "badge ", "chip ")]
+    return found[0][0], found[1], found[2]
+
+
+def test_alarm_is_for_what_is_wrong():
+    assert tones(refuted_expected()) == ("good", ["v-refuted expected"], ["v-refuted expected"])
+    assert tones(refuted_unexpected()) == ("bad", ["v-refuted"], ["v-refuted"])
+    both = tones(refuted_expected(), refuted_unexpected())
+    assert both == ("bad", ["v-refuted expected", "v-refuted"], ["v-refuted"])
+    assert tones(undecided())[0] == tones(vacuous(), holds())[0] == "mild"  # exit 6: nothing wrong
+    assert tones(dataclasses.replace(vacuous(), expected=Verdict.REFUTED))[0] == "bad"
+
+
+def test_remarks_stand_where_they_are_read():
+    result = dataclasses.replace(holds(), untested=("'(i)' is strict",), note="A repair of the printed bound.")
+    text = report_html([result], INFO)
+    statement = text.index("<h2>Statement</h2>")
+    assert text.index("not tested: ") < statement
+    assert text.index("A repair of the printed bound.") < statement
+
+
+def test_a_counterexample_shows_what_follows_from_it_and_a_script():
+    computed = (
+        Computed("ZZ", [[0.1, 1 / 3]], 2e-16), Computed("gamma0", "0.50 ± 0.02"), Computed("M", None),
+    )  # fmt: skip
+    witness = dataclasses.replace(
+        refuted_unexpected().counterexample,
+        hypotheses=(("well-posed", "0.5 < 1"),), computed_values=computed, script=f"print('<b>')  # {HOSTILE}",
+    )  # fmt: skip
+    text = report_html([dataclasses.replace(refuted_unexpected(), counterexample=witness)], INFO)
+    words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+    assert "Hypotheses well-posed 0.5 < 1" in words
+    assert "ZZ 1 × 2 ± 2e−16 0.1 0.3333" in words
+    assert "0.50 ± 0.02" in words
+    assert "M too large to print" in words
+    assert "copy as Python print('<b>')" in words
+    assert "print('<b>')" not in text
+    without = dataclasses.replace(witness, script="", unwritten="the derivative of `rho` is not written out")
+    text = report_html([dataclasses.replace(refuted_unexpected(), counterexample=without)], INFO)
+    assert "no script with NumPy alone: the derivative of `rho` is not written out" in text
+    assert "copy as Python" not in text
 
 
 def test_an_empty_matrix_and_a_witness_without_comparison():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
 
 import pytest
-from sample_results import INFO, all_results
+from sample_results import INFO, all_results, refuted_unexpected
 
 from ntk_deq.report.html import report_html
 
@@ -24,7 +25,14 @@ def dump(tmp_path, text: str, anchor: str = "") -> tuple[str, str]:
     """Return the document after its script ran, and what the browser logged."""
     path = tmp_path / "report.html"
     path.write_text(text, "utf-8")
-    command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{path.as_uri()}{anchor}"]
+    command = [
+        BROWSER,
+        *FLAGS,
+        "--virtual-time-budget=2000",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        f"{path.as_uri()}{anchor}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, done.stderr
 
@@ -88,6 +96,31 @@ def test_a_hostile_claim_runs_nothing(tmp_path):
     document, log = dump(tmp_path, report_html(all_results(), INFO), "#script-alert-x-script-textarea-7-7-raw-bold-31m")
     assert "CONSOLE" not in log
     assert document.count("<script") == 1
+
+
+@pytest.mark.parametrize(
+    ("clipboard", "said"),
+    [
+        ("async (text) => { document.body.dataset.taken = text; }", "copied"),
+        ("async () => { throw new Error('refused'); }", "selected"),
+    ],
+)
+def test_a_script_is_copied_or_selected(tmp_path, clipboard, said):
+    witness = dataclasses.replace(refuted_unexpected().counterexample, script="import numpy as np\nprint(1 < 2)\n")
+    text = report_html([dataclasses.replace(refuted_unexpected(), counterexample=witness)], INFO)
+    text = re.sub(r"script-src '[^']+'", "script-src 'unsafe-inline'", text)
+    click = (
+        f"Object.defineProperty(navigator, 'clipboard', {{value: {{writeText: {clipboard}}}}});"
+        "const copy = document.querySelector('.copy'); copy.closest('.script').open = true; copy.click();"
+        "setTimeout(() => { document.body.dataset.picked = String(getSelection()).trim(); }, 100);"
+    )
+    document, log = dump(tmp_path, text.replace("</body>", f"<script>{click}</script></body>"), "#R.S4M")
+    assert f">{said}</button>" in document
+    held = re.search(r'<body[^>]*data-(taken|picked)="import numpy as np\s+print\(1 &lt; 2\)', document)
+    held = held or re.search(r'<body[^>]*data-(taken|picked)="import numpy as np\s+print\(1 < 2\)', document)
+    assert held is not None
+    assert held.group(1) == {"copied": "taken", "selected": "picked"}[said]
+    assert "CONSOLE" not in log, log
 
 
 def test_a_picture_can_be_taken(tmp_path):

@@ -100,6 +100,20 @@ def test_bars_account_for_every_instance():
             assert totals["tight"] == conclusion.tight
 
 
+def test_the_counts_stand_beside_the_bars():
+    for result in all_results():
+        for conclusion in result.conclusions:
+            root = ET.fromstring(margin_plot(conclusion, shared_axis(result.conclusions), ident="p"))
+            labels = {e.text: float(e.get("y")) for e in root.iter(f"{SVG}text") if e.get("class") == "label count"}
+            bins: Counter[str] = Counter()
+            for rect in root.iter(f"{SVG}rect"):
+                if len(rect):
+                    bins[rect.get("x")] += int(rect.find(f"{SVG}title").text.split()[0])
+            highest = max(bins.values())
+            assert {"0", str(highest)} <= labels.keys()
+            assert labels["0"] > labels[str(highest)]
+
+
 def test_everything_drawn_lies_inside_the_picture():
     for result in [holds(), undecided()]:
         for conclusion in result.conclusions:

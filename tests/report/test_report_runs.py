@@ -161,7 +161,7 @@ def test_a_step_bound_and_a_lower_bound_are_not_the_bound_of_the_loss():
 def test_the_loss_is_drawn_as_it_is_where_it_falls_and_by_its_decrease_where_it_hardly_does():
     record = training_record()
     picture = loss_picture(record)
-    assert (picture.decrease, picture.spread, picture.has_bound) == (False, True, True)
+    assert (picture.decrease, picture.spread, picture.has_bound) == (False, False, True)
     assert picture.loss == record.loss
     window = short_window()
     picture = loss_picture(window)
@@ -335,7 +335,8 @@ def plot(record: TrainingRecord) -> ET.Element:
 
 
 def drawn(root: ET.Element, kind: str) -> list[list[tuple[float, float]]]:
-    paths = [e.attrib["d"] for e in root.iter() if e.tag.endswith("path") and e.attrib.get("class") == kind]
+    marks = [e for e in root.iter() if e.attrib.get("class") == kind and not e.tag.endswith("text")]
+    paths = [e.get("d") or f"{e.attrib['cx']} {e.attrib['cy']}" for e in marks]  # a single point is a circle
     return [[tuple(map(float, p.split())) for p in d.strip("MZ").split("L")] for d in paths]
 
 
@@ -346,6 +347,20 @@ def test_the_plot_is_well_formed_and_stays_inside(record):
         for points in drawn(root, kind):
             assert all(46 <= x <= 372 and 22 <= y <= 170 for x, y in points)
     assert len(drawn(root, "loss")) == len(drawn(root, "bound")) == 1
+
+
+def test_a_bound_of_hundreds_of_decades_leaves_the_plot_and_the_loss_its_room():
+    record = training_record()
+    steep = dataclasses.replace(record.curves[-1], bound=tuple(max(10.0**-k, 1e-300) for k in record.at))
+    root = plot(dataclasses.replace(record, curves=(*record.curves[:-1], steep)))
+    (loss,), (bound,) = drawn(root, "loss"), drawn(root, "bound")
+    assert loss[-1][1] - loss[0][1] > 50
+    assert bound[-1][1] == 170
+    assert bound[-1][0] < 60  # where it leaves
+    far = dataclasses.replace(record.curves[-1], bound=(1e80,) * len(record.at))
+    root = plot(dataclasses.replace(record, curves=(*record.curves[:-1], far)))
+    assert not drawn(root, "bound")
+    assert "bound ↑ 1e80" in [e.text for e in root.iter() if e.tag.endswith("text")]
 
 
 def test_the_bound_runs_above_the_loss_and_below_the_decrease():

@@ -141,9 +141,9 @@ def test_details_under_unexpected_verdicts_only():
     text = run(plain_console(), all_results())
     assert "expected holds: bound breaks at A = skew" in text
     assert "bound: 0.71875 +/- 1e-17 >= 0.75 is false, margin -0.0312" in text
-    assert "A = ⎡      0  -0.7071 ⎤" in text
-    assert "    ⎣ 0.7071        0 ⎦" in text
-    assert "gamma = 0.3, k = 3" in text
+    assert "A = ⎡         0  -0.707106… ⎤" in text
+    assert "    ⎣ 0.707106…           0 ⎦" in text
+    assert "gamma = 0.300000…, k = 3" in text
     assert "ZeroDivisionError: division by zero" in text
     assert "for A = -identity" not in text
 
@@ -295,7 +295,7 @@ def test_a_terminal_without_unicode_gets_ascii():
     text = raw.getvalue().decode("ascii")
     assert "x R.S4M" in text
     assert "0 +/- 3e-15" in text
-    assert "[      0  -0.7071 ]" in text
+    assert "[         0  -0.707106~ ]" in text
 
 
 def test_problems_without_source_and_with_a_long_one():
@@ -351,3 +351,20 @@ def test_matrices():
     assert "first 6 x 6 of 8 x 9" in large[-1]
     assert len({cell_len(line) for line in large}) == 1
     assert all(len(line) <= 12 for line in side_by_side([["12345"], ["67890"], ["1"]], width=12))
+
+
+def coloured(results, *, exit_code: int) -> str:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard", no_color=False)
+    TerminalReport(console, total=len(results)).summary(results, INFO, PATHS, exit_code)
+    return console.file.getvalue()
+
+
+def test_red_is_for_what_is_wrong():
+    red, yellow = "\x1b[1;31m", "\x1b[1;33m"
+    assert f"{yellow}exit 6" in coloured([], exit_code=6)
+    assert f"{red}exit 1" in coloured([], exit_code=1)
+    assert "\x1b[31m✗ 1 refuted" in coloured([refuted_unexpected()], exit_code=1)
+    assert "31m" not in coloured([refuted_expected()], exit_code=0)
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard", no_color=False)
+    TerminalReport(console, total=1).claim_finished(refuted_expected())
+    assert "31m" not in console.file.getvalue()

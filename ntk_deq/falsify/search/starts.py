@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Free, Setting, SizeRange
 from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance, shape_of
+from ntk_deq.falsify.instance import Instance, format_number, shape_of
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.seeds import choose
@@ -97,7 +97,7 @@ def _structured(
         else:
             ladder = scalar_ladder(variable.domain)
             number = ladder[choose(generator, min(_RUNGS, len(ladder))) if order is None else order]
-            family, values[name] = f"{number:g}", torch.tensor(number, dtype=torch.float64)
+            family, values[name] = format_number(number), torch.tensor(number, dtype=torch.float64)
         words.append(f"{name} = {family}")
     return Instance(setting.name, ", ".join(words), dict(sizes), values, 0)
 

@@ -104,6 +104,20 @@
     openAll.textContent = open ? "close all" : "open all";
   });
 
+  // A script is copied as it stands; where the browser keeps the clipboard to itself, it is selected.
+  for (const button of document.querySelectorAll(".copy")) {
+    button.addEventListener("click", async () => {
+      const shown = button.parentElement.querySelector("pre");
+      try {
+        await navigator.clipboard.writeText(shown.textContent);
+        button.textContent = "copied";
+      } catch {
+        getSelection().selectAllChildren(shown);
+        button.textContent = "selected";
+      }
+    });
+  }
+
   // A link to a claim shows it, whatever the filter says.
   const follow = () => {
     let name = "";

@@ -1,0 +1,234 @@
+"""Formulas of the claim language in NumPy: vectors are columns, numbers are plain floats, as the language has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ntk_deq.claims.operators import integer_literal
+from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.verify.scripts.unwritable import UnwritableError
+
+Shape = tuple[int, ...]
+
+_SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
+
+_LARGEST = 10**15  # an integer beyond it is written as a float
+
+
+@dataclass(frozen=True)
+class Code:
+    """A piece of Python: its text, the shape of its value (`()` for a number), and how tightly it binds."""
+
+    text: str
+    shape: Shape
+    binding: int = _ATOM
+
+    def at(self, least: int) -> str:
+        """Return the text, in brackets where it binds less tightly than `least`."""
+        return self.text if self.binding >= least else f"({self.text})"
+
+    @property
+    def number(self) -> Code:
+        """The value as a number; a matrix of one entry is read as that entry."""
+        if not self.shape:
+            return self
+        if self.shape != (1, 1):
+            raise UnwritableError(f"a matrix of the shape {self.shape} stands where a number is needed")
+        return Code(f"{self.at(_ATOM)}.item()", ())
+
+
+class Printer:
+    """Writes expressions; what a name, a step or a call of the model means is the subclass's to say."""
+
+    def name(self, name: str) -> Code:
+        """Return the code of a name."""
+        raise NotImplementedError
+
+    def special(self, expr: Expr) -> Code:
+        """Return the code of a step's value, of `at`, or of a call of the model or a derivative."""
+        raise NotImplementedError
+
+    def size(self, name: str) -> int:
+        """Return the value of a size letter."""
+        raise NotImplementedError
+
+    def shape(self, expr: Expr) -> Shape:
+        """Return the shape of an expression's value."""
+        return self.code(expr).shape
+
+    def code(self, expr: Expr) -> Code:
+        """Return an expression as Python.
+
+        Raises:
+            UnwritableError: It has no form in NumPy here.
+        """
+        match expr.kind:
+            case Kind.NUMBER:
+                return _number(expr)
+            case Kind.NAME:
+                return self.name(expr.name)
+            case Kind.INDEX | Kind.AT:
+                return self.special(expr)
+            case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
+                return self.special(expr)
+            case Kind.CALL if expr.name in _SIZED:
+                return _SIZED[expr.name](*(self._size(arg) for arg in expr.args))
+            case Kind.CALL:
+                return _call(expr.name, [self.code(arg) for arg in expr.args])
+            case Kind.POWER:
+                return self._power(expr)
+            case _ if expr.kind in _OPERATORS:
+                return _OPERATORS[expr.kind](*(self.code(arg) for arg in expr.args))
+            case _:
+                raise UnwritableError(f"`{expr.kind}` is no value")
+
+    def _size(self, expr: Expr) -> int:
+        """Return a size: a sum of products of whole numbers and size letters."""
+        if expr.kind is Kind.NAME:
+            return self.size(expr.name)
+        if expr.kind is Kind.NUMBER and expr.value is not None:
+            return int(expr.value)
+        left, right = map(self._size, expr.args)
+        return left + right if expr.kind is Kind.ADD else left * right
+
+    def _power(self, expr: Expr) -> Code:
+        base, exponent = self.code(expr.args[0]), expr.args[1]
+        if len(base.shape) == 2 and base.shape != (1, 1):
+            return Code(f"np.linalg.matrix_power({base.text}, {integer_literal(exponent)})", base.shape)
+        raised = self.code(exponent).number
+        return Code(f"{base.number.at(_ATOM)}**{raised.at(_SIGN)}", (), _POWER)
+
+
+def _number(expr: Expr) -> Code:
+    assert expr.value is not None
+    if expr.value.denominator == 1 and abs(expr.value) <= _LARGEST:
+        return Code(str(expr.value), (), _ATOM if expr.value >= 0 else _SIGN)
+    try:
+        return Code(repr(float(expr.value)), ())
+    except OverflowError:
+        raise UnwritableError("a number beyond those of float64") from None
+
+
+def _negate(part: Code) -> Code:
+    return Code(f"-{part.at(_SIGN)}", part.shape, _SIGN)
+
+
+def _sum(sign: str) -> Callable[[Code, Code], Code]:
+    def build(left: Code, right: Code) -> Code:
+        if left.shape != right.shape:
+            left, right = left.number, right.number
+        return Code(f"{left.at(_SUM)} {sign} {right.at(_PRODUCT)}", left.shape, _SUM)
+
+    return build
+
+
+def _multiply(left: Code, right: Code) -> Code:
+    if left.shape and right.shape and left.shape[1] == right.shape[0]:
+        return Code(f"{left.at(_PRODUCT)} @ {right.at(_SIGN)}", (left.shape[0], right.shape[1]), _PRODUCT)
+    if left.shape and right.shape:
+        left, right = (left.number, right) if left.shape == (1, 1) else (left, right.number)
+    return Code(f"{left.at(_PRODUCT)} * {right.at(_SIGN)}", left.shape or right.shape, _PRODUCT)
+
+
+def _divide(left: Code, right: Code) -> Code:
+    return Code(f"{left.at(_PRODUCT)} / {right.number.at(_SIGN)}", left.shape, _PRODUCT)
+
+
+def _transpose(part: Code) -> Code:
+    return Code(f"{part.at(_ATOM)}.T", part.shape[::-1])
+
+
+_OPERATORS: dict[Kind, Callable[..., Code]] = {
+    Kind.NEGATE: _negate,
+    Kind.ADD: _sum("+"),
+    Kind.SUBTRACT: _sum("-"),
+    Kind.MULTIPLY: _multiply,
+    Kind.DIVIDE: _divide,
+    Kind.TRANSPOSE: _transpose,
+}
+
+_OF_A_MATRIX = {
+    "trace": "np.trace({})",
+    "det": "np.linalg.det({})",
+    "sum": "np.sum({})",
+    "fro": "np.linalg.norm({})",
+    "norm": "np.linalg.norm({}, 2)",
+    "norm1": "np.linalg.norm({}, 1)",
+    "norminf": "np.linalg.norm({}, np.inf)",
+    "sigma_min": "np.linalg.svd({}, compute_uv=False)[-1]",
+    "sigma_max": "np.linalg.svd({}, compute_uv=False)[0]",
+    "cond": "np.linalg.cond({})",
+    "lambda_min": "np.min(np.linalg.eigvals({}).real)",
+    "lambda_max": "np.max(np.linalg.eigvals({}).real)",
+    "rho": "np.max(np.abs(np.linalg.eigvals({})))",
+    "max": "np.max({})",
+    "min": "np.min({})",
+}
+"""Numbers of one matrix."""
+
+_ENTRYWISE = {"abs": "np.abs({})", "relu": "np.maximum({}, 0.0)", "step": "np.heaviside({}, 0.0)"}
+_OF_A_NUMBER = {"norm": "abs({})", "sum": "{}", "max": "{}", "min": "{}", "fro": "abs({})"}
+_ANALYTIC = ("sqrt", "exp", "log")
+
+
+def _call(name: str, args: Sequence[Code]) -> Code:
+    first = args[0]
+    if name in _ENTRYWISE:
+        return Code(_ENTRYWISE[name].format(first.text), first.shape)
+    if name in _ANALYTIC:
+        return Code(f"np.{name}({first.number.text})", ())
+    if name in ("max", "min") and len(args) > 1:
+        return Code(f"{name}({', '.join(arg.number.text for arg in args)})", ())
+    if name in _OF_A_NUMBER and not first.shape:
+        return Code(_OF_A_NUMBER[name].format(first.at(_ATOM)), ())
+    if name in _OF_A_MATRIX:
+        return Code(_OF_A_MATRIX[name].format(first.text), ())
+    if name in _SHAPED:
+        return _SHAPED[name](*args)
+    raise UnwritableError(f"`{name}` is not written out")
+
+
+def _kron(a: Code, b: Code) -> Code:
+    return Code(f"np.kron({a.text}, {b.text})", (a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]))
+
+
+def _vec(a: Code) -> Code:
+    return Code(f"vec({a.text})", (math.prod(a.shape), 1))
+
+
+def _diag(a: Code) -> Code:
+    if a.shape[1] == 1:
+        return Code(f"np.diagflat({a.text})", (a.shape[0], a.shape[0]))
+    return Code(f"vec(np.diag({a.text}))", (a.shape[0], 1))
+
+
+def _filled(function: str) -> Callable[..., Code]:
+    def build(rows: int, cols: int = 1) -> Code:
+        return Code(f"np.{function}(({rows}, {cols}))", (rows, cols))
+
+    return build
+
+
+def _commutation(rows: int, cols: int | None = None) -> Code:
+    cols = rows if cols is None else cols
+    return Code(f"commutation({rows}, {cols})", (rows * cols, rows * cols))
+
+
+_SIZED: dict[str, Callable[..., Code]] = {
+    "I": lambda n: Code(f"np.eye({n})", (n, n)),
+    "zeros": _filled("zeros"),
+    "ones": _filled("ones"),
+    "commutation": _commutation,
+}
+"""Functions of sizes."""
+
+_SHAPED: dict[str, Callable[..., Code]] = {
+    "kron": _kron,
+    "hadamard": lambda a, b: Code(f"{a.at(_PRODUCT)} * {b.at(_SIGN)}", a.shape, _PRODUCT),
+    "dot": lambda a, b: Code(f"np.sum({a.at(_PRODUCT)} * {b.at(_SIGN)})", ()),
+    "vec": _vec,
+    "inv": lambda a: Code(f"np.linalg.inv({a.text})", a.shape),
+    "diag": _diag,
+}

@@ -1,0 +1,193 @@
+"""The derivative of a formula in a direction, as a formula: each name that moves has a tangent, a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.verify.scripts.unwritable import UnwritableError
+
+TANGENT = "d:"
+"""What the tangent of a name starts with; no name of the claim language has a colon."""
+
+Shape = tuple[int, ...]
+
+_NOWHERE = Span(0, 0)
+
+
+def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Shape]) -> Expr | None:
+    """Return the derivative of a formula in the direction that the tangents of its names give; None where it is zero.
+
+    Args:
+        expr: The formula.
+        moves: Whether a name moves.
+        shape: The shape of a part: `()` for a scalar.
+
+    Raises:
+        UnwritableError: A part has no derivative here.
+
+    Example:
+        >>> from ntk_deq.claims.format import format_expr
+        >>> from ntk_deq.claims.parser import parse
+        >>> format_expr(tangent(parse("c*W*W"), lambda name: name == "W", lambda expr: (2, 2)))
+        'c*d:W*W + c*W*d:W'
+    """
+    if expr.kind is Kind.NAME:
+        return _name(TANGENT + expr.name) if moves(expr.name) else None
+    if expr.kind is Kind.NUMBER:
+        return None
+    if expr.name == "step":
+        return None
+    if expr.kind in (Kind.INDEX, Kind.AT) or expr.name in ("grad", "jac", "next", "fixed_point"):
+        raise UnwritableError(f"the derivative of `{expr.name or expr.kind}` is not written out")
+    if _is_square_of_length(expr, shape):  # which has a derivative at zero too, where the length has none
+        inside = expr.args[0].args[0]
+        moving = tangent(inside, moves, shape)
+        return None if moving is None else _times(_number(2), _of("sum", _of("hadamard", inside, moving)))
+    moved = [tangent(arg, moves, shape) for arg in expr.args]
+    if all(part is None for part in moved):
+        return None
+    if expr.kind is Kind.CALL:
+        return _call(expr, moved, shape)
+    rule = _RULES.get(expr.kind)
+    if rule is None:
+        raise UnwritableError(f"the derivative of `{expr.kind}` is not written out")
+    return rule(expr, moved, shape)
+
+
+def _is_square_of_length(expr: Expr, shape: Callable[[Expr], Shape]) -> bool:
+    if expr.kind is not Kind.POWER or expr.args[1].value != 2 or expr.args[0].name not in ("norm", "fro"):
+        return False
+    sides = shape(expr.args[0].args[0])
+    return bool(sides) and (expr.args[0].name == "fro" or 1 in sides)
+
+
+def _name(name: str) -> Expr:
+    return Expr(Kind.NAME, _NOWHERE, name=name)
+
+
+def _node(kind: Kind, *args: Expr) -> Expr:
+    return Expr(kind, _NOWHERE, args)
+
+
+def _of(name: str, *args: Expr) -> Expr:
+    return Expr(Kind.CALL, _NOWHERE, args, name=name)
+
+
+def _number(value: int) -> Expr:
+    return Expr(Kind.NUMBER, _NOWHERE, value=Fraction(value))
+
+
+def _times(left: Expr, right: Expr) -> Expr:
+    return _node(Kind.MULTIPLY, left, right)
+
+
+def _plus(terms: list[Expr | None]) -> Expr | None:
+    total = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else _node(Kind.ADD, total, term)
+    return total
+
+
+def _bilinear(expr: Expr, moved: list[Expr | None], build: Callable[[Expr, Expr], Expr]) -> Expr | None:
+    (left, right), (d_left, d_right) = expr.args, moved
+    return _plus([None if d_left is None else build(d_left, right), None if d_right is None else build(left, d_right)])
+
+
+def _linear(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    assert moved[0] is not None
+    return Expr(expr.kind, _NOWHERE, (moved[0],), name=expr.name)
+
+
+def _add(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    return _plus(moved)
+
+
+def _subtract(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    left, right = moved
+    if right is None:
+        return left
+    return _node(Kind.NEGATE, right) if left is None else _node(Kind.SUBTRACT, left, right)
+
+
+def _multiply(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    return _bilinear(expr, moved, _times)
+
+
+def _divide(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    d_left, d_right = moved
+    right = expr.args[1]
+    first = None if d_left is None else _node(Kind.DIVIDE, d_left, right)
+    if d_right is None:
+        return first
+    second = _node(Kind.NEGATE, _times(_node(Kind.DIVIDE, d_right, right), expr))
+    return _plus([first, second])
+
+
+def _power(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    base, exponent = expr.args
+    d_base, d_exponent = moved
+    if shape(base) not in ((), (1, 1)):
+        raise UnwritableError("the derivative of a matrix power is not written out")
+    less = _node(Kind.POWER, base, _node(Kind.SUBTRACT, exponent, _number(1)))
+    first = None if d_base is None else _times(_times(exponent, less), d_base)
+    second = None if d_exponent is None else _times(_times(expr, _of("log", base)), d_exponent)
+    return _plus([first, second])
+
+
+_RULES: dict[Kind, Callable[[Expr, list[Expr | None], Callable[[Expr], Shape]], Expr | None]] = {
+    Kind.NEGATE: _linear,
+    Kind.TRANSPOSE: _linear,
+    Kind.ADD: _add,
+    Kind.SUBTRACT: _subtract,
+    Kind.MULTIPLY: _multiply,
+    Kind.DIVIDE: _divide,
+    Kind.POWER: _power,
+}
+
+_LINEAR = ("vec", "diag", "trace", "sum")
+_BILINEAR = ("kron", "hadamard", "dot")
+
+
+def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
+    if expr.name in _LINEAR:
+        return _linear(expr, moved, shape)
+    if expr.name in _BILINEAR:
+        return _bilinear(expr, moved, lambda left, right: _of(expr.name, left, right))
+    argument, moving = expr.args[0], moved[0]
+    outer = _OUTER.get(expr.name)
+    if outer is None or moving is None or len(expr.args) > 1:
+        raise UnwritableError(f"the derivative of `{expr.name}` is not written out")
+    if expr.name == "norm" and 1 not in (shape(argument) or (1,)):
+        raise UnwritableError("the derivative of a spectral norm is not written out")
+    return outer(expr, argument, moving, not shape(argument))
+
+
+def _entrywise(slope: Callable[[Expr], Expr]) -> Callable[[Expr, Expr, Expr, bool], Expr]:
+    return lambda expr, a, da, scalar: _times(slope(a), da) if scalar else _of("hadamard", slope(a), da)
+
+
+def _sign(a: Expr) -> Expr:
+    return _node(Kind.SUBTRACT, _of("step", a), _of("step", _node(Kind.NEGATE, a)))
+
+
+def _length(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
+    """The derivative of a Euclidean or Frobenius norm, or of an absolute value."""
+    if scalar:
+        return _times(_sign(a), da)
+    return _node(Kind.DIVIDE, _of("sum", _of("hadamard", a, da)), expr)
+
+
+_OUTER: dict[str, Callable[[Expr, Expr, Expr, bool], Expr]] = {
+    "norm": _length,
+    "fro": _length,
+    "relu": _entrywise(lambda a: _of("step", a)),
+    "abs": _entrywise(_sign),
+    "inv": lambda expr, a, da, scalar: _node(Kind.NEGATE, _times(_times(expr, da), expr)),
+    "det": lambda expr, a, da, scalar: _times(expr, _of("trace", _times(_of("inv", a), da))),
+    "sqrt": lambda expr, a, da, scalar: _node(Kind.DIVIDE, da, _times(_number(2), expr)),
+    "exp": lambda expr, a, da, scalar: _times(expr, da),
+    "log": lambda expr, a, da, scalar: _node(Kind.DIVIDE, da, a),
+}

@@ -1,0 +1,231 @@
+"""Counterexamples as scripts: run with NumPy alone, they come to the sides and the margin of the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.functions import FUNCTIONS
+from ntk_deq.claims.load import load_suite
+from ntk_deq.verify.runner import Options, judge
+from ntk_deq.verify.scripts.script import counterexample_script
+from ntk_deq.verify.scripts.unwritable import UnwritableError
+
+SETTINGS = """
+suite: scripts
+settings:
+  plain:
+    sizes: {n: 2..3, m: 2..3}
+    domain: {A: "real[n, n]", B: "real[n, m]", C: "real[n, m]", v: "real[n]", w: "real[n]", x: positive, P: "psd[n, n]"}
+  relu:
+    model: implicit-relu
+    sizes: {N: 2, d: 2, m: 3}
+    domain: {W: real, A: real, b: real, X: real, y: real, gamma: "(0, 1)"}
+  linear:
+    model: linear-implicit
+    sizes: {N: 2, d: 2, m: 2}
+    domain: {W: real, U: real, b: real, X: real, y: real}
+"""
+POSED = {"plain": "x <= 4 and fro(A) <= 20", "relu": "gamma*norm(A) < 1/2", "linear": "norm(W) < 1/2"}
+FAR = "10^9"
+
+PLAIN = [
+    f"kron(A, B) >= {FAR}*ones(n*n, n*m)",
+    f"hadamard(B, C) - B >= {FAR}",
+    f"vec(B) >= {FAR}",
+    f"inv(A + 30*I(n)) >= {FAR}",
+    f"diag(v)*diag(A) >= {FAR}",
+    f"commutation(n, m)*vec(B) >= {FAR}*ones(n*m)",
+    f"trace(A) + det(A) >= {FAR}",
+    f"sum(B)*x >= {FAR}",
+    f"dot(v, w)/x >= {FAR}",
+    f"max(v)*min(x, 2, 3) >= {FAR}",
+    f"min(B) >= {FAR}",
+    f"norm(B) >= {FAR}",
+    f"norm(v) + norm(x - 3) >= {FAR}",
+    f"fro(B) - norm1(B)*norminf(B) >= {FAR}",
+    f"sigma_min(B) + sigma_max(B) >= {FAR}",
+    f"cond(A + 30*I(n)) >= {FAR}",
+    f"lambda_min(A) + lambda_max(A) + rho(A) >= {FAR}",
+    f"abs(A) - relu(A) >= {FAR}",
+    f"v'*A*step(v)*x >= {FAR}",
+    f"sqrt(x)*exp(-x) - log(x) >= {FAR}",
+    f"A^3 - A^-1*0 >= {FAR}",
+    f"x^2 - x^-x >= {FAR}",
+    f"zeros(n, m) - ones(n, m)*(v'*w) >= {FAR}",
+    "A == A' + I(n)",
+    "B == C + ones(n, m)",
+    "x != x",
+    f"-(v'*v)^2 >= {FAR}",
+    f"grad(norm(A*v)^2/2, A) >= {FAR}",
+    f"jac(A*v*sum(B), v) >= {FAR}",
+    f"grad(exp(-x)*det(A)/x, x) >= {FAR}",
+    f"grad(trace(inv(A + 30*I(n))), A) >= {FAR}",
+    f"jac(relu(A)*v + abs(v)*sqrt(x), A) >= {FAR}",
+    f"jac(A^1*v, w) >= {FAR}",
+    f"grad(log(x)*norm(v), v) >= {FAR}",
+    f"jac(kron(A, v), A) >= {FAR}",
+    f"jac(hadamard(A, A'), A) >= {FAR}",
+]
+RELU = [
+    f"Z >= {FAR}",
+    f"norm(yhat - y) >= {FAR}",
+    f"grad(L, W) >= {FAR}",
+    f"grad(L, A) >= {FAR}",
+    f"jac(Z, A) >= {FAR}",
+    f"jac(yhat, b) >= {FAR}",
+    f"grad(L, gamma) >= {FAR}",
+    f"jac(yhat, X) >= {FAR}",
+    f"at(Z, A = A/2) - Z >= {FAR}",
+    f"at(grad(L, W), gamma = gamma/2, b = -b) >= {FAR}",
+    f"next(Z + ones(N, m)) >= {FAR}",
+    f"fixed_point(ones(N, m)) - at(L, W = 2*W)*Z >= {FAR}",
+    f"lambda_min(jac(yhat, W)*jac(yhat, W)') >= {FAR}",
+]
+LINEAR = [
+    f"Z*b >= {FAR}",
+    f"grad(L, W) >= {FAR}",
+    f"grad(L, U) >= {FAR}",
+    f"jac(Z, X) >= {FAR}",
+]
+CLAIMS = [
+    *(("plain", text) for text in PLAIN),
+    *(("relu", text) for text in RELU),
+    *(("linear", text) for text in LINEAR),
+]
+
+
+def refuted(tmp_path, setting: str, conclusion: str, *, more: str = ""):
+    """A claim with the witness of its counterexample."""
+    path = tmp_path / "claims.yaml"
+    body = (
+        f"setting: {setting}\n    assume: {{posed: {POSED[setting]!r}}}\n    conclude:\n      {conclusion}\n    {more}"
+    )
+    path.write_text(f"{SETTINGS}\nclaims:\n  - id: S\n    {body}\n", "utf-8")
+    (claim,) = load_suite(path).claims
+    result = judge(claim, Options(instances=6, search=0, boxes=0, seed=1))
+    assert result.verdict is Verdict.REFUTED, result.reason or result.problems
+    return claim, result.counterexample
+
+
+ALONE = "import sys, runpy; sys.modules.update(torch=None, scipy=None, ntk_deq=None); runpy.run_path(sys.argv[1])"
+
+
+def output(tmp_path, script: str) -> str:
+    """What a script prints, run without anything but NumPy."""
+    path = tmp_path / "script.py"
+    path.write_text(script, "utf-8")
+    command = [sys.executable, "-I", "-W", "error", "-c", ALONE, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def margins(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"^margin (.*)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(("setting", "conclusion"), CLAIMS)
+def test_a_script_comes_to_the_margin_of_the_verdict(tmp_path, setting, conclusion):
+    _, witness = refuted(tmp_path, setting, f'c: "{conclusion}"')
+    assert witness.script, witness.unwritten
+    (margin,) = margins(output(tmp_path, witness.script))
+    # The balls are narrow; a float64 computation is off by rounding, a few units of the numbers that it sums.
+    room = 1e-9 * (1e3 if FAR in conclusion else 1.0)
+    assert witness.margin.lo - room <= margin <= witness.margin.hi + room
+    assert margin <= 0
+
+
+def test_every_function_is_tried():
+    tried = {name for name in FUNCTIONS for _, text in CLAIMS if re.search(rf"\b{name}\(", text)}
+    assert tried == set(FUNCTIONS)
+
+
+def test_names_that_python_has_a_meaning_for(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        "suite: names\nsettings: {s: {domain: {lambda: positive, np: positive, settled: positive, d_x: positive}}}\n"
+        "claims: [{id: S, setting: s, conclude: lambda + np + settled + d_x <= 0}]\n",
+        "utf-8",
+    )
+    (claim,) = load_suite(path).claims
+    witness = judge(claim, Options(instances=4, search=0, boxes=0)).counterexample
+    assert witness is not None
+    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo)]
+
+
+def test_several_comparisons_and_names_that_are_no_code(tmp_path):
+    hostile = '"x\\u2028import os\\u2029raise SystemExit(3)\\\\": "norm(v) >= 0 and 10^9 <= trace(A) < 10^10"'
+    _, witness = refuted(tmp_path, "plain", hostile)
+    assert all(line.startswith("#") for line in witness.script.splitlines()[:2])
+    assert len(margins(output(tmp_path, witness.script))) == 3
+
+
+def test_a_long_chain_of_definitions(tmp_path):
+    chain = "\n".join(f"      e{n}: (e{n - 1} + e{n - 2})/2" for n in range(2, 60))
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        "suite: chain\nsettings: {s: {domain: {x: positive}}}\nclaims:\n  - id: S\n    setting: s\n"
+        f"    let:\n      e0: x\n      e1: x + 1\n{chain}\n    conclude: e59 <= 0\n",
+        "utf-8",
+    )
+    (claim,) = load_suite(path).claims
+    witness = judge(claim, Options(instances=4, search=0, boxes=0)).counterexample
+    assert witness is not None
+    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo)]
+
+
+def test_the_states_of_an_iteration(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        f"{SETTINGS}\nclaims:\n  - id: S\n    setting: relu\n"
+        "    assume: {posed: gamma*norm(A) < 1/2, start: norm(X*W) >= 1}\n"
+        "    run: {method: fixed-point, steps: 5}\n    conclude: fro(Z[k+1] - Z[k]) >= 10^9 for all k with k >= 2\n",
+        "utf-8",
+    )
+    (claim,) = load_suite(path).claims
+    witness = judge(claim, Options(instances=12, search=0, boxes=0)).counterexample
+    assert witness is not None
+    assert witness.script, witness.unwritten
+    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo, rel=1e-9)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "conclusion", "why"),
+    [
+        ("plain", "grad(norm(A), A) >= 10^9", "the derivative of a spectral norm"),
+        ("plain", "grad(sigma_min(A), A) >= 10^9", "the derivative of `sigma_min`"),
+        ("relu", "grad(norm(at(yhat, A = A/2)), b) >= 10^9", "the derivative of `at`"),
+    ],
+)
+def test_what_cannot_be_written_is_said(tmp_path, setting, conclusion, why):
+    _, witness = refuted(tmp_path, setting, f"c: {conclusion!r}")
+    assert witness.script == ""
+    assert why in witness.unwritten
+
+
+def test_a_variable_too_large_to_print_is_said(tmp_path):
+    claim, witness = refuted(tmp_path, "plain", "c: norm(v) >= 10^9")
+    large = dataclasses.replace(witness, values=witness.values | {"v": None})
+    with pytest.raises(UnwritableError, match="v is too large to print"):
+        counterexample_script(claim, large)
+
+
+def test_a_counterexample_comes_with_what_follows_from_it(tmp_path):
+    _, witness = refuted(
+        tmp_path, "relu", 'c: "norm(ZZ) >= 10^9 and r0 >= 0"', more='let: {r0: norm(yhat - y), ZZ: "Z*Z\'"}'
+    )
+    assert [name for name, _ in witness.hypotheses] == ["posed"]
+    assert re.fullmatch(r"\S+( ± \S+)? < 0.5", witness.hypotheses[0][1])
+    found = {computed.name: computed for computed in witness.computed_values}
+    assert list(found) == ["Z", "yhat", "r0", "ZZ"]
+    Z = found["Z"].value
+    assert (len(Z), len(Z[0])) == (witness.sizes["N"], witness.sizes["m"])
+    assert found["Z"].radius < 1e-9
+    assert found["ZZ"].value[0][0] == pytest.approx(sum(z * z for z in Z[0]))
+    assert float(found["r0"].value.split(" ")[0].rstrip("…")) >= 0
