@@ -44,6 +44,7 @@ def certified_descent(
     rtol: float = 1e-15,
     keep: Collection[int] = (),
     start_error: float = 0.0,
+    data_error: tuple[float, float] = (0.0, 0.0),
     largest_error: float = 1e-6,
     share: float = 0.1,
     on_step: Callable[[CertifiedStep], None] | None = None,
@@ -51,7 +52,8 @@ def certified_descent(
 ) -> CertifiedDescent:
     """Run gradient descent on L = norm(yhat - y)^2/2 in float64 and bound its distance from the exact run.
 
-    The floats of the model, X, y and `step` are taken as the exact numbers. The derivative of relu at zero is zero. The
+    The floats of the model, X, y and `step` are the exact numbers, or near them as `start_error`, `data_error` and a
+    ball for the step say: the bounds hold for whatever lies that near. The derivative of relu at zero is zero. The
     run may pass a pre-activation of uncertain sign where the jump of the gradient there is small enough.
 
     Symbols:
@@ -66,6 +68,7 @@ def certified_descent(
         rtol: Relative residual at which float solves stop; a larger one costs accuracy, never validity.
         keep: Steps whose float parameters are kept.
         start_error: How far, in the Frobenius norm over all parameters, the exact start may be from the model's floats.
+        data_error: How far, in the Frobenius norm, the exact X and the exact y may be from the floats.
         largest_error: Stop where the error bound would exceed this.
         share: A new decomposition is made when a matrix has moved by this share of its norm (of its smallest singular
             value for the state); in between Weyl's inequality carries the bounds.
@@ -94,14 +97,14 @@ def certified_descent(
     if not isinstance(step, arb) and not is_number(step):
         raise ArgumentError(f"`step` of certified_descent must be a number > 0. Got {step!r}.")
     eta, spread = near_and_spread(step if isinstance(step, arb) else exact(float(step)))
-    _check(eta, spread, steps, rtol, start_error, largest_error, keep)
+    _check(eta, spread, steps, rtol, start_error, data_error, largest_error, keep)
     form = model.layer_form()
     parameters = {name: value.detach().double() for name, value in model.parameters().items()}
     table = BoundsTable(eta, parameters, keep)
     if form is None:
         return table.result(f"the model {model.signature.name} has no curvature bound (`layer_form`)")
-    inputs = ball(X.double())
-    problem = Problem(form, inputs, upper(sigma_max(inputs)), ball(y.double()), rtol)
+    inputs = ball(X.double(), data_error[0])
+    problem = Problem(form, inputs, upper(sigma_max(inputs)), ball(y.double(), data_error[1]), rtol)
     run = CertifiedRun(problem, eta, spread, share, {k: ball(v) for k, v in parameters.items()}, float(start_error))
     for index in range(steps + 1):
         if deadline is not None and time.perf_counter() > deadline:
@@ -124,6 +127,7 @@ def _check(
     steps: int,
     rtol: float,
     start_error: float,
+    data_error: tuple[float, float],
     largest_error: float,
     keep: Collection[int],
 ) -> None:
@@ -132,7 +136,8 @@ def _check(
         raise ArgumentError(f"`step` {where} a number > 0. Got {eta!r}.")
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise ArgumentError(f"`steps` {where} an integer >= 0. Got {steps!r}.")
-    for name, value in (("rtol", rtol), ("start_error", start_error), ("largest_error", largest_error)):
+    numbers = [("rtol", rtol), ("start_error", start_error), ("largest_error", largest_error)]
+    for name, value in [*numbers, *(("data_error", error) for error in data_error)]:
         if not is_number(value) or not value >= 0:
             raise ArgumentError(f"`{name}` {where} a number >= 0. Got {value!r}.")
     if not isinstance(keep, Collection):

@@ -191,9 +191,9 @@ def claim_of(folder, body, setting="one"):
     return claim
 
 
-def instance(A, s=1.0, rounded=()):
+def instance(A, s=1.0, **rounded):
     values = {"A": tensor(A), "s": tensor(s)}
-    return Instance("one", "by hand", {"n": len(A)}, values, 0, frozenset(rounded))
+    return Instance("one", "by hand", {"n": len(A)}, values, 0, rounded)
 
 
 def judged(claim, found, dtype=torch.float64):
@@ -241,7 +241,7 @@ class TestJudgement:
         assert exact.conclusions["conclusion"].truth is first.conclusions["conclusion"].truth
 
     def test_a_value_known_up_to_rounding_is_not_exact(self, tmp_path):
-        first, exact = judged(claim_of(tmp_path, CLOSED), instance(HADAMARD, rounded=["A"]))
+        first, exact = judged(claim_of(tmp_path, CLOSED), instance(HADAMARD, A=2.0**-52))
         assert exact is first
 
     def test_float32_values_are_those_that_were_judged(self, tmp_path):

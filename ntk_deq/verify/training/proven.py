@@ -58,8 +58,8 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     model, X, y = trainee.model, trainee.X, trainee.y
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
-    if any(trainee.data_radius):
-        return Proven(reason="inputs or targets are known up to rounding only")
+    if any(trainee.scalar_radius.values()):
+        return Proven(reason=f"{', '.join(trainee.scalar_radius)} is known up to rounding only")
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
         return Proven(reason=f"a proof for {entries} parameters would take too long")
@@ -73,6 +73,7 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
         steps=ats[-1],
         keep=ats,
         start_error=add_up(*trainee.start_radius.values()),
+        data_error=trainee.data_radius,
         largest_error=LARGEST_ERROR,
         on_step=path.add,
         deadline=deadline,

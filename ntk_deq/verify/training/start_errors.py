@@ -36,9 +36,9 @@ class StartError:
 def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], None]) -> list[StartError]:
     """Return these errors at each snapshot of a run; at the start they are what is known of it.
 
-    A member of a domain such as `orthogonal` is known up to rounding. Further runs start with everything that is so
-    known moved in a random direction, by its radius times one factor, so that the one moved most, relatively, is off by
-    `APART` of its size, far above rounding. Their distances over that factor are the errors, with `SAFETY`; infinite
+    A member of `orthogonal`, say, or a draw of `sphere`, is known up to rounding. Further runs start with everything
+    that is so known moved in a random direction, by its radius times one factor, so that the one moved most,
+    relatively, is off by `APART` of its size, far above rounding. Their distances over that factor are the errors, with `SAFETY`; infinite
     where such a run does not get to, or has grown too far away for errors to be in proportion.
 
     Args:
@@ -49,8 +49,10 @@ def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], N
     start, none = StartError(trainee.start_radius, 0.0), StartError(dict.fromkeys(trainee.start_radius, 0.0), 0.0)
     if trainee.exact or len(done.snapshots) == 1:
         return [start, *([none] * (len(done.snapshots) - 1))]
-    values = [*done.snapshots[0].parameters.values(), trainee.X, trainee.y]
-    radii = [*(trainee.start_radius[name] for name in done.snapshots[0].parameters), *trainee.data_radius]
+    own, off = done.snapshots[0].parameters, trainee.scalar_radius
+    names = [*own, *off]
+    values = [*own.values(), *(torch.as_tensor(getattr(trainee.model, name)) for name in off), trainee.X, trainee.y]
+    radii = [*(trainee.start_radius[name] for name in own), *off.values(), *trainee.data_radius]
     least = torch.finfo(trainee.X.dtype).tiny
     sizes = [max(float(torch.linalg.vector_norm(value)), least) for value in values]
     factor = APART / max(radius / size for radius, size in zip(radii, sizes, strict=True))
@@ -58,7 +60,7 @@ def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], N
     errors = [none] * len(done.snapshots)
     for _ in range(_RUNS):
         *moved, X, y = (v + factor * r * _direction(v, generator) for v, r in zip(values, radii, strict=True))
-        model = trainee.model.with_parameters(dict(zip(done.snapshots[0].parameters, moved, strict=True)))
+        model = trainee.model.with_parameters(dict(zip(names, moved, strict=True)))
         there = _again(done, model, X, y, check)
         errors = [_larger(error, found) for error, found in zip(errors, _apart(done, there, factor), strict=True)]
     return [start, *errors[1:]]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ntk_deq.certified import Ball
+from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.claims.parser import parse
 from ntk_deq.equilibrium import solve_equilibrium
@@ -21,7 +22,7 @@ from ntk_deq.models.registry import model_class
 from ntk_deq.models.signature import Role
 from ntk_deq.verify.environment import Environment, Notes
 from ntk_deq.verify.evaluate import evaluate
-from ntk_deq.verify.quantity import Matrix
+from ntk_deq.verify.quantity import Matrix, Scalar
 
 FLOW_TOLERANCE = 1e-9
 """Relative error of the integrator per step; a rate or a norm is not compared more finely than this."""
@@ -42,6 +43,7 @@ class Trainee:
         y: Targets.
         start_radius: By parameter: Frobenius distance from the floats within which the exact start is.
         data_radius: The same of X and of y.
+        scalar_radius: By hyperparameter: how far the exact one may be from its float, where that is not zero.
     """
 
     model: EquilibriumModel
@@ -49,6 +51,7 @@ class Trainee:
     y: Tensor
     start_radius: Mapping[str, float]
     data_radius: tuple[float, float]
+    scalar_radius: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, env: Environment, instance: Instance) -> Trainee:
@@ -60,7 +63,14 @@ class Trainee:
         model = model_class(signature.name).from_variables(values)
         radius = {name: own.ball.radius for name, own in env.variables.items() if isinstance(own, Matrix)}
         start = {name: radius[name] for name in model.parameters()}
-        return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]))
+        known = {name: env.variables[name] for name in signature.names(Role.HYPERPARAMETER)}
+        scalars = {
+            name: sc.upper(abs(own.ball - float(values[name])))
+            for name, own in known.items()
+            if isinstance(own, Scalar)
+        }
+        scalars = {name: off for name, off in scalars.items() if off}
+        return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]), scalars)
 
     def check_declared(self, env: Environment) -> None:
         """Refuse a class that predicts something else than its declaration, by whose formulas the run is judged.
@@ -95,5 +105,5 @@ class Trainee:
 
     @property
     def exact(self) -> bool:
-        """Whether start and data are what their floats say."""
-        return not any((*self.start_radius.values(), *self.data_radius))
+        """Whether start, data and hyperparameters are what their floats say."""
+        return not any((*self.start_radius.values(), *self.data_radius, *self.scalar_radius.values()))
