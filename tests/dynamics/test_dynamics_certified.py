@@ -11,6 +11,7 @@ from descent_truth import ExactDescent, matrix, violations
 from torch import Tensor
 
 from ntk_deq import certified as ct
+from ntk_deq.dynamics import certified_run
 from ntk_deq.dynamics.certified_descent import certified_descent
 from ntk_deq.dynamics.certified_record import CertifiedDescent, CertifiedStep
 from ntk_deq.errors import ArgumentError
@@ -142,6 +143,26 @@ def test_random_runs(seed):
     run = certified_descent(model, X, y, keep=range(21), start_error=size * (1 + 1e-12), largest_error=10.0, **settings)
     shifts = {name: matrix(value) for name, value in shift.items()}
     assert violations(run, ExactDescent(model, X, y, settings["step"], bits=700, shift=shifts)) == []
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["hessian", "bounds"])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_runs_with_data_in_balls(seed, small, monkeypatch):
+    monkeypatch.setattr(certified_run, "is_small", lambda point: small)
+    g = torch.Generator().manual_seed(100 + seed)
+    N, d, m = (1 + int(torch.randint(3, (), generator=g)) for _ in range(3))
+    size = (1e-12, 1e-8, 1e-5, 1e-3)[seed % 4]
+    family = ImplicitReLU if seed % 3 else LinearImplicit
+    model, X, y = family.random(d, m, generator=g), normal(g, N, d), normal(g, N)
+    if seed % 2:
+        X[0] = 0  # a sample without an input, which the exact one has
+    exact_X, exact_y = X + size * normal(g, N, d), y + size * normal(g, N)
+    off = tuple(float((a - b).norm()) * (1 + 1e-12) for a, b in ((X, exact_X), (y, exact_y)))
+    run = certified_descent(model, X, y, step=0.05, steps=15, keep=range(16), data_error=off, largest_error=10.0)
+    assert run.steps > 0, run.reason
+    assert violations(run, ExactDescent(model, exact_X, exact_y, 0.05, bits=600)) == []
+    without = certified_descent(model, X, y, step=0.05, steps=15, keep=range(16), largest_error=10.0)
+    assert violations(without, ExactDescent(model, exact_X, exact_y, 0.05, bits=600))
 
 
 def kink(distance: float) -> tuple[ImplicitReLU, Tensor]:
@@ -298,6 +319,7 @@ def test_an_uncertain_step_size_widens_the_bounds():
         ({"steps": -1}, "`steps` of certified_descent must be an integer >= 0. Got -1."),
         ({"steps": 1.5}, "`steps` of certified_descent must be an integer >= 0. Got 1.5."),
         ({"start_error": -1.0}, "`start_error` of certified_descent must be a number >= 0. Got -1.0."),
+        ({"data_error": (0.0, -1.0)}, "`data_error` of certified_descent must be a number >= 0. Got -1.0."),
         ({"rtol": float("nan")}, "`rtol` of certified_descent must be a number >= 0."),
         ({"share": 1.0}, "`share` of CarriedNorm must lie between 0 and 1. Got 1.0."),
         ({"y": torch.zeros(4, dtype=torch.float64)}, "`y` of linear-implicit must be a vector of length N with N = 2"),

@@ -72,6 +72,26 @@ class Trainee:
         scalars = {name: off for name, off in scalars.items() if off}
         return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]), scalars)
 
+    def moved(self, apart: float, generator: torch.Generator) -> tuple[EquilibriumModel, Tensor, Tensor, float]:
+        """Move all that is not known exactly in a random direction, by its radius times one factor.
+
+        Args:
+            apart: How far, over its size, what is least known relatively is moved; at least its radius.
+            generator: Source of randomness.
+
+        Returns:
+            The model at the start, the inputs, the targets, and the factor, at least 1.
+        """
+        own = self.model.parameters()
+        scalars = {name: torch.as_tensor(getattr(self.model, name)) for name in self.scalar_radius}
+        values = [*own.values(), *scalars.values(), self.X, self.y]
+        radii = [*(self.start_radius[name] for name in own), *self.scalar_radius.values(), *self.data_radius]
+        least = torch.finfo(self.X.dtype).tiny
+        sizes = [max(float(torch.linalg.vector_norm(value)), least) for value in values]
+        factor = max(1.0, apart / max(radius / size for radius, size in zip(radii, sizes, strict=True)))
+        *there, X, y = (v + factor * r * _direction(v, generator) for v, r in zip(values, radii, strict=True))
+        return self.model.with_parameters(dict(zip([*own, *scalars], there, strict=True))), X, y, factor
+
     def check_declared(self, env: Environment) -> None:
         """Refuse a class that predicts something else than its declaration, by whose formulas the run is judged.
 
@@ -107,3 +127,8 @@ class Trainee:
     def exact(self) -> bool:
         """Whether start, data and hyperparameters are what their floats say."""
         return not any((*self.start_radius.values(), *self.data_radius, *self.scalar_radius.values()))
+
+
+def _direction(value: Tensor, generator: torch.Generator) -> Tensor:
+    direction = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return (direction / torch.linalg.vector_norm(direction)).to(value)
