@@ -154,15 +154,48 @@ def test_random_runs_with_data_in_balls(seed, small, monkeypatch):
     size = (1e-12, 1e-8, 1e-5, 1e-3)[seed % 4]
     family = ImplicitReLU if seed % 3 else LinearImplicit
     model, X, y = family.random(d, m, generator=g), normal(g, N, d), normal(g, N)
+    exact_model, factor_error = model, 0.0
+    if isinstance(model, ImplicitReLU) and seed % 4 < 2:
+        gamma = model.gamma * (1 + (size if seed % 2 else -size))
+        exact_model, factor_error = replace(model, gamma=gamma), float((gamma - model.gamma).abs()) * (1 + 1e-12)
     if seed % 2:
         X[0] = 0  # a sample without an input, which the exact one has
     exact_X, exact_y = X + size * normal(g, N, d), y + size * normal(g, N)
     off = tuple(float((a - b).norm()) * (1 + 1e-12) for a, b in ((X, exact_X), (y, exact_y)))
-    run = certified_descent(model, X, y, step=0.05, steps=15, keep=range(16), data_error=off, largest_error=10.0)
+    settings = {"step": 0.05, "steps": 15, "keep": range(16), "largest_error": 10.0}
+    run = certified_descent(model, X, y, data_error=off, factor_error=factor_error, **settings)
     assert run.steps > 0, run.reason
-    assert violations(run, ExactDescent(model, exact_X, exact_y, 0.05, bits=600)) == []
-    without = certified_descent(model, X, y, step=0.05, steps=15, keep=range(16), largest_error=10.0)
-    assert violations(without, ExactDescent(model, exact_X, exact_y, 0.05, bits=600))
+    assert violations(run, ExactDescent(exact_model, exact_X, exact_y, 0.05, bits=600)) == []
+    without = certified_descent(model, X, y, **settings)
+    assert violations(without, ExactDescent(exact_model, exact_X, exact_y, 0.05, bits=600))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_factor_that_is_known_up_to_rounding(seed):
+    model, X, y = drawn("relu", 2, 2, 3, seed, gamma=0.5)
+    exact = replace(model, gamma=model.gamma * (1 + (-1) ** seed * 1e-9))
+    settings = {"step": 0.05, "steps": 20, "keep": range(21)}
+    run = certified_descent(model, X, y, factor_error=1e-9, **settings)
+    assert run.steps > 0, run.reason
+    assert violations(run, ExactDescent(exact, X, y, 0.05, bits=600)) == []
+    assert violations(certified_descent(model, X, y, **settings), ExactDescent(exact, X, y, 0.05, bits=600))
+
+
+def test_weights_that_are_zero_stay_so_where_others_are_known_up_to_rounding():
+    model, X, y = theorem_start(3, 4, 6, 2.0, 0)
+    start = {"W": 1e-15}
+    run = certified_descent(
+        model, X, y, step=0.01, steps=10, start_error=start, data_error=(1e-15, 0.0), factor_error=1e-17
+    )
+    assert run.complete, run.reason
+    assert run.errors["A"][0] == 0
+    assert run.error[-1] < 1e-12
+
+
+def test_a_factor_that_is_hardly_known_is_refused():
+    model, X, y = drawn("relu", 2, 2, 3, 0, gamma=0.5)
+    run = certified_descent(model, X, y, step=0.05, steps=2, factor_error=0.2)
+    assert "known to 0.4 of it only" in run.reason
 
 
 def kink(distance: float) -> tuple[ImplicitReLU, Tensor]:
