@@ -129,6 +129,8 @@ def gradient_flow(
     )
     check_on_step(on_step, METHOD)
     options.check_dtype(X.dtype)
+    if nearby is not None:
+        check_problem(*nearby, METHOD)
     flow = _Flow(model, X, y, options, record, on_step, nearby=nearby)
     return flow.run(estimate_error=estimate_error, progress=progress)
 
