@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.bounds import fro_up
+from ntk_deq.certified.nearest import distance_to_unit_rows
 from ntk_deq.data.idx import load_idx
 from ntk_deq.data.image_set import BYTE_MAX, ImageSet, checked_image_set
 from ntk_deq.data.mnist import load_mnist
@@ -35,10 +37,13 @@ class ImageSample:
     Attributes:
         X: One image a row.
         y: Targets: -1 and 1 for two classes, else the index of the class.
+        radius: Frobenius distance from X within which there are images as they are to be: of norm 1, or with pixels in
+            the range of those that they were made from; 0 where X is such.
     """
 
     X: Float[Tensor, "N d"]
     y: Float[Tensor, " N"]
+    radius: float = 0.0
 
 
 def load_images(source: str, images: str | Path | None = None, labels: str | Path | None = None) -> ImageSet:
@@ -143,7 +148,7 @@ def select_images(
         rows.append(_choose(checked, label, wanted, split, generator))
         targets += [2.0 * position - 1.0 if len(classes) == 2 else float(position)] * wanted
     chosen = np.concatenate(rows)
-    X = _grayscale_rows(checked, chosen, side)
+    X, radius = _grayscale_rows(checked, chosen, side)
     if unit_norm:
         norms = torch.linalg.vector_norm(X, dim=1, keepdim=True)
         black = torch.nonzero(norms[:, 0] == 0)
@@ -152,7 +157,8 @@ def select_images(
                 f"{name}: image {chosen[int(black[0, 0])]} (counted from 0) is black, so it has no unit norm."
             )
         X = X / norms
-    return ImageSample(X, torch.tensor(targets, dtype=torch.float64))
+        radius = distance_to_unit_rows(X)
+    return ImageSample(X, torch.tensor(targets, dtype=torch.float64), radius)
 
 
 def _check_options(classes: object, count: object, split: object, side: object, generator: object) -> None:
@@ -185,11 +191,17 @@ def _choose(
     return part[order.numpy()]
 
 
-def _grayscale_rows(checked: ImageSet, chosen: npt.NDArray[np.int64], side: int | None) -> Float[Tensor, "N d"]:
-    """Return the chosen images as rows of gray values in [0, 1], resized."""
+def _grayscale_rows(
+    checked: ImageSet, chosen: npt.NDArray[np.int64], side: int | None
+) -> tuple[Float[Tensor, "N d"], float]:
+    """Return the chosen images as rows of gray values in [0, 1], resized, and how far rounding took them out of range.
+
+    Weighted means lie between the largest and the smallest of what they are taken of; computed ones may not.
+    """
     pixels = torch.from_numpy(checked.images[chosen].astype(np.float64))
     if checked.images.dtype.kind != "f" or checked.images.max() > 1:
         pixels = pixels / BYTE_MAX
+    low, high = pixels.aminmax()
     if pixels.ndim == 4:
         pixels = pixels @ torch.tensor(_LUMA, dtype=torch.float64)
     if side is not None:
@@ -201,4 +213,5 @@ def _grayscale_rows(checked: ImageSet, chosen: npt.NDArray[np.int64], side: int 
                 )
             pixels = pixels.reshape(-1, edge, edge)
         pixels = resize_area(pixels, side)
-    return pixels.reshape(len(pixels), -1)
+    rows = pixels.reshape(len(pixels), -1)
+    return rows, fro_up(rows - rows.clamp(low, high))

@@ -40,8 +40,8 @@ class Problem:
 
     Attributes:
         form: Which parameter is which.
-        inputs: X, N x d.
-        inputs_norm: Upper bound of its spectral norm.
+        inputs: X, N x d; a ball of inputs means any fixed ones in it, as of targets.
+        inputs_norm: Upper bound of the spectral norm of all of them.
         targets: y, N x 1.
         rtol: Relative residual at which float solves stop; a larger one costs accuracy, never validity.
     """
@@ -148,7 +148,7 @@ def certified_point(
     """Solve the model at exact parameters in floating point and prove how far everything is from the truth.
 
     Args:
-        problem: Model form and data.
+        problem: Model form and data; the bounds hold for any data in their balls.
         parameters: Exact balls by name, a vector as a column.
         weight_norm: Upper bound of norm(P).
         stretch: Upper bound of 1/(1 - s norm(P)), finite.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -29,14 +29,30 @@ HARMLESS = 1e-4
 
 @dataclass
 class CertifiedRun:
-    """The float iterate, the radii around it, and what is carried from step to step."""
+    """The float iterate, the radii around it, and what is carried from step to step.
+
+    A factor s that is off, as that of the exact model is c s, is taken into the weight: with c P in place of P the
+    exact model is the one with s, and its run that with c^2 times the gradient of the weight. The radius of the weight
+    is that of c P; what is known of P itself is wider by |1/c - 1| norm(P).
+
+    Attributes:
+        problem: Model form and data.
+        eta: The step size, and how far it may be off.
+        spread: See there.
+        share: See `certified_descent`.
+        parameters: The float iterate.
+        start: How far the exact start may be from it, by parameter.
+        off: Upper bound of |c - 1|, |1/c - 1| and |c^2 - 1|.
+    """
 
     problem: Problem
     eta: float
     spread: float
     share: float
     parameters: dict[str, Ball]
-    error: float
+    start: Mapping[str, float]
+    off: float = 0.0
+    error: float = field(init=False)
     errors: dict[str, float] = field(init=False)
     growth: float = 1.0
     defect: float = 0.0
@@ -44,7 +60,10 @@ class CertifiedRun:
     def __post_init__(self) -> None:
         """Set up the carried norms."""
         form = self.problem.form
-        self.errors = dict.fromkeys(self.parameters, self.error)
+        weight = self.parameters[form.weight]
+        scaled = add_up(self.start[form.weight], multiply_up(self.off, add_up(weight.fro, self.start[form.weight])))
+        self.errors = {**self.start, form.weight: scaled}
+        self.error = _together(self.errors.values())
         self._norms = {name: CarriedNorm(self.share) for name in self.parameters}
         self._spectrum = CarriedSpectrum(self.share)
         self._kernel = CarriedNorm(self.share)
@@ -89,14 +108,20 @@ class CertifiedRun:
             errors=errors,
         )
         far = reach(self.problem, point, sizes)
-        if self.errors[form.weight] == 0:
+        if self.errors[form.weight] == 0 or (index == 0 and self.start[form.weight] == 0):
             self._zeros = _any_of(point.weight.centre == 0)
         jump = kink_jump(self.problem, point, sizes, far, self._zeros)
         self._found = (point, sizes, far, jump)
         residual = Ball(point.residual.centre, add_up(point.residual.radius, far.residual))
+        low, high = norms[form.weight]
+        apart = multiply_up(self.off, high)
+        wider = multiply_up(self.off, add_up(self.parameters[form.weight].fro, self.errors[form.weight]))
+        if self.off:
+            norms[form.weight] = (max(0.0, subtract_down(low, apart)), add_up(high, apart))
+            balls[form.weight] = Ball(balls[form.weight].centre, add_up(self.errors[form.weight], wider))
         return CertifiedStep(
             index=index,
-            error=self.error,
+            error=add_up(self.error, wider),
             parameters=balls,
             state=Ball(point.state.centre, add_up(point.state.radius, far.state)),
             residual=residual,
@@ -117,6 +142,9 @@ class CertifiedRun:
             defects[name] = add_up(new.radius, multiply_up(self.spread, add_up(gradient.fro, gradient.radius)))
             updated[name] = Ball(new.centre)
         form = self.problem.form
+        steepest = point.gradients[form.weight]
+        turned = add_up(steepest.fro, steepest.radius, far.gradients[0], jump.gradients[0])
+        defects[form.weight] = add_up(defects[form.weight], multiply_up(eta, self.off, turned))
         apart = {
             name: add_up(defects[name], multiply_up(eta, jump.gradients[at])) for at, name in enumerate(form.names)
         }

@@ -158,7 +158,7 @@ def expansion(
         multiply_up(s, add_up(_scaled_norm(shares, point.passed.centre), adjoint)),
         fro_up(shares),
         multiply_up(s, add_up(_scaled_norm(shares, point.state.centre), around)),
-        _scaled_norm(shares, problem.inputs.centre),
+        add_up(_scaled_norm(shares, problem.inputs.centre), multiply_up(most, problem.inputs.radius)),
     )
     summed = _summed(problem, point, sizes, far, M) if form.activation.linear and form.inner.linear else shared
     return min(one_sided, shared, summed)

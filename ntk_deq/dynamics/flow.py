@@ -43,6 +43,7 @@ def gradient_flow(
     times: Float[Tensor, " T"] | None = None,
     method: str = "dopri5",
     estimate_error: bool = True,
+    nearby: tuple[EquilibriumModel, Tensor, Tensor] | None = None,
     rtol: float | None = None,
     max_steps: int = 10_000,
     on_step: Callable[[float], None] | None = None,
@@ -96,6 +97,8 @@ def gradient_flow(
         times: Further times with a snapshot, > 0, in any order; those after the end are left out.
         method: `dopri5`, `dopri8` or `bosh3` of torchdiffeq, of the orders 5, 8 and 3.
         estimate_error: Whether to integrate a second time; it takes about a third of the whole.
+        nearby: A model, inputs and targets of the same shapes for the second integration, so that the estimate takes
+            in what is not known of the start and the data; None: those of the first.
         rtol: Relative tolerance of equilibria and adjoints; None: a ten-thousandth of `tolerance`.
         max_steps: Iterations allowed in a solve.
         on_step: Called with the time after each accepted step, of both integrations.
@@ -126,7 +129,10 @@ def gradient_flow(
     )
     check_on_step(on_step, METHOD)
     options.check_dtype(X.dtype)
-    return _Flow(model, X, y, options, record, on_step).run(estimate_error=estimate_error, progress=progress)
+    if nearby is not None:
+        check_problem(*nearby, METHOD)
+    flow = _Flow(model, X, y, options, record, on_step, nearby=nearby)
+    return flow.run(estimate_error=estimate_error, progress=progress)
 
 
 class _Flow:
@@ -142,8 +148,10 @@ class _Flow:
         on_step: Callable[[float], None] | None,
         before: TrainingRun | None = None,
         asked: FlowOptions | None = None,
+        nearby: tuple[EquilibriumModel, Tensor, Tensor] | None = None,
     ) -> None:
         self._model, self._X, self._y, self._options, self._on_step = model, owned(X), owned(y), options, on_step
+        self._nearby = (model, self._X, self._y) if nearby is None else nearby
         self._values = model_values(model)  # as they are now: the caller may change the model's later
         self._recording = Recording(record)
         self._last: Observation | None = None
@@ -174,7 +182,8 @@ class _Flow:
                     show(time, flow.loss)
                 self._tell(flow, time, state)
 
-            first = FlowPass(self._field(self._options), self._model.parameters(), self._options, interruption, observe)
+            field = self._field(self._options, self._model, self._X, self._y)
+            first = FlowPass(field, self._model.parameters(), self._options, interruption, observe)
             snapshots = first.integrate(self._options.targets(first.scale, first.horizon))
             last = self._last if first.ended_at_a_step else None
             series = self._recording.series(steps_before + first.integrator.accepted, last)
@@ -187,16 +196,15 @@ class _Flow:
         if self._on_step is not None and time > 0:
             self._on_step(time)
 
-    def _field(self, options: FlowOptions) -> GradientField:
+    def _field(self, options: FlowOptions, model: EquilibriumModel, X: Tensor, y: Tensor) -> GradientField:
         rtol, most = options.field_tolerance(), options.max_steps
-        return GradientField(self._model, self._X, self._y, rtol=rtol, max_steps=most, patterns=True)
+        return GradientField(model, X, y, rtol=rtol, max_steps=most, patterns=True)
 
     def _compare(self, snapshots: tuple[Snapshot, ...], interruption: Interruption) -> tuple[FlowPass, Apart | None]:
-        """Integrate more coarsely to the same times; None where that ended before."""
-        options = self._options.coarser()
-        second = FlowPass(
-            self._field(options), self._model.parameters(), options, interruption, self._tell, follow=True
-        )
+        """Integrate more coarsely to the same times, perhaps from near by; None where that ended before."""
+        options, (model, X, y) = self._options.coarser(), self._nearby
+        field = self._field(options, model, X, y)
+        second = FlowPass(field, model.parameters(), options, interruption, self._tell, follow=True)
         apart = Apart(0.0, dict.fromkeys(snapshots[0].parameters, 0.0), 0.0)
         for snapshot in snapshots[1:]:
             if not second.advance(snapshot.at):

@@ -129,7 +129,7 @@ def _jacobian(problem: Problem, point: CertifiedPoint, Z: Ball, G: Ball) -> Ball
     centre = torch.cat([by_weight.flatten(1), by_source.flatten(1), Z.centre], dim=1)
     error = add_up(
         multiply_up(s, product_radius(longest_row(Z), Z.radius, longest_row(G), G.radius)),
-        multiply_up(longest_row(X), G.radius),
+        product_radius(longest_row(X), X.radius, longest_row(G), G.radius),
         Z.radius,
     )
     return _rounded(centre, error)
@@ -144,7 +144,8 @@ def _states(problem: Problem, point: CertifiedPoint, Z: Ball, inverses: Inverses
     centre = torch.cat([by_weight.flatten(2), by_source.flatten(2), by_readout], dim=2).flatten(0, 1)
     size = fro_up(M)  # of the largest of them, at most
     error = add_up(
-        multiply_up(s, product_radius(Z.fro, Z.radius, size, inverses.radius)), multiply_up(X.fro, inverses.radius)
+        multiply_up(s, product_radius(Z.fro, Z.radius, size, inverses.radius)),
+        product_radius(X.fro, X.radius, size, inverses.radius),
     )
     return _rounded(centre, error)
 

@@ -89,7 +89,7 @@ def _movement(problem: Problem, point: CertifiedPoint, sizes: Sizes, zeros: Bool
     s (norm(dz_n) norm(P_j) + norm(z_n + dz_n) e_P).
     """
     form, (e_weight, e_source, _) = problem.form, sizes.errors
-    inputs = lengths(problem.inputs.centre, 1)
+    inputs = lengths(problem.inputs.centre, 1) + problem.inputs.radius
     source = inputs * e_source
     states = lengths(point.state.centre, 1) + point.state.radius
     rows = point.stretch * (form.factor * states * e_weight + source)

@@ -10,6 +10,8 @@ from flint import fmpz_mat
 from torch import Tensor
 
 from ntk_deq.certified import Ball, eigenvalues_symmetric
+from ntk_deq.certified.nearest import distance_to_orthonormal_rows, distance_to_unit_rows
+from ntk_deq.certified.rounding import multiply_up
 from ntk_deq.claims.claim import Domain, DomainKind
 
 _CONES = frozenset(
@@ -27,6 +29,15 @@ _CONES = frozenset(
 _ELIMINATED = 12  # order up to which semidefiniteness is decided by elimination: 10 ms
 _ELIMINATED_AT_LAST = 40  # and where certified eigenvalues leave it open: 2 s
 _BITS = 512  # of whole numbers in a matrix whose rank is computed: 5 s at the order 300
+
+ROUNDING = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})
+"""Kinds of domain of which floats hold few members: the others are balls around floats."""
+
+MOST_ROUNDING = 2.0**-40
+"""A value that is farther from a member is none: random orthogonal matrices are 2^-45 away up to the order 512."""
+
+ROOM = 1.0 + 2.0**-20
+"""Factor on a distance for what another machine's rounding makes of the bound."""
 
 # Sets of square matrices.
 SQUARE = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.PSD, DomainKind.DIAGONAL, DomainKind.ORTHOGONAL})
@@ -72,17 +83,16 @@ def within(domain: Domain, number: float | Fraction) -> bool:
     return not (domain.high is not None and (exact > domain.high or (domain.high_open and exact == domain.high)))
 
 
-def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
-    """Say whether a value lies in a domain.
+def contains(domain: Domain, value: Tensor) -> bool:
+    """Say whether a value lies in a domain, exactly; what is only near it, `rounding` knows.
 
-    Entries and symmetry are compared exactly. Orthogonality and unit rows are decided up to `tolerance`, and in
-    rational arithmetic where that is 0. A positive semidefinite matrix is decided exactly, so that a singular one is no
-    matter of rounding; a large one that cannot be decided in reasonable time counts as outside.
+    Entries and symmetry are compared, orthogonality and unit rows decided in rational arithmetic. So is that a matrix
+    is positive semidefinite, that a singular one is no matter of rounding; a large one that cannot be decided in
+    reasonable time counts as outside.
 
     Args:
         domain: The domain.
         value: Scalar, vector (one row, where rows matter) or matrix.
-        tolerance: Largest error of an inner product that should be 0 or 1.
 
     Example:
         >>> contains(Domain(DomainKind.PSD), torch.tensor([[1.0, 1.0], [1.0, 1.0]]))
@@ -103,13 +113,28 @@ def contains(domain: Domain, value: Tensor, *, tolerance: float = 0.0) -> bool:
         return torch.equal(value, value.T) and _psd(value)
     if kind is DomainKind.DIAGONAL:
         return torch.equal(value, torch.diag(torch.diagonal(value)))
-    if tolerance == 0 and kind in (DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS):
+    if kind in ROUNDING:
         return _unit_rows(value if value.ndim == 2 else value[None], orthogonal=kind is DomainKind.ORTHOGONAL)
-    if kind is DomainKind.ORTHOGONAL:
-        return bool(((value @ value.T - torch.eye(len(value)).to(value)).abs() <= tolerance).all())
-    if kind is DomainKind.UNIT_ROWS:
-        return bool((((value * value).sum(dim=-1) - 1).abs() <= tolerance).all())
     return all(within(domain, float(entry)) for entry in value.flatten().tolist())
+
+
+def rounding(domain: Domain, value: Tensor) -> float:
+    """Return an upper bound of the Frobenius distance from a value to the nearest member of a domain.
+
+    Args:
+        domain: The domain; for kinds that are not in `ROUNDING` the bound is infinite.
+        value: Vector (one row) or matrix in float64 on the CPU.
+
+    Example:
+        >>> tilted = torch.tensor([0.6, 0.8], dtype=torch.float64)
+        >>> 0 < rounding(Domain(DomainKind.UNIT_ROWS), tilted) < 1e-16
+        True
+    """
+    if domain.kind is DomainKind.ORTHOGONAL and value.ndim == 2 and value.shape[0] == value.shape[1]:
+        return multiply_up(ROOM, distance_to_orthonormal_rows(value))
+    if domain.kind is DomainKind.UNIT_ROWS and value.ndim > 0:
+        return multiply_up(ROOM, distance_to_unit_rows(value if value.ndim == 2 else value[None]))
+    return math.inf
 
 
 def _unit_rows(value: Tensor, *, orthogonal: bool) -> bool:

@@ -24,8 +24,9 @@ class Instance:
         sizes: Size letters and their values.
         values: Float64 CPU tensors by name: 0-d for a scalar, (m,) for a vector, 2-d for a matrix.
         index: Number of the instance, which with the seed reproduces it.
-        rounded: Variables that lie in their domain only up to rounding (a random orthogonal matrix, random unit rows);
-            all others lie in it exactly.
+        rounded: Variables whose floats stand for a value near them: of a domain or distribution that floats do not hit
+            (orthogonal matrices, unit rows, products of low rank, 1/3), with an upper bound of the Frobenius distance.
+            Where that is 0 the floats are the value, and what they are rounded to is not. All others are exact.
         solved: Variables whose values lie near a solution of the hypotheses that are equations; it is the solution that
             is meant.
     """
@@ -35,7 +36,7 @@ class Instance:
     sizes: dict[str, int]
     values: dict[str, Tensor]
     index: int
-    rounded: frozenset[str] = field(default_factory=frozenset)
+    rounded: Mapping[str, float] = field(default_factory=dict)
     solved: frozenset[str] = field(default_factory=frozenset)
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ntk_deq.certified.scalar import with_radius
 from ntk_deq.claims.claim import Draw, Free, ImageData, Setting
 from ntk_deq.claims.distributions import scalar_names
 from ntk_deq.claims.types import Size
 from ntk_deq.data.images import load_images, select_images
+from ntk_deq.data.samples import Freedom, Known
 from ntk_deq.errors import ArgumentError, DataError
-from ntk_deq.falsify.domains import is_cone
+from ntk_deq.falsify.domains import ROUNDING, is_cone, rounding
 from ntk_deq.falsify.draws import draw_expression
 from ntk_deq.falsify.exact_families import exact_family
 from ntk_deq.falsify.instance import Instance, format_number, scale_variable, shape_of, with_values
@@ -103,12 +105,13 @@ def instance_at(setting: Setting, given: Mapping[str, Free], index: int, seed: i
         sizes = random_sizes(setting.sizes, index, place)
     values: dict[str, Tensor] = {}
     words: list[str] = []
+    rounded: dict[str, float] = {}
     if setting.images is not None:
-        sizes = _add_images(setting, setting.images, sizes, values, words, index, seed)
+        sizes = _add_images(setting, setting.images, sizes, values, rounded, words, index, seed)
     free = {**setting.free, **given}
-    rounded = _add_free(setting.name, free, sizes, values, words, index, seed)
-    _add_draws(setting, sizes, values, words, index, seed)
-    return Instance(setting.name, ", ".join(words), sizes, values, index, frozenset(rounded))
+    rounded |= _add_free(setting.name, free, sizes, values, words, index, seed)
+    rounded |= _add_draws(setting, sizes, values, rounded, words, index, seed)
+    return Instance(setting.name, ", ".join(words), sizes, values, index, rounded)
 
 
 def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
@@ -120,8 +123,9 @@ def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
         seed: The run's seed.
     """
     values = {name: value for name, value in instance.values.items() if name not in setting.draws}
-    _add_draws(setting, instance.sizes, values, [], instance.index, seed)
-    return replace(instance, values=values)
+    rounded = {name: radius for name, radius in instance.rounded.items() if name not in setting.draws}
+    rounded |= _add_draws(setting, instance.sizes, values, rounded, [], instance.index, seed)
+    return replace(instance, values=values, rounded=rounded)
 
 
 def _add_free(
@@ -132,10 +136,10 @@ def _add_free(
     words: list[str],
     index: int,
     seed: int,
-) -> set[str]:
-    """Give each quantified variable a value; return those that lie in their domain up to rounding only."""
+) -> dict[str, float]:
+    """Give each quantified variable a value; return how far from a member of their domain some of them are."""
     rank, structured = index // 2, index % 2 == 0
-    rounded = set()
+    rounded: dict[str, float] = {}
     for position, (name, variable) in enumerate(free.items()):
         shape = shape_of(variable.type, sizes, name=name)
         generator = stream(seed, setting, index, name)
@@ -146,8 +150,9 @@ def _add_free(
             order = _order(rank, position, generator)
             family, value = exact_family(variable.domain, shape, order, generator)
         else:
-            family, value, inexact = random_family(variable.domain, shape, generator)
-            rounded |= {name} if inexact else set()
+            family, value = random_family(variable.domain, shape, generator)
+            radius = rounding(variable.domain, value) if variable.domain.kind in ROUNDING else 0.0
+            rounded |= {name: radius} if radius else {}
         values[name] = value
         words.append(f"{name} = {family}")
     scaling = _scaling(free, rank, stream(seed, setting, index, "scale of the instance"), structured=structured)
@@ -192,9 +197,26 @@ def _scaling(free: Mapping[str, Free], rank: int, generator: torch.Generator, *,
 
 
 def _add_draws(
-    setting: Setting, sizes: Mapping[str, int], values: dict[str, Tensor], words: list[str], index: int, seed: int
-) -> None:
-    """Draw from the setting's distributions, each after the scalars that it uses."""
+    setting: Setting,
+    sizes: Mapping[str, int],
+    values: dict[str, Tensor],
+    known: Mapping[str, float],
+    words: list[str],
+    index: int,
+    seed: int,
+) -> dict[str, float]:
+    """Draw from the setting's distributions, each after the scalars that it uses; return how far off some draws are.
+
+    Args:
+        setting: The setting.
+        sizes: Values of the size letters.
+        values: The values so far, to which the draws are added.
+        known: How far off these are.
+        words: What they are, in words, to which the same is added.
+        index: Number of the instance.
+        seed: The run's seed.
+    """
+    rounded: dict[str, float] = {}
     pending = dict(setting.draws)
     while pending:
         ready = [name for name, entry in pending.items() if not _uses(entry) & set(pending)]
@@ -203,10 +225,26 @@ def _add_draws(
             raise ArgumentError(f"The distributions of {names} in setting {setting.name} use each other in a circle.")
         for name in ready:
             entry = pending.pop(name)
-            scalars = {**sizes, **{key: value.item() for key, value in values.items() if value.ndim == 0}}
+            radii = {**known, **rounded}
+            scalars = {key: _known(value, radii.get(key, 0.0)) for key, value in values.items() if value.ndim == 0}
             shape = shape_of(entry.type, sizes, name=name)
-            values[name] = draw_expression(entry.distribution, shape, scalars, stream(seed, setting.name, index, name))
+            generator = stream(seed, setting.name, index, name)
+            drawn = draw_expression(entry.distribution, shape, {**sizes, **scalars}, generator)
+            values[name] = drawn.value
+            if drawn.radius or (drawn.freedom is Freedom.FIXED and not _is_short(drawn.value)):
+                rounded[name] = drawn.radius
             words.append(f"{name} ~ {entry.text}")
+    return rounded
+
+
+def _known(value: Tensor, radius: float) -> Known:
+    number = value.item()
+    return Known(number, with_radius(number, radius))
+
+
+def _is_short(value: Tensor) -> bool:
+    """Say whether single precision holds a value, so that it stays what it is there."""
+    return torch.equal(value.float().double(), value)
 
 
 def _uses(entry: Draw) -> set[str]:
@@ -218,6 +256,7 @@ def _add_images(
     images: ImageData,
     sizes: Mapping[str, int],
     values: dict[str, Tensor],
+    rounded: dict[str, float],
     words: list[str],
     index: int,
     seed: int,
@@ -252,6 +291,8 @@ def _add_images(
             f"give {count} x {sample.X.shape[1]}. Change `sizes`, `count` or `side`."
         )
     values[images.inputs] = sample.X
+    if sample.radius:
+        rounded[images.inputs] = sample.radius
     if images.targets is not None:
         values[images.targets] = sample.y
     words.append(f"{images.inputs} = {count} images of {images.source}, classes {', '.join(map(str, images.classes))}")

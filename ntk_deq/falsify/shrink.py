@@ -168,4 +168,4 @@ class _Search:
 def _key(instance: Instance) -> tuple[object, ...]:
     """Return what tells two instances apart."""
     values = tuple((name, value.numpy().tobytes()) for name, value in instance.values.items())
-    return tuple(instance.sizes.items()), values, instance.rounded
+    return tuple(instance.sizes.items()), values, tuple(sorted(instance.rounded))

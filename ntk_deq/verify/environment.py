@@ -13,7 +13,8 @@ import torch
 from ntk_deq.certified import Ball, ball
 from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.precise import adopt, as_ball, precise
-from ntk_deq.certified.scalar import exact
+from ntk_deq.certified.rounding import add_up
+from ntk_deq.certified.scalar import with_radius
 from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.tree import Expr
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ntk_deq.verify.training.moments import Moments
 
 Value = Scalar | Matrix | Outcome
-ROUNDED = 16.0  # round-offs; Householder QR of sizes up to hundreds stays well below
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def instance_environment(
     notes: Notes,
     precision: int | None = None,
 ) -> Environment:
-    """Return the environment of an instance: every drawn float is taken as exact, unless the ladder says otherwise.
+    """Return the environment of an instance: every float is taken as exact, unless the instance says otherwise.
 
     With a `precision` the matrices have arb entries; the caller evaluates inside `working_precision`.
 
@@ -241,18 +241,18 @@ def instance_environment(
     setting = next(s for s in claim.settings if s.name == instance.setting)
     variables: dict[str, Scalar | Matrix] = {}
     for name, tensor in instance.values.items():
+        radius = instance.rounded.get(name, 0.0)
         if tensor.ndim == 0:
             number = float(tensor)
-            variables[name] = Scalar(exact(number), abs(number))
+            variables[name] = Scalar(with_radius(number, radius), abs(number))
         else:
             moved = tensor.to(device=device, dtype=dtype)
             size = float(torch.linalg.vector_norm(moved))
-            # A member of a domain known only up to rounding (a random orthogonal matrix) is a ball around the floats.
-            radius = ROUNDED * torch.finfo(dtype).eps * size if name in instance.rounded else 0.0
             free = claim.given.get(name) or setting.free.get(name)
-            if radius == 0 and free is not None and dtype != tensor.dtype and not contains(free.domain, moved.double()):
-                # Rounded to single precision it has left its domain: it stays what it was, known to that precision.
-                radius = fro_up(tensor - moved.to(tensor))
+            left = free is not None and dtype != tensor.dtype and not contains(free.domain, moved.double())
+            if left or name in instance.rounded:
+                # What single precision does not hold stays what it was, known to that precision.
+                radius = add_up(radius, fro_up(tensor - moved.to(tensor)))
             known = ball(moved, radius) if precision is None else as_ball(precise(moved, radius))
             variables[name] = Matrix(known, size)
     last_step = claim.run.steps if claim.run is not None and not claim.trains else 0

@@ -80,13 +80,14 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
         dtype: Type to which values are rounded.
     """
     numbers = sum(value.numel() for value in instance.values.values())
-    balls = instance.rounded or instance.solved  # floats that stand for what lies near them
-    if claim.run is not None or balls or numbers > MOST_NUMBERS:
+    if claim.run is not None or instance.solved or numbers > MOST_NUMBERS:
         return None
     setting = next(s for s in claim.settings if s.name == instance.setting)
     values: dict[str, Value] = {letter: fmpq(size) for letter, size in instance.sizes.items()}
     for name, tensor in instance.values.items():
         moved = tensor.to(dtype).to(torch.float64)
+        if instance.rounded.get(name, 0.0) > 0 or (name in instance.rounded and not torch.equal(moved, tensor)):
+            continue  # its floats stand for what lies near them: what depends on it has no exact value here
         free = claim.given.get(name) or setting.free.get(name)
         if tensor.ndim > 0 and dtype != tensor.dtype and free is not None and not contains(free.domain, moved):
             return None  # rounded out of its domain: a ball, for what it was

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import torch
 
+from ntk_deq.certified.bounds import fro_up
+from ntk_deq.certified.rounding import add_up
 from ntk_deq.claims.claim import Claim, Setting
 from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
 from ntk_deq.falsify.domains import contains
@@ -176,7 +178,10 @@ def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: to
     values = {name: value.to(dtype).to(torch.float64) for name, value in instance.values.items()}
     free = {**setting.free, **claim.given}
     inside = all(
-        name in instance.rounded | instance.solved or name not in free or contains(free[name].domain, value)
+        name in instance.rounded.keys() | instance.solved or name not in free or contains(free[name].domain, value)
         for name, value in values.items()
     )
-    return replace(instance, values=values) if inside else instance
+    if not inside:
+        return instance
+    lost = {name: fro_up(instance.values[name] - values[name]) for name in instance.rounded}
+    return replace(instance, values=values, rounded={n: add_up(r, lost[n]) for n, r in instance.rounded.items()})

@@ -260,7 +260,7 @@ def _fits(record: Record, now: Claim, setting: Setting) -> bool:
 
 
 def _member(record: Record, name: str, domain: Domain) -> bool:
-    known = record.instance.rounded | record.instance.solved
+    known = record.instance.rounded.keys() | record.instance.solved
     return name in known or contains(domain, record.instance.values[name])
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from ntk_deq.certified.nearest import distance_to_unit_rows
 from ntk_deq.data import load_images, resize_area, select_images
 from ntk_deq.data.image_set import checked_image_set
 from ntk_deq.errors import ArgumentError, DataError
@@ -36,6 +37,21 @@ def test_digits():
     again = select_images(digits.images, digits.labels, count=10, generator=seeded())
     assert torch.equal(again.X, sample.X)
     assert not torch.equal(select_images(digits.images, digits.labels, count=10, generator=seeded(1)).X, sample.X)
+
+
+def test_how_far_images_are_from_what_they_are_to_be():
+    digits = load_images("mnist")
+    unit = select_images(digits.images, digits.labels, count=10, side=8, generator=seeded())
+    assert 0 < unit.radius == distance_to_unit_rows(unit.X) < 8 * EPS
+    for side in (None, 8):
+        plain = select_images(digits.images, digits.labels, count=10, side=side, unit_norm=False, generator=seeded())
+        assert plain.radius == 0
+    white, labels = np.full((4, 28, 28), 255, dtype=np.uint8), np.array([0, 0, 1, 1])
+    for side in range(1, 28):
+        options = {"count": 2, "side": side, "unit_norm": False}
+        sample = select_images(white, labels, **options, generator=seeded())
+        above = float((sample.X - 1).norm())  # means of ones that are not one
+        assert above <= sample.radius <= above * (1 + 1e-12) < 1e-14
 
 
 def test_each_row_is_an_image_of_its_class_scaled():

@@ -11,6 +11,7 @@ from descent_truth import ExactDescent, matrix, violations
 from torch import Tensor
 
 from ntk_deq import certified as ct
+from ntk_deq.dynamics import certified_run
 from ntk_deq.dynamics.certified_descent import certified_descent
 from ntk_deq.dynamics.certified_record import CertifiedDescent, CertifiedStep
 from ntk_deq.errors import ArgumentError
@@ -142,6 +143,59 @@ def test_random_runs(seed):
     run = certified_descent(model, X, y, keep=range(21), start_error=size * (1 + 1e-12), largest_error=10.0, **settings)
     shifts = {name: matrix(value) for name, value in shift.items()}
     assert violations(run, ExactDescent(model, X, y, settings["step"], bits=700, shift=shifts)) == []
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["hessian", "bounds"])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_runs_with_data_in_balls(seed, small, monkeypatch):
+    monkeypatch.setattr(certified_run, "is_small", lambda point: small)
+    g = torch.Generator().manual_seed(100 + seed)
+    N, d, m = (1 + int(torch.randint(3, (), generator=g)) for _ in range(3))
+    size = (1e-12, 1e-8, 1e-5, 1e-3)[seed % 4]
+    family = ImplicitReLU if seed % 3 else LinearImplicit
+    model, X, y = family.random(d, m, generator=g), normal(g, N, d), normal(g, N)
+    exact_model, factor_error = model, 0.0
+    if isinstance(model, ImplicitReLU) and seed % 4 < 2:
+        gamma = model.gamma * (1 + (size if seed % 2 else -size))
+        exact_model, factor_error = replace(model, gamma=gamma), float((gamma - model.gamma).abs()) * (1 + 1e-12)
+    if seed % 2:
+        X[0] = 0  # a sample without an input, which the exact one has
+    exact_X, exact_y = X + size * normal(g, N, d), y + size * normal(g, N)
+    off = tuple(float((a - b).norm()) * (1 + 1e-12) for a, b in ((X, exact_X), (y, exact_y)))
+    settings = {"step": 0.05, "steps": 15, "keep": range(16), "largest_error": 10.0}
+    run = certified_descent(model, X, y, data_error=off, factor_error=factor_error, **settings)
+    assert run.steps > 0, run.reason
+    assert violations(run, ExactDescent(exact_model, exact_X, exact_y, 0.05, bits=600)) == []
+    without = certified_descent(model, X, y, **settings)
+    assert violations(without, ExactDescent(exact_model, exact_X, exact_y, 0.05, bits=600))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_factor_that_is_known_up_to_rounding(seed):
+    model, X, y = drawn("relu", 2, 2, 3, seed, gamma=0.5)
+    exact = replace(model, gamma=model.gamma * (1 + (-1) ** seed * 1e-9))
+    settings = {"step": 0.05, "steps": 20, "keep": range(21)}
+    run = certified_descent(model, X, y, factor_error=1e-9, **settings)
+    assert run.steps > 0, run.reason
+    assert violations(run, ExactDescent(exact, X, y, 0.05, bits=600)) == []
+    assert violations(certified_descent(model, X, y, **settings), ExactDescent(exact, X, y, 0.05, bits=600))
+
+
+def test_weights_that_are_zero_stay_so_where_others_are_known_up_to_rounding():
+    model, X, y = theorem_start(3, 4, 6, 2.0, 0)
+    start = {"W": 1e-15}
+    run = certified_descent(
+        model, X, y, step=0.01, steps=10, start_error=start, data_error=(1e-15, 0.0), factor_error=1e-17
+    )
+    assert run.complete, run.reason
+    assert run.errors["A"][0] == 0
+    assert run.error[-1] < 1e-12
+
+
+def test_a_factor_that_is_hardly_known_is_refused():
+    model, X, y = drawn("relu", 2, 2, 3, 0, gamma=0.5)
+    run = certified_descent(model, X, y, step=0.05, steps=2, factor_error=0.2)
+    assert "known to 0.4 of it only" in run.reason
 
 
 def kink(distance: float) -> tuple[ImplicitReLU, Tensor]:
@@ -298,6 +352,7 @@ def test_an_uncertain_step_size_widens_the_bounds():
         ({"steps": -1}, "`steps` of certified_descent must be an integer >= 0. Got -1."),
         ({"steps": 1.5}, "`steps` of certified_descent must be an integer >= 0. Got 1.5."),
         ({"start_error": -1.0}, "`start_error` of certified_descent must be a number >= 0. Got -1.0."),
+        ({"data_error": (0.0, -1.0)}, "`data_error` of certified_descent must be a number >= 0. Got -1.0."),
         ({"rtol": float("nan")}, "`rtol` of certified_descent must be a number >= 0."),
         ({"share": 1.0}, "`share` of CarriedNorm must lie between 0 and 1. Got 1.0."),
         ({"y": torch.zeros(4, dtype=torch.float64)}, "`y` of linear-implicit must be a vector of length N with N = 2"),

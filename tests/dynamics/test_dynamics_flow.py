@@ -20,6 +20,7 @@ from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.recorders import Recorder
 from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.dynamics.training import resume
+from ntk_deq.errors import ArgumentError
 from ntk_deq.models import ImplicitReLU, LinearImplicit
 
 
@@ -287,3 +288,20 @@ class TestResumed:
         run = gradient_flow(self.MODEL, self.X, self.Y, horizon=0.1, until=1e-12, snapshots=4, times=times)
         whole = resume(run, horizon=0.9)
         assert {0.1, 0.3, 0.7, 0.9} <= {snapshot.at for snapshot in whole.snapshots}
+
+
+def test_the_estimate_takes_in_a_start_and_data_near_by() -> None:
+    g = torch.Generator().manual_seed(0)
+    model = ImplicitReLU.random(2, 3, generator=g)
+    X, y = (torch.randn(*shape, generator=g, dtype=torch.float64) for shape in ((3, 2), (3,)))
+    plain = gradient_flow(model, X, y, horizon=1.0)
+    near = (model.with_parameters({"b": model.b + 1e-5}), X + 1e-5, y - 1e-5)
+    wide = gradient_flow(model, X, y, horizon=1.0, nearby=near)
+    other = gradient_flow(*near, horizon=1.0)
+    apart = sum(float((a - other.parameters[name]).norm()) ** 2 for name, a in plain.parameters.items()) ** 0.5
+    assert torch.equal(wide.parameters["W"], plain.parameters["W"])
+    assert plain.error is not None
+    assert wide.error is not None
+    assert plain.error < 1e-6 < 0.99 * apart <= wide.error
+    with pytest.raises(ArgumentError, match="`y`"):
+        gradient_flow(model, X, y, horizon=1.0, nearby=(model, X, y[:1]))

@@ -16,7 +16,7 @@ def seeded() -> torch.Generator:
 
 
 def drawn(text: str, shape=(4, 4)) -> torch.Tensor:
-    return draw_expression(parse(text), shape, SCALARS, seeded())
+    return draw_expression(parse(text), shape, SCALARS, seeded()).value
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_refusals_quote_the_expression(text, words):
 
 
 def test_variance_of_the_paper_s_initialisation():
-    w = draw_expression(parse("normal(0, 1/m)"), (400, 100), {"m": 100}, seeded())
+    w = draw_expression(parse("normal(0, 1/m)"), (400, 100), {"m": 100}, seeded()).value
     # Six standard errors of a variance over 40,000 Gaussian entries.
     assert w.var().item() == pytest.approx(0.01, rel=6 * math.sqrt(2 / 40_000))

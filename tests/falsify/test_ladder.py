@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 import torch
 
+from ntk_deq.certified.nearest import distance_to_unit_rows
 from ntk_deq.claims.claim import Draw, Free, ImageData, Position, Setting, SizeRange
 from ntk_deq.claims.domains import parse_domain
 from ntk_deq.claims.parser import parse
 from ntk_deq.claims.types import BOOLEAN, shape_type
 from ntk_deq.errors import ArgumentError, DataError, LimitError
 from ntk_deq.falsify import instance_at, instances, scale_variable, shrink_variants, with_values
-from ntk_deq.falsify.domains import contains, is_cone
+from ntk_deq.falsify.domains import contains, is_cone, rounding
 from ntk_deq.falsify.exact_families import family_names
+from ntk_deq.falsify.ladder import redrawn
 from ntk_deq.falsify.sizes import sizes_at
 from ntk_deq.models import model_signature
 
@@ -90,9 +92,10 @@ def test_every_value_lies_in_its_domain():
     for instance in LADDER:
         for name, variable in {**UNIVERSAL.free, **GIVEN}.items():
             # 2^-48: a few dozen roundings; only members that say so may need it.
-            tolerance = 2.0**-48 if name in instance.rounded else 0.0
-            assert contains(variable.domain, instance.values[name], tolerance=tolerance), (name, instance.family)
-        assert instance.rounded <= {"U", "V"}
+            near = instance.rounded.get(name, 0.0) == rounding(variable.domain, instance.values[name]) <= 2.0**-48
+            assert near or contains(variable.domain, instance.values[name]), (name, instance.family)
+        assert instance.rounded.keys() <= {"U", "V"}
+        assert all(instance.rounded.values())
         assert not instance.rounded or instance.index % 2 == 1
 
 
@@ -348,6 +351,38 @@ def test_mnist_setting():
     wrong = setting(sizes={"N": (6, 6), "d": (50, 50)}, images=images)
     with pytest.raises(DataError, match="`X` of setting s is 6 x 50, but the images give 6 x 49"):
         instance_at(wrong, {}, 0, 0)
+
+
+def test_draws_that_floats_do_not_hold_say_how_far_off_they_are():
+    s = setting(
+        sizes={"N": (3, 3), "d": (6, 6), "m": (4, 4)},
+        free_=(free("beta", "positive"),),
+        draws=(
+            drawn("W", "beta*orthonormal_rows", "m", "d"),
+            drawn("X", "sphere", "N", "d"),
+            drawn("G", "gaussian", "N", "d"),
+            drawn("y", "rademacher", "N"),
+            drawn("c", "1/3"),
+            drawn("C", "3*c*ones", "N", "d"),
+            drawn("S", "identity + skew(gaussian)", "m", "m"),
+        ),
+    )
+    instance = instance_at(s, {}, 0, 0)
+    assert instance.rounded.keys() == {"W", "X", "c", "C", "S"}
+    assert instance.rounded["X"] == distance_to_unit_rows(instance.values["X"])
+    assert 0 < instance.rounded["c"] < 2.0**-54
+    assert instance.rounded["C"] < 1e-15
+    assert instance.rounded["S"] == 0  # what it is rounded to in single precision is no such matrix
+    moved = redrawn(s, with_values(instance, beta=2.0**40), 0)
+    assert moved.rounded["W"] == pytest.approx(2.0**40 / instance.values["beta"].item() * instance.rounded["W"], rel=1)
+    assert {**moved.rounded, "W": 0} == {**instance.rounded, "W": 0}
+
+
+def test_images_of_norm_one_say_how_far_off_they_are():
+    s = setting(sizes={"N": (6, 6), "d": (49, 49)}, images=ImageData(side=7, count=6))
+    assert 0 < instance_at(s, {}, 0, 0).rounded["X"] < 2.0**-50
+    plain = setting(sizes={"N": (6, 6), "d": (49, 49)}, images=ImageData(side=7, count=6, unit_norm=False))
+    assert not instance_at(plain, {}, 0, 0).rounded
 
 
 def test_images_from_a_file_of_the_setting_s_folder(tmp_path):

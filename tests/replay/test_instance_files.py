@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from replay_samples import CPU, ROOT, judged, record_of, sample_claim, sample_file, sample_instance, tensor
 
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.instance import Instance
@@ -22,6 +24,7 @@ from ntk_deq.verify.judge import judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record, read_counterexample, replay, save_counterexample, write_counterexample
 from ntk_deq.verify.replaying import rejudge
+from ntk_deq.verify.replaying.numbers import number_text
 from ntk_deq.verify.replaying.record import RecordKind
 from ntk_deq.verify.replaying.statement import claim_file, differences, fingerprint
 from ntk_deq.verify.replaying.writer import write_record
@@ -176,3 +179,48 @@ def test_a_structured_setting_is_read_with_its_rounded_members(tmp_path: Path) -
     assert read.instance.rounded == rounded.rounded
     assert same(read.instance, rounded)
     assert replay(read).identical
+
+
+DRAWS = """
+suite: drawn
+settings:
+  s: {sizes: {N: 2, d: 3}, data: {X: "sphere[N, d]", c: 1/10}}
+claims:
+  - {id: f, setting: s, conclude: fro(X)^2 >= N + c^2}
+"""
+
+
+def test_a_draw_is_read_with_its_distance(tmp_path: Path) -> None:
+    claim = sample_claim(tmp_path, DRAWS, "f")
+    instance = instance_at(claim.settings[0], {}, 0, 0)
+    assert instance.rounded.keys() == {"X", "c"}
+    path = save_counterexample(tmp_path, claim, judged(claim, instance), seed=0)
+    read = read_counterexample(path)
+    assert read.instance.rounded == instance.rounded
+    assert replay(read).identical
+    text = path.read_text()
+    for pattern, other, message in (
+        (r"c: 0x[^\n]*p-5[0-9]", "c: -1", "`rounded.c` must be a number >= 0"),
+        (r"rounded:\n(  .*\n)+", "rounded: [X, c]\n", "must say how far the draw X may be off"),
+    ):
+        path.write_text(re.sub(pattern, other, text, count=1))
+        with pytest.raises(ClaimFileError) as caught:
+            read_counterexample(path)
+        assert any(message in problem.message for problem in caught.value.problems)
+
+
+def test_a_member_farther_from_its_domain_than_the_file_says_is_refused(tmp_path: Path) -> None:
+    claim = sample_claim(tmp_path, name="sample.squares")
+    found = [instance_at(claim.settings[0], {}, index, 0) for index in range(1, 60, 2)]
+    rounded = next(i for i in found if i.rounded and refutes(judged(claim, i)))
+    path = save_counterexample(tmp_path, claim, judged(claim, rounded), seed=0)
+    name, off = next(iter(rounded.rounded.items()))
+    text = path.read_text()
+    assert number_text(off) in text
+    path.write_text(text.replace(number_text(off), number_text(off / 2), 1))
+    with pytest.raises(ClaimFileError) as caught:
+        read_counterexample(path)
+    assert f"`values.{name}` does not lie in its domain" in caught.value.problems[0].message
+    listed = re.sub(r"rounded:\n(  .*\n)+", f"rounded: [{', '.join(rounded.rounded)}]\n", text)
+    path.write_text(listed)
+    assert read_counterexample(path).instance.rounded == rounded.rounded

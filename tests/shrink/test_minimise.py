@@ -151,3 +151,20 @@ def test_what_floats_leave_open_is_shrunk_with_more_bits(tmp_path: Path) -> None
     assert entries(found.instance) == {0.0}
     # The first steps are undecided in floats, so that without more bits they would not be taken.
     assert refutes(judge_instance(claim, found.instance, device=CPU))
+
+
+def test_what_single_precision_takes_off_a_draw_is_added_to_its_distance(tmp_path: Path) -> None:
+    file = tmp_path / "claims.yaml"
+    file.write_text(
+        'suite: s\nsettings:\n  s: {sizes: {N: 2, d: 3}, domain: {c: positive}, data: {X: "sphere[N, d]"}}\nclaims:\n'
+        "  - {id: f, setting: s, conclude: fro(X)^2 >= N + c}\n"
+    )
+    (claim,) = load_suite(file).claims
+    assert isinstance(claim, Claim)
+    start = judged(claim, 1, torch.float32)
+    assert refutes(start)
+    found = minimise_counterexample(claim, claim.settings[0], start, device=CPU, dtype=torch.float32).instance
+    drawn = instance_at(claim.settings[0], claim.given, 1, 0)
+    moved = float(torch.linalg.matrix_norm(found.values["X"] - drawn.values["X"]))
+    assert moved > 1e-10
+    assert found.rounded["X"] >= moved + drawn.rounded["X"]

@@ -91,6 +91,52 @@ def test_true_claims_from_outside_are_not_refuted():
         assert result.verdict in (Verdict.HOLDS, Verdict.UNDECIDED, Verdict.PROVED), (result.id, result.reason)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_true_claims_about_draws_are_not_refuted(seed):
+    """Where all is an equality, in an inequality or near zero, nothing bears a claim out: it may stay open."""
+    claims = load_suite(HERE / "drawn_true.yaml").claims
+    results = list(judge_claims(claims, Options(seed=seed, instances=8, search=0)))
+    assert len(results) >= 20
+    for result in results:
+        assert result.verdict in (Verdict.HOLDS, Verdict.UNDECIDED), (result.id, result.verdict, result.reason)
+        assert sum(conclusion.false for conclusion in result.conclusions) == 0
+        known = result.verdict is Verdict.HOLDS or "bears out" in result.reason
+        assert known, (result.id, result.reason)
+    assert sum(result.verdict is Verdict.HOLDS for result in results) >= 12
+
+
+def test_false_claims_about_draws_are_refuted(monkeypatch):
+    monkeypatch.setattr(trial, "AFTER_REFUTATION", 0)
+    claims = load_suite(HERE / "drawn_false.yaml").claims
+    assert len(claims) >= 10
+    for result in judge_claims(claims, Options(instances=8, search=0)):
+        assert result.verdict is Verdict.REFUTED, (result.id, result.reason)
+        assert result.counterexample.margin.hi < 0
+
+
+DRAWN32 = """
+suite: single
+settings:
+  s:
+    sizes: {N: 3, d: 5}
+    data: {X: "orthonormal_rows[N, d]", c: 1/10, S: "2*identity + skew(gaussian)[N, N]", r: "rademacher[N]"}
+claims:
+  - id: t
+    setting: s
+    conclude: {gram: "X*X' == I(N)", norm: norm(X) <= 1, c: 10*c == 1, S: "S + S' == 4*I(N)", r: norm(r)^2 == N}
+  - {id: f, setting: s, conclude: norm(X) >= 1 + 1/10^5}
+"""
+
+
+def test_draws_in_single_precision(tmp_path):
+    file = tmp_path / "single.yaml"
+    file.write_text(DRAWN32)
+    true, false = judge_claims(load_suite(file).claims, Options(instances=8, search=0, dtype=torch.float32))
+    assert true.verdict is not Verdict.REFUTED, true.reason
+    assert sum(conclusion.false for conclusion in true.conclusions) == 0
+    assert false.verdict is Verdict.REFUTED
+
+
 SOLVED = """
 suite: solved
 settings:

@@ -191,9 +191,9 @@ def claim_of(folder, body, setting="one"):
     return claim
 
 
-def instance(A, s=1.0, rounded=()):
+def instance(A, s=1.0, rounded=None):
     values = {"A": tensor(A), "s": tensor(s)}
-    return Instance("one", "by hand", {"n": len(A)}, values, 0, frozenset(rounded))
+    return Instance("one", "by hand", {"n": len(A)}, values, 0, rounded or {})
 
 
 def judged(claim, found, dtype=torch.float64):
@@ -241,8 +241,21 @@ class TestJudgement:
         assert exact.conclusions["conclusion"].truth is first.conclusions["conclusion"].truth
 
     def test_a_value_known_up_to_rounding_is_not_exact(self, tmp_path):
-        first, exact = judged(claim_of(tmp_path, CLOSED), instance(HADAMARD, rounded=["A"]))
-        assert exact is first
+        first, exact = judged(claim_of(tmp_path, CLOSED), instance(HADAMARD, rounded={"A": 2.0**-52}))
+        assert (exact.standing, exact.hypotheses, exact.conclusions) == (
+            Standing.UNSURE,
+            first.hypotheses,
+            first.conclusions,
+        )
+
+    def test_what_does_not_depend_on_it_is_decided(self, tmp_path):
+        claim = claim_of(
+            tmp_path, 'assume: {closed: "s^2 <= 2*s"}, conclude: {far: "norm(A) < 2", s: "sqrt(s) < sqrt(2)"}'
+        )
+        _, exact = judged(claim, instance(HADAMARD, s=2.0, rounded={"A": 2.0**-52}))
+        assert exact.standing is Standing.MET
+        assert exact.conclusions["s"].truth is Truth.FALSE
+        assert exact.conclusions["far"].truth is Truth.TRUE
 
     def test_float32_values_are_those_that_were_judged(self, tmp_path):
         claim = claim_of(tmp_path, CLOSED)

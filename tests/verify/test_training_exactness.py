@@ -98,12 +98,12 @@ class TestRoundedStarts:
         assert result.runs[0].error < 1e-6
         assert self.judged(tmp_path, rounded, "unit_rows", init, run, false).verdict is REFUTED
 
-    def test_data_known_up_to_rounding_prove_nothing(self, tmp_path):
+    def test_a_proof_carries_data_known_up_to_rounding(self, tmp_path):
         run = f"{DESCENT}step: 1/64, steps: 20, beyond: false"
         init = "W: zeros, U: ones, b: ones"
         result = self.judged(tmp_path, "X", "unit_rows", init, run, "L[k] <= 2*L[0] for all k")
-        assert "known up to rounding only" in str(result.estimated)
-        assert result.evidence is Evidence.NUMERIC
+        assert result.verdict is HOLDS
+        assert result.evidence is Evidence.CERTIFIED
 
     def judged(self, tmp_path, rounded, domain, init, run, conclude):
         others = {"X": '"normal(0,1)"', "y": "rademacher"}

@@ -8,15 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import DomainKind, Free, Setting
+from ntk_deq.claims.claim import Free, Setting
 from ntk_deq.claims.distributions import scalar_names
-from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.domains import MOST_ROUNDING, contains, rounding
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.search.charts import chart
-
-# How far an inner product of rows may be off: rounding of a QR decomposition of up to hundreds of rows.
-_ROUNDING = 1e-12
-_ROUNDED = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})
 
 
 def movable(setting: Setting, given: Mapping[str, Free], uses: Collection[str]) -> dict[str, Free]:
@@ -79,12 +75,11 @@ class Space:
         """
         # Adding zero turns negative zeros, which people would wonder at, into plain ones.
         values = {name: value[0].detach() + 0.0 for name, value in self.decode(vector.detach().unsqueeze(0)).items()}
-        rounded = set(self.base.rounded)
+        rounded = {name: radius for name, radius in self.base.rounded.items() if name not in values}
         for name, value in values.items():
             domain = self.free[name].domain
-            rounded.discard(name)
             if not contains(domain, value):
-                if domain.kind not in _ROUNDED or not contains(domain, value, tolerance=_ROUNDING):
+                rounded[name] = rounding(domain, value)
+                if rounded[name] > MOST_ROUNDING:
                     return None
-                rounded.add(name)
-        return replace(self.base, family=family, values={**self.base.values, **values}, rounded=frozenset(rounded))
+        return replace(self.base, family=family, values={**self.base.values, **values}, rounded=rounded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -10,10 +11,10 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Domain, Free
 from ntk_deq.claims.types import Size
-from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.domains import MOST_ROUNDING, contains, rounding
 from ntk_deq.falsify.exact_families import exact_family
 from ntk_deq.falsify.instance import Instance, shape_of
-from ntk_deq.falsify.shrinking.state import ROUNDED_TOLERANCE, Candidate, Knobs, Proposals
+from ntk_deq.falsify.shrinking.state import Candidate, Knobs, Proposals
 
 Kept = Mapping[str, list[int]]
 """The indices that stay, for each letter that loses some."""
@@ -59,13 +60,14 @@ def _restrictions(instance: Instance, knobs: Knobs, kept: Kept) -> Iterator[Cand
     compound = any(len(_factors(axis)) > 1 for v in knobs.free.values() for axis in (v.type.rows, v.type.cols))
     for first_is_fastest in (True, False) if compound else (True,):
         values = {name: value + 0.0 for name, value in instance.values.items()}  # no negative zeros
-        rounded = set(instance.rounded)
+        rounded = dict(instance.rounded)
         for name, variable in knobs.free.items():
             if name in values and (variable.type.rows.letters | variable.type.cols.letters) & set(kept):
-                value, inexact = _restricted(instance, name, variable, sizes, kept, first_is_fastest=first_is_fastest)
+                value, radius = _restricted(instance, name, variable, sizes, kept, first_is_fastest=first_is_fastest)
                 values[name] = value
-                rounded -= set() if inexact else {name}
-        yield Candidate(replace(instance, sizes=sizes, values=values, rounded=frozenset(rounded)), words)
+                rounded.pop(name, None)
+                rounded |= {name: radius} if radius else {}
+        yield Candidate(replace(instance, sizes=sizes, values=values, rounded=rounded), words)
 
 
 def _restricted(
@@ -76,8 +78,8 @@ def _restricted(
     kept: Kept,
     *,
     first_is_fastest: bool,
-) -> tuple[Tensor, bool]:
-    """Return a variable's value with the kept indices, and whether it lies in its domain up to rounding only.
+) -> tuple[Tensor, float]:
+    """Return a variable's value with the kept indices, and how far from a member of its domain it is.
 
     Where that leaves the domain, as a part of an orthogonal matrix does, the simplest member takes its place.
     """
@@ -87,10 +89,11 @@ def _restricted(
         indices = _indices(axis, instance.sizes, kept, first_is_fastest=first_is_fastest)
         value = value.index_select(dimension, torch.tensor(indices, dtype=torch.long))
     if contains(variable.domain, value):
-        return value, False
-    if name in instance.rounded and contains(variable.domain, value, tolerance=ROUNDED_TOLERANCE):
-        return value, True
-    return _simplest(variable.domain, shape_of(variable.type, sizes, name=name)), False
+        return value, 0.0
+    radius = rounding(variable.domain, value) if name in instance.rounded else math.inf
+    if radius <= MOST_ROUNDING:
+        return value, radius
+    return _simplest(variable.domain, shape_of(variable.type, sizes, name=name)), 0.0
 
 
 def _simplest(domain: Domain, shape: tuple[int, ...]) -> Tensor:

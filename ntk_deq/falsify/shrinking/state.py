@@ -15,8 +15,6 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.nice import weight
 
-ROUNDED_TOLERANCE = 2.0**-40  # what a member up to rounding may miss: random ones are orthogonal to about 2^-50
-
 Measure = tuple[int, int, int, float]
 """What the shrinker makes smaller; see `measure`."""
 
@@ -61,21 +59,16 @@ class Knobs:
         letters = {letter: span.low for letter, span in setting.sizes.items() if letter not in stuck}
         return cls(setting, free, letters)
 
-    def admits(self, instance: Instance, changed: Mapping[str, Tensor]) -> bool:
-        """Say whether each changed value lies in its domain: exactly, unless it is known up to rounding only."""
-        return all(
-            contains(self.free[name].domain, value, tolerance=ROUNDED_TOLERANCE if name in instance.rounded else 0.0)
-            for name, value in changed.items()
-        )
-
     def changed(self, instance: Instance, values: Mapping[str, Tensor], words: str) -> Candidate | None:
         """Return the instance with some values replaced by exact ones; None where one leaves its domain.
 
         Negative zeros become zeros.
         """
         exact = {name: value + 0.0 for name, value in values.items()}
-        moved = replace(instance, values={**instance.values, **exact}, rounded=instance.rounded - set(exact))
-        return Candidate(moved, words) if self.admits(moved, exact) else None
+        if not all(contains(self.free[name].domain, value) for name, value in exact.items()):
+            return None
+        rounded = {name: radius for name, radius in instance.rounded.items() if name not in exact}
+        return Candidate(replace(instance, values={**instance.values, **exact}, rounded=rounded), words)
 
 
 def one(instance: Instance, candidate: Candidate | None) -> Proposals:

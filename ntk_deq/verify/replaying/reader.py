@@ -67,15 +67,15 @@ class _Reading:
             self._check_sizes(setting)
         self._stop_if_wrong()
         assert setting is not None
-        rounded, solved = frozenset(self.model.rounded), frozenset(self.model.solved)
-        reader = ValueReader(self.claim, setting, self.model.sizes, rounded, folder, solved=solved)
+        solved = frozenset(self.model.solved)
+        reader = ValueReader(self.claim, setting, self.model.sizes, self._rounded(), folder, solved=solved)
         values_node = self.root.entries["values"]
         assert isinstance(values_node, Mapping)  # the schema asks for a mapping
         values = reader.read(values_node)
         self.problems += reader.problems
         self._stop_if_wrong()
         model = self.model
-        instance = Instance(setting.name, model.family, dict(model.sizes), values, model.index, rounded, solved)
+        instance = Instance(setting.name, model.family, dict(model.sizes), values, model.index, reader.known, solved)
         return Record(
             kind=RecordKind(model.kind),
             claim=self.claim,
@@ -138,6 +138,19 @@ class _Reading:
             else:
                 steps[name] = int(at) if at.is_integer() else at
         return steps
+
+    def _rounded(self) -> dict[str, float | None]:
+        """Return how far variables may be from what they stand for; None where an older file lists them only."""
+        node = self.root.entries.get("rounded")
+        if isinstance(node, Sequence):
+            return {item.text: None for item in node.items if isinstance(item, Scalar)}
+        found: dict[str, float | None] = {}
+        for name, item in node.entries.items() if isinstance(node, Mapping) else ():
+            try:
+                found[name] = read_number(item.text if isinstance(item, Scalar) else "a list or mapping")
+            except ArgumentError as error:
+                self._add(("rounded", name), f"`rounded.{name}`: {error}")
+        return found
 
     def _check_sizes(self, setting: Setting) -> None:
         for letter, span in setting.sizes.items():

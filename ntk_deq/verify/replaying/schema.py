@@ -13,7 +13,7 @@ _MAX_INDEX = 2**62
 
 
 class RecordModel(BaseModel):
-    """An instance file; `margin`, `step`, `values` and `statement` are looked at on their own."""
+    """An instance file; `margin`, `step`, `rounded`, `values` and `statement` are looked at on their own."""
 
     model_config = ConfigDict(title="Instance file", extra="forbid", strict=True, frozen=True)
 
@@ -39,8 +39,8 @@ class RecordModel(BaseModel):
     sizes: dict[Identifier, Annotated[int, Field(ge=1, le=MAX_SIZE)]] = Field(
         default={}, max_length=MAX_ENTRIES, description="Size letters."
     )
-    rounded: list[Identifier] = Field(
-        default=[], max_length=MAX_ENTRIES, description="Variables that lie in their domain up to rounding only."
+    rounded: Any = Field(
+        default={}, description="Variables that stand for a value near them, each with a bound of the distance."
     )
     solved: list[Identifier] = Field(
         default=[],

@@ -9,19 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, DomainKind, Problem, Setting
+from ntk_deq.certified.rounding import multiply_up
+from ntk_deq.claims.claim import Claim, Domain, Problem, Setting
 from ntk_deq.claims.problems import did_you_mean
 from ntk_deq.claims.types import Type
 from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence
 from ntk_deq.errors import DataError, LimitError, NtkDeqError
-from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.domains import MOST_ROUNDING, ROOM, ROUNDING, contains, rounding
 from ntk_deq.falsify.instance import shape_of
 from ntk_deq.verify.replaying.arrays import read_array
 from ntk_deq.verify.replaying.numbers import number_text, read_number
 from ntk_deq.verify.replaying.yaml_text import NumberText
-
-ROUNDED_TOLERANCE = 2.0**-40  # of an inner product that should be 0 or 1; random members reach about 2^-50
-_MAY_BE_ROUNDED = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})
 
 
 def value_data(value: Tensor) -> object:
@@ -44,19 +42,21 @@ class ValueReader:
         claim: The claim.
         setting: The instance's setting.
         sizes: The instance's sizes, checked.
-        rounded: Variables that lie in their domain up to rounding only.
+        rounded: Variables that stand for a value near them, with a bound of the distance where the file gives one.
         folder: Folder of the file, for archives.
         solved: Variables that stand for a solution near them, whose domain is a matter of the judgement.
         problems: What is wrong.
+        known: The bounds of these distances, checked where they can be.
     """
 
     claim: Claim
     setting: Setting
     sizes: Map[str, int]
-    rounded: frozenset[str]
+    rounded: Map[str, float | None]
     folder: Path
     solved: frozenset[str] = frozenset()
     problems: list[Problem] = field(default_factory=list)
+    known: dict[str, float] = field(default_factory=dict, init=False)
 
     def read(self, node: Mapping) -> dict[str, Tensor]:
         """Return the value of every variable of the claim, in the order of the setting."""
@@ -66,7 +66,7 @@ class ValueReader:
                 message = f"`values`: claim {self.claim.id} has no variable `{name}`; it has {', '.join(types)}."
                 self._add(node, message, did_you_mean(name, types), key=name)
         for key, listed in (("rounded", self.rounded), ("solved", self.solved)):
-            for name in sorted(listed - types.keys()):
+            for name in sorted(set(listed) - types.keys()):
                 self._add(node, f"`{key}`: claim {self.claim.id} has no variable `{name}`.", did_you_mean(name, types))
         values: dict[str, Tensor] = {}
         for name, kind in types.items():
@@ -123,17 +123,33 @@ class ValueReader:
     def _inside(self, name: str, value: Tensor, node: Node) -> bool:
         """Check that a quantified variable lies in its domain."""
         variable = self.claim.given.get(name) or self.setting.free.get(name)
-        if variable is None or name in self.solved:
+        if name in self.rounded:
+            return self._near(name, None if variable is None else variable.domain, value, node)
+        if variable is None or name in self.solved or contains(variable.domain, value):
             return True
-        if name in self.rounded and variable.domain.kind not in _MAY_BE_ROUNDED:
-            self._add(node, f"`rounded`: a variable of the domain {variable.domain.text} is exact. Got {name}.")
-            return False
-        tolerance = ROUNDED_TOLERANCE if name in self.rounded else 0.0
-        if contains(variable.domain, value, tolerance=tolerance):
-            return True
-        text = variable.domain.text or variable.domain.kind.value
-        self._add(node, f"`values.{name}` does not lie in its domain: {text}.")
+        self._outside(name, variable.domain, node)
         return False
+
+    def _near(self, name: str, domain: Domain | None, value: Tensor, node: Node) -> bool:
+        """Check that a variable is as near to what it stands for as the file says; of a draw that cannot be known."""
+        given = self.rounded[name]
+        if given is not None and given < 0:
+            self._add(node, f"`rounded.{name}` must be a number >= 0. Got {given:g}.")
+        elif domain is None and given is None:
+            self._add(node, f"`rounded` must say how far the draw {name} may be off, as in {{{name}: 0x1p-50}}.")
+        elif domain is not None and domain.kind not in ROUNDING:
+            self._add(node, f"`rounded`: a variable of the domain {domain.text} is exact. Got {name}.")
+        else:
+            off = 0.0 if domain is None else rounding(domain, value)
+            self.known[name] = off if given is None else given
+            if off <= MOST_ROUNDING and off <= multiply_up(ROOM, self.known[name]):
+                return True
+            assert domain is not None
+            self._outside(name, domain, node)
+        return False
+
+    def _outside(self, name: str, domain: Domain, node: Node) -> None:
+        self._add(node, f"`values.{name}` does not lie in its domain: {domain.text or domain.kind.value}.")
 
     def _add(self, node: Node, message: str, hint: str | None = None, *, key: str | None = None) -> None:
         position = node.keys[key] if key is not None and isinstance(node, Mapping) else node.position

@@ -67,7 +67,7 @@ def _data(record: Record, large: dict[str, Tensor], archive: str) -> dict[str, A
         data["step"] = {name: NumberText(number_text(at)) for name, at in record.step.items()}
     data["sizes"] = instance.sizes
     if instance.rounded:
-        data["rounded"] = sorted(instance.rounded)
+        data["rounded"] = {name: NumberText(number_text(off)) for name, off in sorted(instance.rounded.items())}
     if instance.solved:
         data["solved"] = sorted(instance.solved)
     data["values"] = {

@@ -182,7 +182,7 @@ class _Proof:
         instance = replace(
             self.instance,
             values={**old, **values},
-            rounded=self.instance.rounded - set(values),
+            rounded={name: radius for name, radius in self.instance.rounded.items() if name not in values},
             solved=solved,
         )
         variables = {**self.env.variables, **self.values}

@@ -58,8 +58,9 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     model, X, y = trainee.model, trainee.X, trainee.y
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
-    if any(trainee.data_radius):
-        return Proven(reason="inputs or targets are known up to rounding only")
+    form, scalars = model.layer_form(), trainee.scalar_radius
+    if form is not None and any(float(getattr(model, name)) != form.factor for name in scalars):
+        return Proven(reason=f"{', '.join(scalars)} is known up to rounding only")
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
         return Proven(reason=f"a proof for {entries} parameters would take too long")
@@ -72,7 +73,9 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
         step=step,
         steps=ats[-1],
         keep=ats,
-        start_error=add_up(*trainee.start_radius.values()),
+        start_error=trainee.start_radius,
+        data_error=trainee.data_radius,
+        factor_error=add_up(*scalars.values()),
         largest_error=LARGEST_ERROR,
         on_step=path.add,
         deadline=deadline,

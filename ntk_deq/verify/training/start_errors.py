@@ -7,15 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
-from ntk_deq.dynamics.flow import gradient_flow
 from ntk_deq.dynamics.record import TrainingRun
-from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.verify.training.estimates import APART, LARGEST_GROWTH, SAFETY, again_if_interrupted, descended_again
-from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, Trainee
+from ntk_deq.verify.training.estimates import APART, LARGEST_GROWTH, SAFETY, descended_again
+from ntk_deq.verify.training.trainee import Trainee
 
 _RUNS = 2
 
@@ -34,12 +29,12 @@ class StartError:
 
 
 def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], None]) -> list[StartError]:
-    """Return these errors at each snapshot of a run; at the start they are what is known of it.
+    """Return these errors at each snapshot of a run of descent; at the start they are what is known of it.
 
-    A member of a domain such as `orthogonal` is known up to rounding. Further runs start with everything that is so
-    known moved in a random direction, by its radius times one factor, so that the one moved most, relatively, is off by
-    `APART` of its size, far above rounding. Their distances over that factor are the errors, with `SAFETY`; infinite
-    where such a run does not get to, or has grown too far away for errors to be in proportion.
+    A member of `orthogonal`, say, or a draw of `sphere`, is known up to rounding. Further runs start with everything
+    that is so known moved in a random direction, by its radius times one factor, so that the one moved most,
+    relatively, is off by `APART` of its size, far above rounding. Their distances over that factor are the errors, with
+    `SAFETY`; infinite where such a run does not get to, or has grown too far away for errors to be in proportion.
 
     Args:
         done: The run.
@@ -49,49 +44,13 @@ def errors_from_start(done: TrainingRun, trainee: Trainee, check: Callable[[], N
     start, none = StartError(trainee.start_radius, 0.0), StartError(dict.fromkeys(trainee.start_radius, 0.0), 0.0)
     if trainee.exact or len(done.snapshots) == 1:
         return [start, *([none] * (len(done.snapshots) - 1))]
-    values = [*done.snapshots[0].parameters.values(), trainee.X, trainee.y]
-    radii = [*(trainee.start_radius[name] for name in done.snapshots[0].parameters), *trainee.data_radius]
-    least = torch.finfo(trainee.X.dtype).tiny
-    sizes = [max(float(torch.linalg.vector_norm(value)), least) for value in values]
-    factor = APART / max(radius / size for radius, size in zip(radii, sizes, strict=True))
     generator = torch.Generator().manual_seed(0)
     errors = [none] * len(done.snapshots)
     for _ in range(_RUNS):
-        *moved, X, y = (v + factor * r * _direction(v, generator) for v, r in zip(values, radii, strict=True))
-        model = trainee.model.with_parameters(dict(zip(done.snapshots[0].parameters, moved, strict=True)))
-        there = _again(done, model, X, y, check)
+        model, X, y, factor = trainee.moved(APART, generator)
+        there = descended_again(done, model, X, y, check)
         errors = [_larger(error, found) for error, found in zip(errors, _apart(done, there, factor), strict=True)]
     return [start, *errors[1:]]
-
-
-def _direction(value: Tensor, generator: torch.Generator) -> Tensor:
-    direction = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-    return (direction / torch.linalg.vector_norm(direction)).to(value)
-
-
-def _again(
-    done: TrainingRun, model: EquilibriumModel, X: Tensor, y: Tensor, check: Callable[[], None]
-) -> TrainingRun | None:
-    """Take a run once more, from another start and with other data, to the same steps or times."""
-    if done.step is not None:
-        return descended_again(done, model, X, y, check)
-    try:
-        again = gradient_flow(
-            model,
-            X,
-            y,
-            horizon=done.end,
-            until=0.0,
-            tolerance=FLOW_TOLERANCE,
-            snapshots=2,
-            times=torch.tensor([snapshot.at for snapshot in done.snapshots[1:]], dtype=torch.float64),
-            estimate_error=False,
-            on_step=lambda _: check(),
-        )
-    except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError):
-        return None
-    again_if_interrupted(again)
-    return again
 
 
 def _apart(done: TrainingRun, other: TrainingRun | None, factor: float) -> list[StartError]:

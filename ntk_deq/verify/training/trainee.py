@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ntk_deq.certified import Ball
+from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.claims.parser import parse
 from ntk_deq.equilibrium import solve_equilibrium
@@ -21,7 +22,7 @@ from ntk_deq.models.registry import model_class
 from ntk_deq.models.signature import Role
 from ntk_deq.verify.environment import Environment, Notes
 from ntk_deq.verify.evaluate import evaluate
-from ntk_deq.verify.quantity import Matrix
+from ntk_deq.verify.quantity import Matrix, Scalar
 
 FLOW_TOLERANCE = 1e-9
 """Relative error of the integrator per step; a rate or a norm is not compared more finely than this."""
@@ -42,6 +43,7 @@ class Trainee:
         y: Targets.
         start_radius: By parameter: Frobenius distance from the floats within which the exact start is.
         data_radius: The same of X and of y.
+        scalar_radius: By hyperparameter: how far the exact one may be from its float, where that is not zero.
     """
 
     model: EquilibriumModel
@@ -49,6 +51,7 @@ class Trainee:
     y: Tensor
     start_radius: Mapping[str, float]
     data_radius: tuple[float, float]
+    scalar_radius: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, env: Environment, instance: Instance) -> Trainee:
@@ -60,7 +63,34 @@ class Trainee:
         model = model_class(signature.name).from_variables(values)
         radius = {name: own.ball.radius for name, own in env.variables.items() if isinstance(own, Matrix)}
         start = {name: radius[name] for name in model.parameters()}
-        return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]))
+        known = {name: env.variables[name] for name in signature.names(Role.HYPERPARAMETER)}
+        scalars = {
+            name: sc.upper(abs(own.ball - float(values[name])))
+            for name, own in known.items()
+            if isinstance(own, Scalar)
+        }
+        scalars = {name: off for name, off in scalars.items() if off}
+        return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]), scalars)
+
+    def moved(self, apart: float, generator: torch.Generator) -> tuple[EquilibriumModel, Tensor, Tensor, float]:
+        """Move all that is not known exactly in a random direction, by its radius times one factor.
+
+        Args:
+            apart: How far, over its size, what is least known relatively is moved; at least its radius.
+            generator: Source of randomness.
+
+        Returns:
+            The model at the start, the inputs, the targets, and the factor, at least 1.
+        """
+        own = self.model.parameters()
+        scalars = {name: torch.as_tensor(getattr(self.model, name)) for name in self.scalar_radius}
+        values = [*own.values(), *scalars.values(), self.X, self.y]
+        radii = [*(self.start_radius[name] for name in own), *self.scalar_radius.values(), *self.data_radius]
+        least = torch.finfo(self.X.dtype).tiny
+        sizes = [max(float(torch.linalg.vector_norm(value)), least) for value in values]
+        factor = max(1.0, apart / max(radius / size for radius, size in zip(radii, sizes, strict=True)))
+        *there, X, y = (v + factor * r * _direction(v, generator) for v, r in zip(values, radii, strict=True))
+        return self.model.with_parameters(dict(zip([*own, *scalars], there, strict=True))), X, y, factor
 
     def check_declared(self, env: Environment) -> None:
         """Refuse a class that predicts something else than its declaration, by whose formulas the run is judged.
@@ -95,5 +125,10 @@ class Trainee:
 
     @property
     def exact(self) -> bool:
-        """Whether start and data are what their floats say."""
-        return not any((*self.start_radius.values(), *self.data_radius))
+        """Whether start, data and hyperparameters are what their floats say."""
+        return not any((*self.start_radius.values(), *self.data_radius, *self.scalar_radius.values()))
+
+
+def _direction(value: Tensor, generator: torch.Generator) -> Tensor:
+    direction = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return (direction / torch.linalg.vector_norm(direction)).to(value)

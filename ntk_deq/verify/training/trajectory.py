@@ -7,7 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import torch
 from flint import arb
@@ -50,6 +50,11 @@ the start, is open for long, and what a bound does last may be seen at no step b
 
 LARGEST_HORIZON_ERROR = 1e-8
 """Relative radius of a horizon beyond which it is not known which times there are."""
+
+NEARBY = 1e-12
+"""How far off, relatively, the second integration of a flow starts, or has its data, where these are known up to
+rounding: so far above rounding that the flow's estimated error bounds what they change, so far below the integrator's
+tolerance that it adds nothing to it, as long as the flow brings trajectories apart by less than a thousand times."""
 
 LARGEST_STEP_ERROR = 1e-3
 """Relative radius of a step size beyond which its effect is no longer in proportion to it."""
@@ -214,6 +219,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         steps=run.steps + len(times),  # which are stepped onto, and which the claim has not asked for
         snapshots=run.judged,
         times=torch.tensor(times, dtype=torch.float64) if times else None,
+        nearby=None if trainee.exact else trainee.moved(NEARBY, torch.Generator().manual_seed(0))[:3],
         on_step=lambda _: env.notes.check_time(),
     )
     again_if_interrupted(done)
@@ -232,7 +238,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         check=env.notes.check_time,
     )
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
-    begun = errors_from_start(done, trainee, env.notes.check_time)
+    begun = (StartError(trainee.start_radius, 0.0), *repeat(_NO_ERROR, len(done.snapshots) - 1))
     points = tuple(_point(done, i, begun[i]) for i in range(len(done.snapshots)))
     end_error, end = 0.0, end_at_the_start(done, env)
     if done.status is RunStatus.LOSS_FLOOR and done.end > 0 and not end.unsure:
@@ -281,7 +287,7 @@ def _point(run: TrainingRun, index: int, begun: StartError, *, rounding: float =
     if index == 0:
         return Point(_whole(run, snapshot.at), snapshot.parameters, begun.parameters, arb(0))
     factor, estimated = SAFETY * growth, estimated_errors(run, index, rounding=rounding)
-    radius = {name: factor * error + begun.parameters[name] for name, error in estimated.items()}
+    radius = {name: factor * error + begun.parameters.get(name, 0.0) for name, error in estimated.items()}
     total = math.hypot(*radius.values())
     path = max(total, SAFETY * (run.settings.get("error_path") or 0.0) + begun.path)
     length = sc.with_radius(snapshot.path_length, path)
@@ -305,4 +311,5 @@ def hulls(losses: Sequence[float]) -> tuple[arb, ...]:
     return tuple(arb(a).union(arb(b)) * sc.with_radius(1.0, _LOSS_ROUNDING) for a, b in pairwise(losses))
 
 
+_NO_ERROR = StartError({}, 0.0)
 _LOSS_ROUNDING = 1e-9  # relative; the solves are to 1e-12, the integration to 1e-9
