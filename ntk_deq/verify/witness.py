@@ -84,7 +84,7 @@ def _sides(outcome: Outcome) -> str:
 
 def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
     """Yield the quantities of the model and the definitions that the claim's formulas name, as balls."""
-    notes = Notes(deadline=time.perf_counter() + _SECONDS)
+    notes = Notes(deadline=time.thread_time() + _SECONDS)
     instance = judgement.instance
     env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=torch.float64, notes=notes)
     try:

@@ -62,7 +62,7 @@ def test_the_budget_bounds_the_number_of_evaluations() -> None:
 
 def test_points_scored_together_are_cheap() -> None:
     alone, together = beyond(5.0), beyond(5.0)
-    together.cost = lambda base: (1.0, 1 / 128)  # type: ignore[method-assign]
+    together.cost = lambda base, columns=None: (1.0, 1 / 128)  # type: ignore[method-assign]
     few, many = (search(REALS, {}, score=s, starts=[], budget=300, seed=0).evaluations for s in (alone, together))
     assert many > 10 * few
 
@@ -129,7 +129,7 @@ def test_without_derivatives_the_other_methods_have_the_budget() -> None:
     scorer = beyond(4.99)
     scorer.differentiable = False
     result = search(REALS, {}, score=scorer, starts=[], budget=3000, seed=0)
-    assert 2000 < result.evaluations <= 3000
+    assert 1000 < result.evaluations <= 3000  # what moves points into the hypotheses is paid for as well
     assert result.candidates
 
 

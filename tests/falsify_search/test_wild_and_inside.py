@@ -127,13 +127,13 @@ def test_a_repair_reaches_what_shrinking_cannot() -> None:
     scorer = PlainScorer(lambda v: v["x"], hypotheses=(window,), uses=("x",))
     for index in range(8):
         start = Instance("s", "x = 64", {}, {"x": torch.tensor(64.0, dtype=torch.float64)}, index)
-        candidates = list(Repair(setting, {}, scorer, seed=0).candidates(start))
+        candidates = list(Repair(setting, {}, scorer, seed=0, effort=600).candidates(start))
         assert all(20 <= candidate.values["x"].item() <= 21 for candidate in candidates)
     # That window lies between the points of the line, and may be missed; one that holds such a point is not.
     wide = PlainScorer(lambda v: v["x"], hypotheses=(lambda v: 8 - (v["x"] - 30).abs(),), uses=("x",))
-    wide.cost = lambda base: (1.0, 1 / 128)  # type: ignore[method-assign]
+    wide.cost = lambda base, columns=None: (1.0, 1 / 128)  # type: ignore[method-assign]
     start = Instance("s", "x = 64", {}, {"x": torch.tensor(64.0, dtype=torch.float64)}, 2)
-    assert list(Repair(setting, {}, wide, seed=0).candidates(start))
+    assert list(Repair(setting, {}, wide, seed=0, effort=600).candidates(start))
 
 
 def test_the_repair_is_the_same_for_the_same_seed() -> None:
@@ -141,7 +141,7 @@ def test_the_repair_is_the_same_for_the_same_seed() -> None:
     scorer = PlainScorer(lambda v: v["x"], hypotheses=(bounded,))
     start = Instance("s", "large", {}, {n: torch.tensor(90.0, dtype=torch.float64) for n in "xy"}, 6)
     first, second = (
-        [{n: v.item() for n, v in c.values.items()} for c in Repair(setting, {}, scorer, seed=1).candidates(start)]
+        [{n: v.item() for n, v in c.values.items()} for c in Repair(setting, {}, scorer, seed=1, effort=600).candidates(start)]
         for _ in range(2)
     )
     assert first == second
