@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-dev
 
-.PHONY: verify setup test lint mutants docs bench clean
+.PHONY: verify setup test test-long lint mutants docs bench clean
 
 # Set up, then judge every claim of the papers; results in results/.
 verify: $(STAMP)
@@ -18,6 +18,10 @@ test: $(TEST_STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# Longer tests: what outsiders wrote, at length.
+test-long: $(TEST_STAMP)
+	$(BIN)/pytest -n 2 --dist worksteal -m long
 
 setup: $(TEST_STAMP)
 

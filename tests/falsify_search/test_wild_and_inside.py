@@ -141,7 +141,10 @@ def test_the_repair_is_the_same_for_the_same_seed() -> None:
     scorer = PlainScorer(lambda v: v["x"], hypotheses=(bounded,))
     start = Instance("s", "large", {}, {n: torch.tensor(90.0, dtype=torch.float64) for n in "xy"}, 6)
     first, second = (
-        [{n: v.item() for n, v in c.values.items()} for c in Repair(setting, {}, scorer, seed=1, effort=600).candidates(start)]
+        [
+            {n: v.item() for n, v in c.values.items()}
+            for c in Repair(setting, {}, scorer, seed=1, effort=600).candidates(start)
+        ]
         for _ in range(2)
     )
     assert first == second

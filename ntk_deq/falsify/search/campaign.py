@@ -24,6 +24,7 @@ from ntk_deq.falsify.search import climbing, evolution, gradient, pattern
 from ntk_deq.falsify.search.archive import CLEAR, Archive, Found
 from ntk_deq.falsify.search.inside import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
+from ntk_deq.falsify.search.place import Known, Place
 from ntk_deq.falsify.search.space import Space, movable
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.falsify.search.wild import wild_instances
@@ -43,13 +44,9 @@ _PART = "part"  # the name of the turn in which some variables stay where they a
 _COPIES = 12  # starts of it, each near and far
 _CHANGING = 40.0  # what changing the best points costs, at first
 _AIMLESS = 3  # of so many descents all but one look for a point that meets the hypotheses, as long as none is known
-_SAME = 1e-6  # values that differ by less lead to the same place, such as the points where a true bound is attained
-_TIES = 2  # of them are remembered
-_TIGHT = 0.25
 _MOVING = 0.5  # share of the variables that move in a descent in some of them
 _GOOD_PART, _LED_ON = 0.9, 0.25  # a descent that brings the value below this part of it weighs less than one
 _BETTER = 2  # ranks that weigh as much as one descent, when it is decided where to go on
-_POOL = 12  # starts remembered for each goal and each choice of sizes
 _BATCH_ENTRIES = 2**21  # of all variables of a batch, 16 MiB; larger batches are cut
 
 
@@ -165,28 +162,13 @@ def satisfy(
 
 
 @dataclass
-class _Place:
-    """One choice of sizes (and of drawn data): a base instance, and the best points there for each goal.
-
-    A goal is flat as long as every point has given it zero, as those of an identity do. `met`: whether some point meets
-    the hypotheses.
-    """
-
-    base: Instance
-    free: Mapping[str, Free]
-    pools: dict[int | None, list[tuple[float, Instance]]]
-    flat: set[int | None]
-    met: bool = False
-
-
-@dataclass
 class _Spot:
     """A goal at a place: how many descents it has had, and how many of the last ones had nothing to do.
 
     `waits` is what these weigh when it is decided where to go on: one that led on by a good part weighs little.
     """
 
-    place: _Place
+    place: Place
     goal: int | None
     visits: int = 0
     idle: int = 0
@@ -194,9 +176,8 @@ class _Spot:
 
     @property
     def value(self) -> float:
-        """The best value there; one at equality, from which no descent leads on, counts as a poor one."""
-        best = self.place.pools[self.goal][0][0]
-        return _TIGHT if 0 <= best < _SAME else best
+        """The best value there."""
+        return self.place.best(self.goal)
 
 
 class _Campaign:
@@ -262,7 +243,7 @@ class _Campaign:
     def _over(self) -> bool:
         return self._archive.confirmed is not None or self._meter.left <= 0
 
-    def _places(self) -> list[_Place]:
+    def _places(self) -> list[Place]:
         if self._setting.universal:
             least, most = _CHOICES
             count = max(least, min(most, int(self._meter.budget / _PLACE)))
@@ -272,9 +253,9 @@ class _Campaign:
             bases = list(self._starts[:_DRAWS]) or [
                 instance_at(self._setting, self._given, index, self._seed) for index in range(_DRAWS)
             ]
-        return [_Place(base, self._free, {}, set(self._goals)) for base in bases]
+        return [Place(base, self._free, set(self._goals)) for base in bases]
 
-    def _look(self, place: _Place, share: float) -> None:
+    def _look(self, place: Place, share: float) -> None:
         """Score structured, random and moved points of a place, and the starts that belong there, for a share."""
         generator = stream(self._seed, self._setting.name, "points of", repr(place.base.sizes), place.base.index)
         smooth, plain = (Space(place.free, place.base, smooth=kind) for kind in (True, False))
@@ -303,7 +284,7 @@ class _Campaign:
 
     def _move_inside(
         self,
-        place: _Place,
+        place: Place,
         worst: Sequence[Instance],
         instances: Sequence[Instance],
         drawn: Tensor,
@@ -326,14 +307,14 @@ class _Campaign:
             vectors = torch.stack([plain.encode(instance) for instance in moved])
             self._gather(place, plain, vectors, "a point moved into the hypotheses")
 
-    def _fits(self, start: Instance, place: _Place) -> bool:
+    def _fits(self, start: Instance, place: Place) -> bool:
         """Whether a start differs from the place's base in what moves only."""
         return all(
             name in place.free or name not in self._scorer.uses or torch.equal(value, place.base.values[name])
             for name, value in start.values.items()
         )
 
-    def _gather(self, place: _Place, space: Space, vectors: Tensor, family: str) -> Tensor:
+    def _gather(self, place: Place, space: Space, vectors: Tensor, family: str) -> Tensor:
         """Score points, and remember the best of them for each goal.
 
         Returns:
@@ -352,13 +333,13 @@ class _Campaign:
             outside.append(torch.where(scores.feasible < 0, margins, torch.inf))
             for goal in dict.fromkeys((*self._goals, None)):
                 edge = CLEAR if self._archive.edges_fail else 0.0
-                self._remember(place, goal, space, combined(scores, goal, edge=edge), part)
+                place.remember(goal, space, combined(scores, goal, edge=edge), part)
                 if goal is not None and bool((scores.goals[:, goal] != 0).any()):
                     place.flat.discard(goal)
         place.met = place.met or objective.met
         return torch.cat(outside) if outside else torch.zeros(0, dtype=torch.float64)
 
-    def _reconsider(self, place: _Place) -> None:
+    def _reconsider(self, place: Place) -> None:
         """Value the remembered points anew, now that those on an edge of the hypotheses count as outside."""
         space = Space(place.free, place.base, smooth=False)
         for goal, pool in place.pools.items():
@@ -368,18 +349,6 @@ class _Campaign:
             values = objective(torch.stack([space.encode(instance) for _, instance in pool]))
             valued = zip(values.tolist(), (instance for _, instance in pool), strict=True)
             place.pools[goal] = sorted(valued, key=lambda entry: entry[0])
-
-    def _remember(self, place: _Place, goal: int | None, space: Space, values: Tensor, vectors: Tensor) -> None:
-        pool = place.pools.setdefault(goal, [])
-        for index in values.argsort(stable=True)[:_POOL].tolist():
-            instance = space.instance(vectors[index], family="")
-            value = float(values[index])
-            if instance is not None and math.isfinite(value) and all(abs(value - known) > _SAME for known, _ in pool):
-                pool.append((value, instance))
-        pool.sort(key=lambda entry: entry[0])
-        # Many ties are one: they leave room for points from which a descent leads on.
-        ties = [entry for entry in pool if 0 <= entry[0] < _SAME]
-        pool[:] = [*(e for e in pool if e[0] < 0), *ties[:_TIES], *(e for e in pool if e[0] >= _SAME)][:_POOL]
 
     def _descend(self, spot: _Spot) -> None:
         """Run the method whose turn it is from one of the best points."""
@@ -409,8 +378,7 @@ class _Campaign:
         place.met = place.met or objective.met
         if not objective.flat:
             place.flat.discard(goal)
-        for value, vector in found[:2]:
-            self._remember(place, goal, space, torch.tensor([value], dtype=torch.float64), vector.unsqueeze(0))
+        place.add(goal, space, found[:2])
 
     def _effort(self, first: float, turn: int) -> float:
         """What a descent may cost in its turn, given what it may at first: never much of what is left."""
@@ -421,9 +389,7 @@ class _Campaign:
         """The method that makes most of an evaluation."""
         return "gradient" if self._scorer.differentiable else "evolution"
 
-    def _change(
-        self, place: _Place, pool: list[tuple[float, Instance]], effort: float, generator: torch.Generator
-    ) -> None:
+    def _change(self, place: Place, pool: Sequence[Known], effort: float, generator: torch.Generator) -> None:
         """Change one variable of the best points, and move others where the hypotheses ask for it; twice over."""
         fixed, each = self._inside.cost(place.base, stay=SETTLED)
         call, one = self._scorer.cost(place.base)
@@ -441,15 +407,14 @@ class _Campaign:
                 vectors = torch.stack([plain.encode(instance) for instance in moved])
                 self._gather(place, plain, vectors, "a point with one variable changed")
 
-    def _descend_in_part(self, place: _Place, goal: int | None, effort: float, generator: torch.Generator) -> None:
+    def _descend_in_part(self, place: Place, goal: int | None, effort: float, generator: torch.Generator) -> None:
         """Descend from one of the best points in some of the variables only.
 
         Where a bound becomes an equality in a limit, as with a step size that goes to zero, descents in all variables
         lead there whether it is true or not.
         """
-        pool = place.pools[goal]
-        open_ = [entry for entry in pool if not 0 <= entry[0] < _SAME] or pool
-        base = open_[choose(generator, len(open_))][1]
+        leading = place.leading(goal)
+        base = leading[choose(generator, len(leading))][1]
         tensors = [name for name in place.free if base.values[name].ndim > 0]
         moving = tensors if 0 < len(tensors) < len(place.free) and choose(generator, 2) else list(place.free)
         if len(moving) == len(place.free):
@@ -467,8 +432,7 @@ class _Campaign:
         objective = Objective(space, self._scorer, goal, self._archive, self._meter, family, effort)
         budget = max(1, objective.affordable(effort, way.together))
         found = way.method(objective, starts if way.many else centre, budget, generator)
-        for value, vector in found[:2]:
-            self._remember(place, goal, space, torch.tensor([value], dtype=torch.float64), vector.unsqueeze(0))
+        place.add(goal, space, found[:2])
 
     def _result(self) -> SearchResult:
         candidates, near = self._archive.candidates(), self._archive.near_misses()
