@@ -69,6 +69,12 @@ RUN = ("run", "--instances", "4", "--search", "0", "--no-store")
 BROKEN = FILE.replace("x + 1 > 1", "x + 1 < 1").replace("conclude", "expect: refuted, conclude")
 
 
+@pytest.fixture(autouse=True)
+def _a_wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message breaks inside a path, however long the temporary folder's name is."""
+    monkeypatch.setenv("COLUMNS", "500")
+
+
 def told(words: Sequence[object], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     code = main([str(word) for word in words])
     return code, " ".join(capsys.readouterr().out.split())
