@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import flint
 import pytest
@@ -231,3 +232,21 @@ def test_the_words(claims):
     assert second_look(one) == "1 instance was evaluated again at 128 bits, which decided none of them"
     many = dataclasses.replace(result, refined=9, settled=7, precision=256)
     assert second_look(many) == "9 instances were evaluated again at 256 bits, which decided 7 of them"
+
+
+def test_two_sides_near_zero_where_a_hypothesis_is_open():
+    """z1 = 2/3 is no float: only exact arithmetic sees that the loss is 0, as `L <= 0` asks; then 0 <= 0 is left."""
+    claims = load_suite(Path(__file__).parents[2] / "checks/implicit_relu_training_steps.yaml").claims
+    claim = next(claim for claim in claims if claim.id == "R.T4.4b.42-decay")
+    values = {"W": [[1, 0, 0]], "A": [[-1, -1, 1], [0, 0, 0], [0, 0, 0]], "b": [1, 1, 1], "X": [[1]], "y": [1]}
+    numbers = {"gamma": 0.5, "C1": 0, "C2": 0, "C3": 0, "alpha0": 1, "eta": 1, "s": 0, "r": 0}
+    tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in {**values, **numbers}.items()}
+    first = judge_instance(claim, Instance("region", "given", {"N": 1, "d": 1, "m": 3}, tensors, 0), device=CPU)
+    assert first.standing is Standing.UNSURE
+    refined = refine.Refiner(claim, 128).refine(first, dtype=torch.float64)
+    assert refined.standing is Standing.MET
+    assert [outcome.truth for outcome in refined.conclusions.values()] == [Truth.NEAR_ZERO]
+    # An instance that does not meet it is not let in: one unit more of y, and the loss is 1/2.
+    off = {**tensors, "y": torch.tensor([2.0], dtype=torch.float64)}
+    other = judge_instance(claim, Instance("region", "given", {"N": 1, "d": 1, "m": 3}, off, 0), device=CPU)
+    assert refine.Refiner(claim, 128).refine(other, dtype=torch.float64).standing is Standing.UNMET

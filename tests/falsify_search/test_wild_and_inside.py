@@ -13,7 +13,11 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.repair import Repair
 from ntk_deq.falsify.search import climbing
+from ntk_deq.falsify.search.archive import Archive
 from ntk_deq.falsify.search.inside import Inside
+from ntk_deq.falsify.search.objective import Meter, Objective, combined
+from ntk_deq.falsify.search.place import Place
+from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.search.starts import plain_instance
 from ntk_deq.falsify.search.wild import BUILDERS, wild_instances, wild_member
 
@@ -172,3 +176,51 @@ def test_climbing_keeps_to_closed_ends() -> None:
     objective = objective_of(scorer, instance_of(x=0.5, y=0.5), variables, smooth=False)
     found = climbing.minimise(objective, torch.tensor([0.3, 0.4], dtype=torch.float64), 2000, generator())
     assert found[0][0] == pytest.approx(0.75)
+
+
+def test_one_variable_changes_and_the_others_follow() -> None:
+    """From r at its edge r = s a change of s alone leaves the hypothesis; r goes along, and little else moves."""
+    setting = setting_of(free("r", POSITIVE), free("s", POSITIVE), free("t", POSITIVE))
+    scorer = PlainScorer(lambda v: v["r"], hypotheses=(lambda v: v["r"] - v["s"],), uses=("r", "s", "t"))
+    scorer.needs = (frozenset({"r", "s"}),)
+    start = instance_of(r=1.0, s=1.0, t=3.0)
+    others = {name: torch.full((200,), 5.0, dtype=torch.float64) for name in "rst"}
+    moved = Inside(setting, {}, scorer).changed(start, [start] * 200, others, generator())
+    assert len(moved) > 100
+    assert all(i.values["r"] >= i.values["s"] for i in moved)
+    followed = [i for i in moved if i.values["s"] > 1]
+    assert followed
+    assert any(i.values["r"] < 1.01 * i.values["s"] for i in followed)
+    assert all(i.values["t"] in (3.0, 5.0) for i in moved)
+
+
+def test_a_place_remembers_two_ties() -> None:
+    base = instance_of(x=0.0)
+    variables = {"x": free("x")}
+    place, space = Place(base, variables, set()), Space(variables, base, smooth=False)
+    found = torch.tensor([0.0, 4e-7, 8e-7, 0.3, 0.4, -0.1], dtype=torch.float64)
+    vectors = torch.arange(len(found), dtype=torch.float64).unsqueeze(1)
+    for value, vector in zip(found, vectors, strict=True):
+        place.remember(0, space, value.reshape(1), vector.unsqueeze(0))
+    values = [value for value, _ in place.pools[0]]
+    assert values[0] == pytest.approx(-0.1)
+    assert sum(0 <= value < 1e-6 for value in values) <= 2
+    assert [value for value, _ in place.leading(0)] == pytest.approx([-0.1, 0.3, 0.4])
+    del place.pools[0][0]
+    assert place.best(0) == 0.25  # a tie leads nowhere
+
+
+def test_once_an_edge_was_refused_edges_count_as_outside() -> None:
+    """Where a hypothesis holds up to rounding only, a broken goal draws the search no more."""
+    scorer = PlainScorer(lambda v: v["x"] - 10, hypotheses=(lambda v: 0 * v["x"],), uses=("x",))
+    variables = {"x": free("x")}
+    base = instance_of(x=0.0)
+    refused: list[Instance] = []
+    archive = Archive(scorer, lambda found: bool(refused.append(found)))
+    objective = Objective(Space(variables, base, smooth=False), scorer, 0, archive, Meter(100), "test")
+    assert archive.edge == 0
+    with torch.no_grad():
+        scores = objective.score(torch.zeros(1, 1, dtype=torch.float64))
+    assert len(refused) == 1
+    assert archive.edge > 0
+    assert float(combined(scores, 0)[0]) < 0 < float(objective.value(scores)[0])

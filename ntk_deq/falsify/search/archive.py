@@ -94,6 +94,11 @@ class Archive:
         self.confirmed: Instance | None = None
         self.edges_fail = False
 
+    @property
+    def edge(self) -> float:
+        """The margin of a hypothesis from which on an instance counts as inside."""
+        return CLEAR if self.edges_fail else 0.0
+
     def add(self, space: Space, vectors: Tensor, scores: Scores, family: str) -> None:
         """Look through a batch.
 

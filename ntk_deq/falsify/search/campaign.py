@@ -21,7 +21,7 @@ from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
 from ntk_deq.falsify.search import climbing, evolution, gradient, pattern
-from ntk_deq.falsify.search.archive import CLEAR, Archive, Found
+from ntk_deq.falsify.search.archive import Archive, Found
 from ntk_deq.falsify.search.inside import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.place import Known, Place
@@ -332,8 +332,7 @@ class _Campaign:
             margins = torch.where(scores.defined, scores.goals.amin(1), -1.0)
             outside.append(torch.where(scores.feasible < 0, margins, torch.inf))
             for goal in dict.fromkeys((*self._goals, None)):
-                edge = CLEAR if self._archive.edges_fail else 0.0
-                place.remember(goal, space, combined(scores, goal, edge=edge), part)
+                place.remember(goal, space, combined(scores, goal, edge=self._archive.edge), part)
                 if goal is not None and bool((scores.goals[:, goal] != 0).any()):
                     place.flat.discard(goal)
         place.met = place.met or objective.met

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.falsify.score import Scorer, Scores
-from ntk_deq.falsify.search.archive import CLEAR, Archive
+from ntk_deq.falsify.search.archive import Archive
 from ntk_deq.falsify.search.space import Space
 
 SLACK = 1e-7
@@ -189,7 +189,7 @@ class Objective:
 
     def value(self, scores: Scores) -> Tensor:
         """Return what is to be small; once an instance on an edge was refused, edges count as outside."""
-        return combined(scores, self.goal, edge=CLEAR if self._archive.edges_fail else 0.0)
+        return combined(scores, self.goal, edge=self._archive.edge)
 
     def affordable(self, effort: float, together: int) -> int:
         """Return how many points an effort pays for, so many being scored together."""

@@ -96,7 +96,7 @@ def send(connection: Connection, content: Task | Message) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """Receive a task or a message.
+    """Receive a task or a message: of a pipe between the run and a process that it started, which nobody else holds.
 
     Raises:
         EOFError, OSError: The other side is gone.

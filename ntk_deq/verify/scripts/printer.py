@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,20 +40,20 @@ class Code:
         return Code(f"{self.at(_ATOM)}.item()", ())
 
 
-class Printer:
+class Printer(ABC):
     """Writes expressions; what a name, a step or a call of the model means is the subclass's to say."""
 
+    @abstractmethod
     def name(self, name: str) -> Code:
         """Return the code of a name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def special(self, expr: Expr) -> Code:
         """Return the code of a step's value, of `at`, or of a call of the model or a derivative."""
-        raise NotImplementedError
 
+    @abstractmethod
     def size(self, name: str) -> int:
         """Return the value of a size letter."""
-        raise NotImplementedError
 
     def shape(self, expr: Expr) -> Shape:
         """Return the shape of an expression's value."""
