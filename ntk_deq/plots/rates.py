@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ROW = 0.2
 _REST = 0.8
-_LONGEST_NAME = 40
+_LONGEST_NAME = 36
 _NUMBERS = 32.0  # points that a column of numbers takes
 _LARGEST = 1e100  # a rate that is shown, and its inverse the smallest: far beyond, matplotlib's ticks overflow
 
