@@ -111,7 +111,7 @@ def show_ball(ball: arb) -> str:
     Of a number that is known better than that, twelve digits at most; an ellipsis says that there are more.
 
     Example:
-        >>> show_ball(arb(0.25)), show_ball(arb(4e-10, 5.6e-11)), show_ball(arb(1) / 3)
+        >>> show_ball(arb(0.25)), show_ball(arb(4e-10, 5.6e-11)), show_ball(arb(1 / 3, 2.0**-55))
         ('0.25', '4.0e-10 ± 0.6e-10', '0.333333333333… ± 2.8e-17')
     """
     if not ball.is_finite():

@@ -88,8 +88,11 @@ def test_false_claims_from_outside_are_refuted():
     assert len(survived) <= 3, survived
 
 
-def test_true_claims_that_were_left_open_hold():
-    for result in judge_claims(load_suite(HERE / "handed_true.yaml").claims, Options()):
+@pytest.mark.parametrize(
+    "options", [Options(instances=60, search=200), pytest.param(Options(), marks=pytest.mark.long)]
+)
+def test_true_claims_that_were_left_open_hold(options):
+    for result in judge_claims(load_suite(HERE / "handed_true.yaml").claims, options):
         assert result.verdict is Verdict.HOLDS, (result.id, result.reason)
 
 

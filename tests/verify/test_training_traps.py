@@ -80,8 +80,8 @@ class TestFlowInPlaceOfDescent:
         ("step", "steps", "conclude"),
         [
             ("1.05/1048576", 20, "L[k] <= 1e5*L[0] for all k"),
-            ("1.05/1048576", 3, "L[k] <= 100*L[0] for all k"),
-            ("1.01/1048576", 20, "L[k] <= 100*L[0] for all k"),
+            pytest.param("1.05/1048576", 3, "L[k] <= 100*L[0] for all k", marks=pytest.mark.long),
+            pytest.param("1.01/1048576", 20, "L[k] <= 100*L[0] for all k", marks=pytest.mark.long),
         ],
     )
     def test_an_unstable_step_is_not_followed(self, tmp_path, step, steps, conclude):
