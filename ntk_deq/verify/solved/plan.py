@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ntk_deq.claims.claim import Claim, Domain, DomainKind, Formula, Free, Setting
-from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.claims.types import Sort, Type
 from ntk_deq.falsify.instance import shape_of
 from ntk_deq.falsify.search.space import movable
 from ntk_deq.falsify.shrinking.numbers import entry_places
 from ntk_deq.verify.environment import model_formulas
 from ntk_deq.verify.margins import Part, parts
+from ntk_deq.verify.solved.eigenpairs import Eigenvalue, eigenvalue_in
 from ntk_deq.verify.solved.symmetry import parity
+from ntk_deq.verify.solved.terms import negated, subtracted, sum_terms, total
 
 MOST_EQUATIONS = 64
 """Numbers that one joint system may have to solve for: its Jacobian is written out."""
@@ -41,6 +43,7 @@ class Equation:
         right: The other side.
         names: What it rests on, through definitions and the model.
         derives: Whether it holds a derivative, or a quantity with variables replaced.
+        eigenvalue: The eigenvalue whose vector it gives, where it is of that form.
     """
 
     place: Place
@@ -48,11 +51,12 @@ class Equation:
     right: Expr
     names: frozenset[str]
     derives: bool
+    eigenvalue: Eigenvalue | None = None
 
     @property
     def difference(self) -> Expr:
         """Left minus right."""
-        return _binary(Kind.SUBTRACT, self.left, self.right)
+        return subtracted(self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,8 @@ class Equations:
                 sides = _sides(part)
                 if sides is not None:
                     names, derives = self._rests.of(sides)
-                    yield Equation((formula.name, number), *sides, names, derives)
+                    eigenvalue = eigenvalue_in(*sides, self.free, self._claim.let)
+                    yield Equation((formula.name, number), *sides, names, derives, eigenvalue)
 
     def rests_on(self, formula: Formula) -> frozenset[str]:
         """Return the variables that a formula rests on, through definitions and the model."""
@@ -206,14 +211,14 @@ class Equations:
             minus = side.kind is Kind.NEGATE
             variable = self._variable(side.args[0] if minus else side)
             if variable is not None and variable.name not in self._rests.of([other])[0] and _like(other, variable.type):
-                yield variable, _negated(other) if minus else other
-        terms = [*_terms(equation.left, 1), *_terms(equation.right, -1)]
+                yield variable, negated(other) if minus else other
+        terms = [*sum_terms(equation.left, 1), *sum_terms(equation.right, -1)]
         for index, (sign, term) in enumerate(terms):
             variable, rest = self._variable(term), terms[:index] + terms[index + 1 :]
             if variable is None or len(rest) < 2 or not all(_like(t, variable.type) for _, t in rest):
                 continue
             if variable.name not in self._rests.of([t for _, t in rest])[0]:
-                yield variable, _total([(-sign * s, t) for s, t in rest])
+                yield variable, total([(-sign * s, t) for s, t in rest])
 
     def _variable(self, expr: Expr) -> Free | None:
         return self.free.get(expr.name) if expr.kind is Kind.NAME else None
@@ -417,31 +422,3 @@ def _rank(domain: Domain) -> int:
 
 def _like(expr: Expr, kind: Type) -> bool:
     return expr.type is not None and expr.type == kind
-
-
-def _terms(expr: Expr, sign: int) -> Iterator[tuple[int, Expr]]:
-    """Yield what a sum consists of, each with its sign."""
-    if expr.kind in (Kind.ADD, Kind.SUBTRACT):
-        yield from _terms(expr.args[0], sign)
-        yield from _terms(expr.args[1], sign if expr.kind is Kind.ADD else -sign)
-    elif expr.kind is Kind.NEGATE:
-        yield from _terms(expr.args[0], -sign)
-    else:
-        yield sign, expr
-
-
-def _total(terms: Sequence[tuple[int, Expr]]) -> Expr:
-    """Return a sum of terms with signs."""
-    sign, first = terms[0]
-    total = first if sign > 0 else _negated(first)
-    for sign, term in terms[1:]:
-        total = _binary(Kind.ADD if sign > 0 else Kind.SUBTRACT, total, term)
-    return total
-
-
-def _negated(expr: Expr) -> Expr:
-    return Expr(Kind.NEGATE, expr.span, (expr,), type=expr.type)
-
-
-def _binary(kind: Kind, left: Expr, right: Expr) -> Expr:
-    return Expr(kind, Span(left.span.start, right.span.stop), (left, right), type=left.type)

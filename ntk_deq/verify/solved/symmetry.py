@@ -72,7 +72,7 @@ class _Expansion:
             case Kind.MULTIPLY:
                 return _times(*(self._factor(arg) for arg in expr.args))
             case Kind.DIVIDE:
-                return _times(self._factor(expr.args[0]), {((("1/", self._key(expr.args[1])),), ()): Fraction(1)})
+                return _times(self._factor(expr.args[0]), {((("1/", structure(expr.args[1])),), ()): Fraction(1)})
             case Kind.POWER:
                 degree = integer_literal(expr.args[1])
                 if degree is not None and 1 <= degree <= _POWER:
@@ -86,7 +86,7 @@ class _Expansion:
     def _factor(self, expr: Expr) -> Words:
         """Return the words of a factor; a product that is 1 x 1 may scale what it stands beside and is one scalar."""
         single = expr.type is not None and expr.type.sort is Sort.MATRIX and expr.type.rows == ONE == expr.type.cols
-        return {((self._key(expr),), ()): Fraction(1)} if single else self.words(expr)
+        return {((structure(expr),), ()): Fraction(1)} if single else self.words(expr)
 
     def _name(self, expr: Expr) -> Words:
         name = expr.name
@@ -100,7 +100,7 @@ class _Expansion:
         return _single((name, name, sign) if sign else (name, ("'", name), 1))
 
     def _call(self, expr: Expr) -> Words:
-        key = self._key(expr)
+        key = structure(expr)
         if not _is_matrix(expr):
             return {((key,), ()): Fraction(1)}
         if expr.kind is Kind.CALL and expr.name == "I":
@@ -117,9 +117,10 @@ class _Expansion:
             return _single((key, key, 1))
         return _single((key, ("'", key), 1))
 
-    def _key(self, expr: Expr) -> Key:
-        arguments = tuple(map(self._key, expr.args))
-        return (expr.kind, expr.name, expr.value, expr.names, expr.operators, arguments)
+
+def structure(expr: Expr) -> Key:
+    """Return what two formulas have in common if they say the same in the same words, wherever they stand."""
+    return (expr.kind, expr.name, expr.value, expr.names, expr.operators, tuple(map(structure, expr.args)))
 
 
 def _is_matrix(expr: Expr) -> bool:
