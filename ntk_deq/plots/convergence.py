@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ntk_deq.plots.labels import escaped, math_interval, math_number
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_log_values, set_steps
 from ntk_deq.plots.source import Bound, Drawable, loss_record
-from ntk_deq.plots.style import BOUND, MEASURED, axes_or_new, paper_style
+from ntk_deq.plots.style import BOUND, BOUND_DASHES, MEASURED, axes_or_new, paper_style
 from ntk_deq.report.run_curves import LossPicture, index_letter, loss_picture
 from ntk_deq.report.run_words import at_rest, rate_ratio, short_index, short_rate, status_word
 from ntk_deq.verify.training_records import TrainingRecord
@@ -65,13 +65,13 @@ def draw_loss(ax: Axes, record: TrainingRecord, *, head: Sequence[str] = (), lab
     set_log_values(ax, [picture.shown])
     _band(ax, picture)
     if picture.has_bound:
-        draw_curve(ax, picture.at, picture.bound, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=2)
+        draw_curve(ax, picture.at, picture.bound, color=BOUND, linestyle=BOUND_DASHES, linewidth=1.0, zorder=2)
     draw_curve(ax, picture.at, picture.loss, color=MEASURED, solid_capstyle="round", zorder=3)
     _mark_end(ax, picture)
     ax.set_ylabel(r"decrease $1 - L/L(0)$" if picture.decrease else "loss $L$")
     labels = [EndLabel.of("measured", picture.loss, MEASURED)]
     if picture.has_bound:
-        labels.append(EndLabel.of(_bound_label(ax, picture), picture.bound, BOUND))
+        labels.append(EndLabel.of(_bound_label(ax, picture), picture.bound, BOUND, BOUND_DASHES))
     label_ends(ax, labels)
     remarks_above(ax, [*head, *_remarks(record)])
 

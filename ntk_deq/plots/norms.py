@@ -11,7 +11,7 @@ from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.plots.labels import escaped, inequality_label, math_number, parameter_symbol
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
-from ntk_deq.plots.style import BOUND, SOFT, axes_or_new, paper_style, series
+from ntk_deq.plots.style import BOUND, BOUND_DASHES, SOFT, axes_or_new, paper_style, series
 from ntk_deq.report.run_curves import ShareCurve, are_spread, index_letter, share_curves
 from ntk_deq.report.run_words import short_rate, short_share
 from ntk_deq.verify.training_records import TrainingRecord
@@ -103,8 +103,10 @@ def _share_line(curve: ShareCurve, at: tuple[float, ...]) -> _Line:
             min(value, _OUTSIDE) for value, share in zip(row, curve.share, strict=True) if not math.isnan(share)
         )
 
-    known = tuple(place for place, share in zip(at, curve.share, strict=True) if not math.isnan(share))
-    return _Line(inequality_label(curve), known, shown(curve.share), shown(curve.low), shown(curve.high))
+    known = [i for i, share in enumerate(curve.share) if not math.isnan(share)]
+    values = zip(known, shown(curve.share), strict=True)
+    sure = tuple(math.nan if curve.is_open(i) else value for i, value in values)
+    return _Line(inequality_label(curve), tuple(at[i] for i in known), sure, shown(curve.low), shown(curve.high))
 
 
 def _draw(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
@@ -112,23 +114,26 @@ def _draw(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
     _set_values(ax, lines, shares=shares)
     if shares:
         ax.axhspan(1.0, ax.get_ylim()[1], color=BOUND, alpha=0.06, linewidth=0, zorder=0)
-        ax.axhline(1.0, color=BOUND, linestyle=(0, (4, 2)), linewidth=1.0, zorder=1)
-        labels.append(EndLabel("bound", 1.0, BOUND))
+        ax.axhline(1.0, color=BOUND, linestyle=BOUND_DASHES, linewidth=1.0, zorder=1)
+        labels.append(EndLabel("bound", 1.0, BOUND, BOUND_DASHES))
     for number, line in enumerate(lines):
         color, dashes = series(number)
         if line.low:
             band = [math.isfinite(low + high) for low, high in zip(line.low, line.high, strict=True)]
             ax.fill_between(line.at, line.low, line.high, where=band, color=color, alpha=0.2, linewidth=0, zorder=2)
         draw_curve(ax, line.at, line.values, color=color, linestyle=dashes, zorder=3)
-        label = f"{line.label}: {_end(line.values, ax.get_ylim())}" if shares else line.label
-        labels.append(EndLabel.of(label, line.values, color))
+        label = f"{line.label}: {_end(line, ax.get_ylim())}" if shares else line.label
+        ending = line.high if math.isnan(line.values[-1]) else line.values
+        labels.append(EndLabel.of(label, ending, color, dashes))
     ax.set_ylabel("share of bound" if shares else "spectral norm")
     label_ends(ax, labels)
 
 
-def _end(shares: Sequence[float], limits: tuple[float, float]) -> str:
-    """Return the last share of a curve, printed; with an arrow where it is beyond the axis."""
-    last = shares[-1]
+def _end(line: _Line, limits: tuple[float, float]) -> str:
+    """Return the last share of a curve, with an arrow where it is beyond the axis; both ends of an open one."""
+    last = line.values[-1]
+    if math.isnan(last):
+        return f"{math_number(short_share(line.low[-1]))} to {math_number(short_share(line.high[-1]))}"
     arrow = " ↓" if last < limits[0] else " ↑" if last > limits[1] else ""
     return (r"$\infty$" if last >= _OUTSIDE else math_number(short_share(last))) + arrow
 
@@ -140,7 +145,7 @@ def _set_values(ax: Axes, lines: Sequence[_Line], *, shares: bool) -> None:
     if not shares:
         ax.set_ylim(0.0, 1.08 * most if most > 0 else 1.0)
         return
-    positive = [[value for value in row if value > 0] for row in rows]
+    positive = [[value for value in row if value > 0] for row in rows if max(row, default=0.0) >= _LEAST]
     least = min((max(min(row), _GROWN * max(row)) for row in positive if row), default=1.0)
     ax.set_yscale("log")
     ax.set_ylim(0.8 * min(max(least, _LEAST), _GROWN), min(1.6 * max(most, 1.0), _BEYOND))

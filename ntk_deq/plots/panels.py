@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _LABEL_SIZE = 7.0
 # Points from the end of a curve to its label: room for the line between them where labels had to move apart.
-_LABEL_GAP = 9.0
+_LABEL_GAP = 8.0
+_SAMPLE = 11.0  # and of the piece of the curve before its label, which tells its dashes
 
 _FURTHEST = 300  # powers of ten, up and down, that an axis of values is made to hold
 _LIMIT = 305  # and up to which it goes: beyond lie denormal numbers and infinity, where matplotlib has no limits
@@ -33,16 +34,18 @@ class EndLabel:
         text: The label.
         end: The curve's last value.
         color: The curve's colour.
+        dashes: The curve's dashes.
     """
 
     text: str
     end: float
     color: str
+    dashes: Any = "-"
 
     @classmethod
-    def of(cls, text: str, values: Sequence[float], color: str) -> EndLabel:
+    def of(cls, text: str, values: Sequence[float], color: str, dashes: Any = "-") -> EndLabel:
         """Return the label of a curve with these values; one that breaks off is named at the height of its last one."""
-        return cls(text, next((value for value in reversed(values) if math.isfinite(value)), 1.0), color)
+        return cls(text, next((value for value in reversed(values) if math.isfinite(value)), 1.0), color, dashes)
 
 
 def set_steps(ax: Axes, letter: str, at: Sequence[float], *, spread: bool, label: bool = True) -> None:
@@ -109,32 +112,32 @@ def set_log_values(ax: Axes, rows: Sequence[Sequence[float]]) -> None:
 
 
 def label_ends(ax: Axes, labels: Sequence[EndLabel]) -> None:
-    """Write each label right of `ax`, at its curve's height or near it; `ax` must have its limits."""
+    """Write each label right of `ax`, after a piece of its curve, near its end; `ax` must have its limits."""
     from matplotlib.transforms import ScaledTranslation
 
     points = ax.get_figure().get_figheight() * ax.get_position().height * 72  # type: ignore[union-attr]
     gap = 1.25 * _LABEL_SIZE / points
     wanted = [_fraction(ax, label.end) for label in labels]
-    beside = ax.transAxes + ScaledTranslation(_LABEL_GAP / 72, 0.0, ax.get_figure().dpi_scale_trans)  # type: ignore[union-attr]
+    inches = ax.get_figure().dpi_scale_trans  # type: ignore[union-attr]
+    near, far, beside = (
+        ax.transAxes + ScaledTranslation(points / 72, 0.0, inches)
+        for points in (_LABEL_GAP, _LABEL_GAP + _SAMPLE, _LABEL_GAP + _SAMPLE + 3.0)
+    )
     for label, height, place in zip(labels, wanted, _apart(wanted, gap), strict=True):
-        ax.annotate(
-            label.text,
-            xy=(1.0, height),
-            xycoords=ax.transAxes,
-            xytext=(1.0, place),
-            textcoords=beside,
-            color=label.color,
-            fontsize=_LABEL_SIZE,
-            va="center",
-            ha="left",
-            annotation_clip=False,
-            # A line to a label far off would cross those between; its colour says whose it is.
-            arrowprops=_leader(label.color) if abs(place - height) < _FAR * gap else None,
-        )
+        ax.text(1.0, place, label.text, transform=beside, fontsize=_LABEL_SIZE, va="center", ha="left")
+        _stroke(ax, (near, place), (far, place), color=label.color, linestyle=label.dashes, linewidth=1.1)
+        # A line to a label far off would cross those between; the piece of the curve says whose it is.
+        if abs(place - height) < _FAR * gap:
+            _stroke(ax, (ax.transAxes, height), (near, place), color=label.color, linewidth=0.4)
 
 
-def _leader(color: str) -> dict[str, Any]:
-    return {"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 1.5}
+def _stroke(ax: Axes, start: tuple[Any, float], stop: tuple[Any, float], **look: Any) -> None:
+    """Draw a straight line right of `ax` between two places, each a transform with a height."""
+    (first, low), (second, high) = start, stop
+    ends = {"xy": (1.0, low), "xycoords": first, "xytext": (1.0, high), "textcoords": second}
+    ax.annotate(
+        "", **ends, annotation_clip=False, arrowprops={"arrowstyle": "-", "shrinkA": 0.0, "shrinkB": 0.0, **look}
+    )
 
 
 def draw_curve(ax: Axes, at: Sequence[float], values: Sequence[float], **look: Any) -> None:

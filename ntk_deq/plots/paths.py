@@ -74,7 +74,7 @@ def _draw(
     for number, (name, values) in enumerate(displacement.items()):
         color, dashes = series(number)
         draw_curve(ax, at, values, color=color, linestyle=dashes)
-        labels.append(EndLabel.of(f"${parameter_symbol(name)}$", values, color))
+        labels.append(EndLabel.of(f"${parameter_symbol(name)}$", values, color, dashes))
     ax.set_ylabel("distance from start")
     label_ends(ax, labels)
 

@@ -96,7 +96,7 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
 def _numbers(ax: Axes, records: Sequence[TrainingRecord]) -> None:
     """Write measured over predicted and the step size right of each row, as far as there are any."""
     columns = [
-        ("measured/\npredicted", ["" if r is None else short_rate(r) for r in map(rate_ratio, records)]),
+        ("measured/\npredicted", ["" if r is None else short_rate(r, digits=1) for r in map(rate_ratio, records)]),
         ("step", ["" if record.step is None else short_rate(record.step, digits=1) for record in records]),
     ]
     shown = [column for column in columns if any(column[1])]

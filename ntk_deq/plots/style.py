@@ -12,14 +12,15 @@ from ntk_deq.extras import install_line
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLUMN = 3.4
-"""Width of a figure in inches: one column of a two-column paper."""
+COLUMN = 85 / 25.4
+"""Width of a figure in inches: 85 mm, one column of a two-column paper."""
 
 INK = "#1a1a1a"
 SOFT = "#5c5c5c"
 FAINT = "#b5b5b5"
 MEASURED = "#0b4a8f"
 BOUND = "#c2410c"
+BOUND_DASHES: Any = (0, (4, 2))
 
 # Any two differ by a Delta E of 15 at least, in simulated deuteranopia and protanopia too, and from `BOUND`, `INK` and
 # white; the dashes tell the lines apart on a black-and-white print.

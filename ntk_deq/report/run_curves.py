@@ -95,6 +95,11 @@ class ShareCurve:
         """Whether there is a step with a share."""
         return any(math.isfinite(value) for value in self.share)
 
+    def is_open(self, place: int) -> bool:
+        """Whether the ball of a step is so wide that its middle would tell of a breach that may not be one."""
+        low = self.low[place]
+        return low < 1.0 < self.share[place] and self.high[place] > 2 * low
+
 
 def index_letter(record: TrainingRecord) -> str:
     """Return the letter of the run's index: `t` for flow, `k` for descent and for flow that is told in its steps."""

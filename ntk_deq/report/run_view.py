@@ -257,12 +257,14 @@ def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
     if not known:
         return ShareView(name, text, typeset, "–", "no share of this bound", False, Markup(""))
     most, at = max(known, key=lambda pair: pair[0])
-    shown = typeset_number(short_share(most))
+    unsure = curve.is_open(record.at.index(at))
+    shown = typeset_number(short_share(most if not unsure else curve.high[record.at.index(at)]))
+    shown = f"≤ {shown}" if unsure else shown
     where = f"at {index_letter(record)} = {short_index(at, record)}"
     filled = round(1000 * min(most, 1.0))
-    parts = [("false" if most > 1 else "part", filled), ("empty", 1000 - filled)]
+    parts = [("unsure" if unsure else "false" if most > 1 else "part", filled), ("empty", 1000 - filled)]
     bar = Markup(share_bar(parts, ident=ident, label=f"{printable(name)}: largest share of the bound {shown}"))
-    return ShareView(name, text, typeset, shown, where, most > 1, bar)
+    return ShareView(name, text, typeset, shown, where, most > 1 and not unsure, bar)
 
 
 def _comparison(curve: ShareCurve) -> Markup | None:

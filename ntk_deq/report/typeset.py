@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ntk_deq.claims.format import short_decimal
 from ntk_deq.claims.mathml import to_mathml
 from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.report.text import short_margin, short_number
+from ntk_deq.report.text import margin_words, short_margin, short_number
 from ntk_deq.verify.results import Margin
 
 # The elements of MathML Core that formulas are made of; nothing here can load or run anything.
@@ -52,11 +52,12 @@ def value_cell(value: float) -> Cell:
     return Cell(typeset_number(short_decimal(value)), repr(float(value)))
 
 
-def margin_cell(margin: Margin | None) -> Cell:
-    """Return a margin ball as a cell; its tool tip has both ends."""
+def margin_cell(margin: Margin | None, scale: float = 0.0) -> Cell:
+    """Return a margin ball as a cell, also relative to its scale where that is known; its tool tip has both ends."""
     if margin is None:
         return Cell("–", "no margin")
-    return Cell(typeset_number(short_margin(margin)), f"[{margin.lo!r}, {margin.hi!r}]")
+    words = margin_words(margin, scale) if scale else short_margin(margin)
+    return Cell(typeset_number(words), f"[{margin.lo!r}, {margin.hi!r}]")
 
 
 def safe_mathml(text: str) -> Markup | None:

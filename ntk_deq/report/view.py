@@ -14,9 +14,17 @@ from markupsafe import Markup
 from ntk_deq.report.carets import caret_lines
 from ntk_deq.report.run_view import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.svg import margin_plot, share_bar, shared_axis
-from ntk_deq.report.text import matrix_rows, printable, short_number, short_seconds
+from ntk_deq.report.text import matrix_rows, printable, relative_margin, short_margin, short_number, short_seconds
 from ntk_deq.report.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
-from ntk_deq.report.words import LOOKS, is_alarming, little_support, replay_command, second_look, shown_margin
+from ntk_deq.report.words import (
+    LOOKS,
+    is_alarming,
+    little_support,
+    replay_command,
+    scale_of,
+    second_look,
+    shown_margin,
+)
 from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, StatementLine, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
@@ -104,6 +112,7 @@ class ClaimView:
     alarming: bool
     sign: str
     margin: Cell
+    relative: str
     margin_key: str
     seconds: str
     statement: list[tuple[str, list[LineView]]]
@@ -189,7 +198,7 @@ def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
         matrices=[_matrix(name, value) for name, value in others],
         sizes=_pairs(witness.sizes),
         steps=_pairs(witness.step),
-        margin=margin_cell(witness.margin),
+        margin=margin_cell(witness.margin, witness.scale),
         hypotheses=[(name, typeset_number(sides)) for name, sides in witness.hypotheses],
         computed_scalars=[
             (c.name, symbol(c.name), Cell(typeset_number(c.value), c.value))
@@ -260,7 +269,11 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
     """
     axis = shared_axis(result.conclusions)
     conclusions = [
-        ConclusionView(c, margin_cell(c.worst), Markup(margin_plot(c, axis, ident=f"ui-{anchor}-plot-{i}")))
+        ConclusionView(
+            c,
+            margin_cell(c.worst, scale_of(c.worst, [c])),
+            Markup(margin_plot(c, axis, ident=f"ui-{anchor}-plot-{i}")),
+        )
         for i, c in enumerate(result.conclusions)
     ]
     hypotheses = []
@@ -271,7 +284,8 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         nearest = margin_cell(h.nearest) if h.nearest is not None else None
         hypotheses.append(HypothesisView(h.name, h.text, h.held, h.failed, h.unsure, nearest, bar))
     authors = result.source.get("authors", "")
-    margin, _ = shown_margin(result)
+    margin, scale = shown_margin(result)
+    relative = relative_margin(margin, scale)
     return ClaimView(
         result=result,
         anchor=anchor,
@@ -279,6 +293,7 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         alarming=is_alarming(result),
         sign=LOOKS[result.verdict].sign,
         margin=margin_cell(margin),
+        relative="" if relative is None else typeset_number(short_margin(relative, digits=2)),
         margin_key="" if margin is None else repr(margin.lo).replace("inf", "Infinity"),
         seconds=short_seconds(result.seconds) if math.isfinite(result.seconds) else "–",
         statement=_statement(result.statement),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.verify.results import ClaimResult, Margin
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,18 @@ def shown_margin(result: ClaimResult) -> tuple[Margin | None, float]:
 def worst_margin(result: ClaimResult) -> tuple[Margin | None, float]:
     """Return the worst margin of all instances that were tried, before any shrinking, and its scale (0: unknown)."""
     worst = result.worst_margin
+    return worst, scale_of(worst, result.conclusions)
+
+
+def scale_of(margin: Margin | None, records: Iterable[ConclusionRecord]) -> float:
+    """Return the scale of a margin among those of `records` (0: unknown)."""
     scales = (
         scale
-        for record in result.conclusions
+        for record in records
         for lo, hi, scale in record.margins
-        if worst is not None and (lo, hi) == (worst.lo, worst.hi)
+        if margin is not None and (lo, hi) == (margin.lo, margin.hi)
     )
-    return worst, next(scales, 0.0)
+    return next(scales, 0.0)
 
 
 def suite_name(result: ClaimResult) -> str:

@@ -33,7 +33,7 @@ mpl.use("agg")
 
 @pytest.fixture
 def ax():
-    return Figure(figsize=(3.4, 2.1)).subplots()
+    return Figure(figsize=(85 / 25.4, 2.1)).subplots()
 
 
 @pytest.fixture(autouse=True)
@@ -191,6 +191,25 @@ def test_small_shares_are_told_apart_and_infinite_ones_leave_through_the_top(ax)
     plots.norms(dataclasses.replace(record, curves=(small, tiny)), third)
     assert third.get_ylim()[0] > 1e-5
     assert any(text.endswith(r": $1.0\times 10^{-9}$ ↓") for text in texts(third))
+
+
+def test_a_ball_too_wide_to_tell_is_no_breach_and_a_curve_off_the_axis_does_not_stretch_it(ax):
+    record = training_record(at=(0.0, 1.0, 2.0))
+    wide = Curve("W", "norm(W[k]) <= lam1", (0.0,) * 3, (0.0, 382.0, 382.0), (1.0,) * 3, "<=")
+    tiny = Curve("A", "norm(A[k]) <= lam2", (1e-9,) * 3, (1e-9,) * 3, (1.0,) * 3, "<=")
+    plots.norms(dataclasses.replace(record, curves=(wide, tiny)), ax)
+    assert np.nanmax(ax.lines[1].get_ydata()) == 0.0
+    assert 0.05 < ax.get_ylim()[0] < ax.get_ylim()[1] < 2.0
+    assert r"$\Vert W\Vert \leq \lambda_{1}$: $0$ to $382$" in texts(ax)
+
+
+def test_before_each_label_stands_a_piece_of_its_curve(ax):
+    plots.norms(training_record(), ax)
+    drawn = {(line.get_color(), str(line._dash_pattern[1])) for line in ax.lines}
+    pieces = [text.arrow_patch for text in ax.texts if text.get_text() == "" and text.arrow_patch.get_linewidth() > 1]
+    assert len(pieces) == len(texts(ax)) == 5
+    assert {mpl.colors.to_hex(piece.get_edgecolor()) for piece in pieces} == {color for color, _ in drawn}
+    assert len({str(piece.get_linestyle()) for piece in pieces}) == 5
 
 
 @pytest.mark.parametrize("draw", [plots.convergence, plots.norms, plots.paths])
@@ -445,7 +464,7 @@ def test_nothing_of_matplotlib_is_changed_or_shown(monkeypatch):
     new = plots.convergence(training_record())
     plots.rates([training_record()])
     assert dict(mpl.rcParams) == before
-    assert new.get_figure().get_figwidth() == pytest.approx(3.4)
+    assert new.get_figure().get_figwidth() == pytest.approx(85 / 25.4)
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
@@ -610,7 +629,7 @@ def test_a_figure_is_one_column_wide_and_nothing_sticks_out():
         figure = run_figure(record, claim="R.T4.4.scaled", title=title)
         figure.draw_without_rendering()
         box = figure.get_tightbbox()
-        assert figure.get_figwidth() == pytest.approx(3.4)
+        assert figure.get_figwidth() == pytest.approx(85 / 25.4)
         assert box.x0 >= -0.01
         assert box.x1 <= 3.41
         assert box.y0 >= -0.01

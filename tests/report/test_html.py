@@ -26,7 +26,7 @@ from sample_results import (
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.report.html import report_html, write_html
 from ntk_deq.report.view import Anchors, safe_mathml, safe_url, typeset_number
-from ntk_deq.verify.results import Computed, Witness
+from ntk_deq.verify.results import Computed, Margin, Witness
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -100,7 +100,7 @@ def test_nothing_is_loaded_and_the_policy_admits_only_the_own_script(text, page)
             assert attrs["href"] == "data:,"
     style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL).group(1)
-    assert set(re.findall(r"url\(([^)]*)\)", style)) == {"#ui-hatch"}  # a pattern of the page itself
+    assert set(re.findall(r"url\(([^)]*)\)", style)) == {"#ui-hatch", "#ui-strike"}  # patterns of the page itself
     assert "@import" not in style
     assert not re.search(r"fetch|XMLHttpRequest|import\(|eval|innerHTML", script)
     policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
@@ -173,6 +173,14 @@ def test_numbers_are_short_and_their_tool_tips_exact(page):
     titles = [attrs.get("title") for attrs in page.all("td")]
     assert "-0.7071067811865476" in titles
     assert "0.30000000000000004" in [attrs.get("title") for attrs in page.all("dd")]
+
+
+def test_a_margin_is_shown_relative_to_its_scale_too():
+    refuted = refuted_expected()
+    broken = dataclasses.replace(refuted.counterexample, margin=Margin(-0.5, -0.5), scale=4.0)
+    shown = report_html([dataclasses.replace(refuted, counterexample=broken)], INFO)
+    assert '−0.5<span class="relative">relative −0.12</span></td>' in shown
+    assert "margin −0.5 (relative −0.12)" in shown
 
 
 def test_formulas_are_typeset_with_source_and_latex_beside_them(text, page):

@@ -22,6 +22,7 @@ from ntk_deq.report.jsonl import CutOffError, append_result, result_lines, resul
 from ntk_deq.report.run_curves import are_spread, loss_curve, loss_picture, share_curves
 from ntk_deq.report.run_store import stored_runs, training_records
 from ntk_deq.report.run_svg import loss_plot
+from ntk_deq.report.run_view import run_views
 from ntk_deq.report.run_words import rate_ratio, terminal_lines
 from ntk_deq.report.scales import LogScale, StepScale
 from ntk_deq.report.terminal import TerminalReport
@@ -179,6 +180,15 @@ def test_growth_and_an_exact_zero_are_drawn_as_the_loss():
     assert not loss_picture(still).decrease
     solved = loss_picture(dataclasses.replace(record, loss=(0.5, 0.1, 0.0)))
     assert math.isnan(solved.loss[-1])
+
+
+def test_a_ball_too_wide_to_tell_is_not_shown_as_a_breach():
+    wide = Curve("W", "norm(W[k]) <= lam1", (0.0,), (382.0,), (1.0,), "<=")
+    (view,) = run_views((training_record(at=(0.0,), curves=(wide,)),), "R")
+    (share,) = view.shares
+    assert (share.share, share.beyond) == ("≤ 382", False)
+    assert 'class="unsure"' in share.bar
+    assert 'class="false"' not in share.bar
 
 
 def test_a_share_is_measured_over_an_upper_bound_and_a_lower_bound_over_measured():
