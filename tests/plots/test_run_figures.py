@@ -631,7 +631,7 @@ def test_a_figure_is_one_column_wide_and_nothing_sticks_out():
         box = figure.get_tightbbox()
         assert figure.get_figwidth() == pytest.approx(85 / 25.4)
         assert box.x0 >= -0.01
-        assert box.x1 <= 3.41
+        assert box.x1 <= 85 / 25.4 + 0.01
         assert box.y0 >= -0.01
         assert box.y1 <= figure.get_figheight() + 0.01
 

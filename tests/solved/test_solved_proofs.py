@@ -70,6 +70,47 @@ def test_the_ball_holds_the_rational_solution_of_a_lyapunov_equation():
         assert abs(exact(float(ball.centre.flatten()[k])) - arb(truth[k, 0])) <= exact(ball.radius)
 
 
+def extremes(A: list[list[float]], w: list[float]):
+    tensors = {"A": torch.tensor(A), "F": torch.zeros(len(A), len(A)), "v": torch.zeros(len(A)), "w": torch.tensor(w)}
+    values = {name: value.double() for name, value in tensors.items()}
+    return Instance("extremes", "given", {"n": len(A)}, values, 0)
+
+
+def test_the_ball_holds_the_eigenvector_of_the_largest_eigenvalue():
+    claim = CLAIMS["largest.true"]
+    instance, env = solved(claim, extremes([[2.0, 1.0], [1.0, 3.0]], [1.0, 0.5]))
+    assert instance.solved == {"w"}
+    ball = env.variables["w"].ball
+    first, second = map(exact, ball.centre.flatten().tolist())
+    # Its second entry is (1 + sqrt(5))/2 times the first one.
+    assert abs(second - first * (1 + arb(5).sqrt()) / 2) <= 3 * exact(ball.radius)
+    assert 0 < ball.radius < 1e-14
+    assert abs(float(ball.centre[0])) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("A", "w"),
+    [
+        ([[2.0, 1.0], [1.0, 2.5]], [0.0, 0.0]),  # the zero vector is none
+        ([[0.1, 0.0], [0.0, 0.1]], [0.3, 0.7]),  # a repeated one: which vectors belong to it is not known
+    ],
+)
+def test_no_eigenvector_is_claimed_where_none_is_certain(A, w):
+    matrix = torch.tensor(A).double()
+    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]]).double()
+    _, env = solved(CLAIMS["largest.true"], extremes((turn @ matrix @ turn.T).tolist(), w))
+    given = env.variables["w"].ball
+    assert not env.met or (given.radius == 0 and not given.centre.any())
+
+
+def test_the_other_eigenvalue_is_not_taken_for_the_largest():
+    claim = CLAIMS["largest.true"]
+    A, w = [[2.0, 1.0], [1.0, 3.0]], [1.618033988749895, -1.0]  # a vector of the smaller eigenvalue, nearly
+    instance = replace(extremes(A, w), solved=frozenset({"w"}))
+    env = instance_environment(claim, instance, device=CPU, dtype=torch.float64, notes=Notes())
+    assert not solve(claim, instance, env, dtype=torch.float64, anew=False)[1].met
+
+
 def test_small_whole_numbers_need_no_ball():
     claim = CLAIMS["layer.true"]
     one, zero = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)

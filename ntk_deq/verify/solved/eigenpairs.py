@@ -68,24 +68,36 @@ def eigenvalue_in(left: Expr, right: Expr, free: Mapping[str, Free], lets: Mappi
         free: The variables that equations may give.
         lets: The claim's definitions.
     """
-    terms = [*sum_terms(left, 1), *sum_terms(right, -1)]
-    if len(terms) != 2 or terms[0][0] == terms[1][0] or any(term.kind is not Kind.MULTIPLY for _, term in terms):
+    terms = [(sign, term) for sign, term in (*sum_terms(left, 1), *sum_terms(right, -1)) if not _is_zeros(term)]
+    if any(term.kind is not Kind.MULTIPLY or term.args[1].kind is not Kind.NAME for _, term in terms):
         return None
-    for (_, one), (_, other) in (terms, terms[::-1]):
-        vector = one.args[1]
-        factor = other.args[0]
+    vectors = {term.args[1].name for _, term in terms}
+    factors = [(sign, term.args[0]) for sign, term in terms]
+    if len(factors) == 1:  # (S - lambda_max(S)*I(n))*v
+        factors = [(sign, _unscaled(factor)) for sign, factor in sum_terms(factors[0][1], 1)]
+    if len(factors) != 2 or factors[0][0] == factors[1][0] or len(vectors) != 1 or not vectors <= free.keys():
+        return None
+    for (_, matrix), (_, factor) in (factors, factors[::-1]):
         call = lets[factor.name].expr if factor.kind is Kind.NAME and factor.name in lets else factor
         if (
-            vector.kind is Kind.NAME
-            and vector.name in free
-            and structure(vector) == structure(other.args[1])
-            and call.kind is Kind.CALL
+            call.kind is Kind.CALL
             and call.name in _EXTREMES
-            and structure(call.args[0]) == structure(one.args[0])
-            and parity(call.args[0], free, lets) == 1
+            and structure(call.args[0]) == structure(matrix)
+            and parity(matrix, free, lets) == 1
         ):
-            return Eigenvalue(factor, call, vector.name)
+            return Eigenvalue(factor, call, *vectors)
     return None
+
+
+def _is_zeros(expr: Expr) -> bool:
+    return expr.kind is Kind.CALL and expr.name == "zeros"
+
+
+def _unscaled(expr: Expr) -> Expr:
+    """Return the factor of a multiple of the identity; any other formula as it is."""
+    if expr.kind is Kind.MULTIPLY and expr.args[1].kind is Kind.CALL and expr.args[1].name == "I":
+        return expr.args[0]
+    return expr
 
 
 def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:
@@ -107,15 +119,8 @@ def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:
         added[name] = eigenvalue
     numbers = tuple(Free(name, SCALAR, Domain(DomainKind.REAL)) for name in added)
     places = tuple((((0, 1.0),),) for _ in added)
-    return (
-        replace(
-            joint,
-            equations=tuple(equations),
-            variables=(*joint.variables, *numbers),
-            places=(*joint.places, *places),
-        ),
-        added,
-    )
+    variables, spots = (*joint.variables, *numbers), (*joint.places, *places)
+    return replace(joint, equations=tuple(equations), variables=variables, places=spots), added
 
 
 def _with_factor(expr: Expr, factor: Expr, number: Expr) -> Expr:

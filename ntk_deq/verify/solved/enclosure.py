@@ -80,9 +80,10 @@ class System:
         for variable, places in zip(joint.variables, joint.places, strict=True):
             flat = start[variable.name].flatten().tolist()
             self._start += [place[0][1] * flat[place[0][0]] for place in places]
-        inside = self._rough.replaced(self._values([sc.exact(number) for number in self._start], joint.variables))
-        for eigenvalue in self._eigenvalues.values():
-            self._start.append(float(ar.to_scalar(evaluate(eigenvalue.call, inside)).ball.mid()))
+        if self._eigenvalues and all(map(math.isfinite, self._start)):
+            inside = self._rough.replaced(self._values([sc.exact(number) for number in self._start], joint.variables))
+            for eigenvalue in self._eigenvalues.values():
+                self._start.append(float(ar.to_scalar(evaluate(eigenvalue.call, inside)).ball.mid()))
         self._bits = BITS if self._fine is None or self._fine.precision is None else self._fine.precision
 
     def solution(self, *, exact: bool) -> list[arb]:
@@ -97,7 +98,8 @@ class System:
         if not all(map(math.isfinite, self._start)):
             raise UnprovenError("no floats near a solution")
         coordinates = self._solution(exact=exact)
-        self._require_eigenvalues(coordinates)
+        if self._eigenvalues:
+            self._require_eigenvalues(coordinates)
         return coordinates
 
     def _require_eigenvalues(self, coordinates: list[arb]) -> None:
