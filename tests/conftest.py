@@ -10,6 +10,10 @@ torch.set_num_threads(1)
 
 
 def pytest_configure():
-    """Take Ctrl-C as a terminal would send it: a shell starts what it puts in the background with it ignored."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Take signals as a terminal sends them: shells start background jobs with Ctrl-C ignored, `nohup` with SIGHUP."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name, usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)

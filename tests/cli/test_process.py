@@ -178,8 +178,22 @@ class TestTerminals:
         assert call(capsys, path, "--list").raw == "a  x�[31m�[bold]:smile: y\n"
 
 
+SPAWNED = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running():
+    """End what a failed test leaves behind: it would judge for hours beside the tests that follow."""
+    yield
+    while SPAWNED:
+        with SPAWNED.pop() as process:
+            process.kill()
+
+
 def spawned(*words, **options):
-    return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    pipe = subprocess.PIPE
+    SPAWNED.append(subprocess.Popen([*COMMAND, *map(str, words)], stdout=pipe, stderr=pipe, **options))
+    return SPAWNED[-1]
 
 
 def until(condition, seconds=90):
