@@ -30,7 +30,12 @@ def test_every_claim_comes_out_as_expected(path):
         assert (result.counterexample is not None) is (result.verdict is Verdict.REFUTED)
 
 
-@pytest.mark.parametrize("path", MUTANTS, ids=lambda path: path.stem)
+LONG = {"implicit_relu_training"}  # files whose mutants take minutes to judge
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=pytest.mark.long if p.stem in LONG else (), id=p.stem) for p in MUTANTS]
+)
 def test_every_mutant_is_refuted(path, monkeypatch):
     # The plainest counterexample is not the point here, and looking for it takes most of the time.
     monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)
