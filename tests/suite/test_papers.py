@@ -15,11 +15,18 @@ ROOT = Path(__file__).parent.parent.parent
 CHECKS = sorted((ROOT / "checks").glob("*.yaml"))
 MUTANTS = sorted((ROOT / "checks" / "mutants").glob("*.yaml"))
 
+LONG = {"implicit_relu_training"}
+"""Files that take minutes to judge: `make verify` and `make mutants` do so in full."""
+
 # Matrices of a few entries: threads that wait for each other cost more than they bring.
 torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
+def judged(paths):
+    return [pytest.param(path, marks=pytest.mark.long if path.stem in LONG else (), id=path.stem) for path in paths]
+
+
+@pytest.mark.parametrize("path", judged(CHECKS))
 def test_every_claim_comes_out_as_expected(path):
     results = list(judge_claims(load_suite(path).claims, Options(instances=40, search=40)))
     assert results
@@ -30,12 +37,7 @@ def test_every_claim_comes_out_as_expected(path):
         assert (result.counterexample is not None) is (result.verdict is Verdict.REFUTED)
 
 
-LONG = {"implicit_relu_training"}  # files whose mutants take minutes to judge
-
-
-@pytest.mark.parametrize(
-    "path", [pytest.param(p, marks=pytest.mark.long if p.stem in LONG else (), id=p.stem) for p in MUTANTS]
-)
+@pytest.mark.parametrize("path", judged(MUTANTS))
 def test_every_mutant_is_refuted(path, monkeypatch):
     # The plainest counterexample is not the point here, and looking for it takes most of the time.
     monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)
