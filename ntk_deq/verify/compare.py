@@ -22,6 +22,9 @@ from ntk_deq.verify.quantity import (
 from ntk_deq.verify.results import Margin
 
 Steps = tuple[tuple[str, float], ...]
+NO_STEP = "a quantifier ranges over no step"
+"""The reason of an outcome that nothing was compared for."""
+
 _REFLEXIVE = ("<=", ">=", "==")
 _FLIP = {">=": "<=", ">": "<"}
 
@@ -135,7 +138,7 @@ def _compare_entries(
 def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the worst outcome; of equally bad ones, the one with the smallest margin relative to its scale."""
     if not outcomes:
-        return Outcome(Truth.UNSURE, None, "a quantifier ranges over no step")
+        return Outcome(Truth.UNSURE, None, NO_STEP)
     worst = min(outcomes, key=lambda o: (o.truth, _relative(o)))
     # A conjunction is an identity only if each part that is merely tight is one.
     identity = all(o.identity for o in outcomes if o.truth in (Truth.TIGHT, Truth.NEAR_ZERO))

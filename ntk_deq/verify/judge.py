@@ -13,7 +13,7 @@ from ntk_deq.claims.claim import Claim, Formula
 from ntk_deq.claims.tree import Kind
 from ntk_deq.errors import LimitError
 from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.compare import conjunction
+from ntk_deq.verify.compare import NO_STEP, conjunction
 from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
 from ntk_deq.verify.evaluate import evaluate_truth
 from ntk_deq.verify.margins import parts
@@ -28,6 +28,9 @@ IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists",
 }
+
+
+NO_LATER_STEP = "the loss is zero at the start, where the run ends: there is no later step"
 
 
 class Standing(StrEnum):
@@ -195,8 +198,12 @@ def _conclusions(
     for name, formula in claim.conclude.items():
         try:
             outcome = _outcome(formula, env)
+            if run is not None and run.only_starts and outcome.reason == NO_STEP:
+                raise OutsideClaimError("defined", NO_LATER_STEP, certain=True)
             conclusions[name] = outcome if run is None else along(run, outcome, name)
-        except OutsideClaimError as outside:
+        except OutsideClaimError as error:
+            late = run is not None and run.only_starts and error.hypothesis == "defined"
+            outside = OutsideClaimError("defined", NO_LATER_STEP, certain=True) if late else error
             # A step after the end of the run, say. What has no derivative at a kink is passed over, as in other claims.
             if run is not None and not outside.certain and outside.hypothesis != "differentiable":
                 conclusions[name] = Outcome(Truth.UNSURE, None, str(outside))

@@ -54,6 +54,12 @@ class JudgedRun:
         assert self.claim.run is not None
         return unfinished(self.course, self.claim.run)
 
+    @property
+    def only_starts(self) -> bool:
+        """Whether the loss is zero at the start for certain, so that the run has no later step or time."""
+        done = self.course.run
+        return done.status is RunStatus.LOSS_FLOOR and done.end == 0 and not self.course.end.unsure
+
 
 def begin(claim: Claim, env: Environment) -> None:
     """Let names with the index 0 mean the instance itself, before there is a run."""
