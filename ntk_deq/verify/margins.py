@@ -146,7 +146,7 @@ class Margins:
             known = [{**indices, **scope} for scope in _known_steps(expr, self.names.moments, indices)]
             if not known:
                 return self.names.like.new_zeros(())
-            return _smallest_known(torch.stack(self._one_by_one(body, conditions, known)))
+            return _smallest_known(torch.stack(torch.broadcast_tensors(*self._one_by_one(body, conditions, known))))
         scopes, decided = _steps(expr, self.last_step)
         if indices:
             scopes = [{**indices, **scope} for scope in scopes]
@@ -179,8 +179,19 @@ class Margins:
             margin = self.of(body, scope)
             for condition in conditions:
                 margin = torch.where(self.of(condition, scope) >= 0, margin, 0.0)
+            for there in self._reached(body, scope):
+                margin = torch.where(there, margin, 0.0)
             margins.append(margin)
         return margins
+
+    def _reached(self, body: Expr, scope: Indices) -> Iterator[Tensor]:
+        """Yield which runs of a batch get to each of the steps that a body speaks of."""
+        moments = self.names.moments or {}
+        steps = {*scope.values(), *(step_of(node.args[0], scope) for node in body.walk() if node.kind is Kind.INDEX)}
+        for step in steps & moments.keys():
+            known = moments[step].known
+            if known is not None:
+                yield known
 
 
 _FEW = 6  # known steps of a training run for each of several indices

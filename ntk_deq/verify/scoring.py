@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ _ALONE = 0.08  # of a call: an instance with a derivative or a system of equatio
 
 _ITERATING = 10  # operations that a step of a run of the map counts as
 _SOLVING = 60  # operations that an equilibrium counts as
+
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
+"""Where no variable moves."""
 
 _SOLVED = 1e-9  # relative size of what is left of an equation that is solved
 
@@ -133,7 +137,7 @@ class ClaimScorer:
         try:
             plan = self._plan(base.sizes)
             varied = {*moving, *(plan.variables if plan is not None else ())}
-            if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES and self.moves_state(varied):
+            if self._needs_equilibrium and self.state_entries(base) > MAX_ENTRIES and self.moves_state(varied):
                 rows = [self._scores(base, {k: v[i] for k, v in moving.items()}, ()) for i in range(count)]
                 return _stacked(rows)
             return self._scores(base, moving, (count,) if moving else ())
@@ -153,7 +157,7 @@ class ClaimScorer:
         self.check_time()
         columns = range(self.hypotheses) if columns is None else columns
         count = len(next(iter(moving.values()))) if moving else 1
-        alone = self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES
+        alone = self._needs_equilibrium and self.state_entries(base) > MAX_ENTRIES
         if not alone or count == 1:
             try:
                 names = self._names(base, moving, (count,) if moving else ())
@@ -178,9 +182,9 @@ class ClaimScorer:
         joint = plan is not None and bool(plan.joint)  # a system is solved, whatever is asked of it
         share = 1.0 if columns is None or joint else min(1.0, sum(effort.share for effort in chosen))
         entries = sum(value.numel() for name, value in base.values.items() if name in self.uses)
-        if self._needs_equilibrium and self._state_entries(base) > MAX_ENTRIES:
+        if self._needs_equilibrium and self.state_entries(base) > MAX_ENTRIES:
             return 0.0, share
-        each = max(1.0, (entries + self._state_entries(base)) / _SMALL) / _TOGETHER
+        each = max(1.0, (entries + self.state_entries(base)) / _SMALL) / _TOGETHER
         derives = not self.differentiable if columns is None else any(effort.derives for effort in chosen)
         # A derivative, and a system of equations, is computed for each instance by itself, about.
         return share, share * max(each, _ALONE if derives or joint else 0.0)
@@ -196,9 +200,9 @@ class ClaimScorer:
             names = self._names(base, moving, (count,) if moving else ())
             return scalar(tensor_value(expr, names)).expand(count)
 
-    def names(self, instance: Instance) -> TensorNames:
-        """Return what names mean on one instance."""
-        return self._names(instance, {}, ())
+    def names(self, base: Instance, moving: Mapping[str, Tensor] = NOTHING) -> TensorNames:
+        """Return what names mean on one instance, or on many of the same sizes, as in a call."""
+        return self._names(base, moving, (len(next(iter(moving.values()))),) if moving else ())
 
     def check_time(self) -> None:
         """Check that the deadline has not passed.
@@ -246,7 +250,8 @@ class ClaimScorer:
         formulas = (self._formulas.map, self._formulas.contraction, *self._formulas.definitions.values())
         return any(node.name in moving for formula in formulas for node in formula.walk() if node.kind is Kind.NAME)
 
-    def _state_entries(self, base: Instance) -> int:
+    def state_entries(self, base: Instance) -> int:
+        """Return how many entries the state has: up to `MAX_ENTRIES`, many equilibria are solved for at once."""
         rows, cols = self._state_shape(base)
         return rows * cols
 
@@ -298,7 +303,7 @@ class ClaimScorer:
             type_ = self._types[name]
             column = type_.sort is Sort.MATRIX and type_.cols == ONE
             variables[name] = value.unsqueeze(-1) if column else value
-        direct = self._state_entries(base) <= MAX_ENTRIES
+        direct = self.state_entries(base) <= MAX_ENTRIES
         names = TensorNames(
             variables,
             base.sizes,

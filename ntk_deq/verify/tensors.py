@@ -53,6 +53,7 @@ class TensorNames:
         upper: Whether relu and abs have their slope from above at zero, which only derivatives see.
         trains: Whether an index is a step of a training run; the values are those of its start.
         moments: What names mean at the steps of that run that are known, or None: only at its start.
+        known: At a step of runs from a batch of instances: which of the runs get there; None: all.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
     """
@@ -73,6 +74,7 @@ class TensorNames:
     upper: bool = False
     trains: bool = False
     moments: Mapping[float, TensorNames] | None = None
+    known: Tensor | None = None
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 

@@ -22,9 +22,12 @@ from ntk_deq.falsify.score import Scores
 from ntk_deq.models.base import EquilibriumModel
 from ntk_deq.models.registry import model_class
 from ntk_deq.models.signature import Role
+from ntk_deq.verify.direct_equilibria import MAX_ENTRIES
 from ntk_deq.verify.margins import Margins, parts
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.tensors import TensorNames
+from ntk_deq.verify.tensor_functions import scalar
+from ntk_deq.verify.tensors import TensorNames, tensor_value
+from ntk_deq.verify.training.batched_descent import descend, moments_along
 from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.estimates import again_if_interrupted
 
@@ -52,6 +55,8 @@ UNTRIED = 1.0
 
 _BARE = (Kind.NAME, Kind.NUMBER)
 _PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient
+_BATCH, _BATCHED = 4.0, 0.03  # single runs that a call takes, and each instance in it, where all descend at once
+_ENTRIES = 16  # of the state, that double the share of an instance
 _UNTRAINED = 0.05  # of a short run: the hypotheses at its start
 _FORMULA = 2.0  # gradients that a comparison at one snapshot takes
 
@@ -103,7 +108,11 @@ class TrainingScorer:
             scores = self._start(base, moving)
         goals = scores.hypotheses.new_full((len(scores.hypotheses), len(self.goals)), UNTRIED)
         defined = scores.defined.clone()
-        for row in (scores.feasible > 0).nonzero().flatten().tolist():
+        rows = (scores.feasible > 0).nonzero().flatten()
+        if self._batches(base) and moving and len(rows) > 1:
+            goals[rows], defined[rows] = self._together(base, {name: values[rows] for name, values in moving.items()})
+            return Scores(scores.hypotheses, goals, defined)
+        for row in rows.tolist():
             self._whole.check_time()
             instance = with_values(base, **{name: values[row] for name, values in moving.items()})
             try:
@@ -118,14 +127,51 @@ class TrainingScorer:
         return self._start.margins(base, moving, columns)
 
     def cost(self, base: Instance, columns: Sequence[int] | None = None) -> tuple[float, float]:
-        """Return what a call costs: nothing but the instances in it, each of which is trained.
+        """Return what a call costs, and each instance in it, in runs of one instance; small ones descend together.
 
         With `columns`: what the margins of these hypotheses cost, for which nothing is trained.
         """
         if columns is None:
-            return 0.0, 1.0
+            if not self._batches(base):
+                return 0.0, 1.0
+            return _BATCH, _BATCHED * (1 + self._whole.state_entries(base) / _ENTRIES)
         call, each = self._start.cost(base, columns)
         return _UNTRAINED * call, _UNTRAINED * each
+
+    def _batches(self, base: Instance) -> bool:
+        """Whether instances of such sizes descend together."""
+        return self.run.method is Method.GRADIENT_DESCENT and self._whole.state_entries(base) <= MAX_ENTRIES
+
+    def _together(self, base: Instance, moving: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the margins of the conclusions on many instances, and where they have a value."""
+        names, run = self._whole.names(base, moving), self.run
+        count, steps = names.batch[0], min(run.steps, STEPS)
+        model = self._whole.setting.model
+        assert model is not None
+        assert run.step is not None
+        try:
+            with torch.no_grad():
+                step = scalar(tensor_value(run.step.expr, names)).expand(count)
+                usable = step.isfinite() & (step > 0)
+                moments = descend(
+                    names,
+                    model.names(Role.PARAMETER),
+                    step,
+                    steps=steps,
+                    until=float(run.until),
+                    keep=_pairs(steps),
+                    check_time=self._whole.check_time,
+                )
+                margins = Margins(moments_along(names, moments), run.steps)
+                table = torch.stack([margins.part(part).expand(count) for part in self._parts], dim=1)
+        except (NtkDeqError, torch.linalg.LinAlgError, OverflowError):
+            if count == 1:
+                return self._whole.like.new_full((1, len(self.goals)), UNTRIED), self._whole.like.new_zeros(1).bool()
+            half = count // 2
+            parts = [{k: v[:half] for k, v in moving.items()}, {k: v[half:] for k, v in moving.items()}]
+            tables, marks = zip(*(self._together(base, part) for part in parts), strict=True)
+            return torch.cat(tables), torch.cat(marks)
+        return torch.where(usable[:, None], table.nan_to_num(nan=UNTRIED), UNTRIED), usable
 
     def _margins(self, instance: Instance) -> Tensor:
         names = self._whole.names(instance)
