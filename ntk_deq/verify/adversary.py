@@ -17,11 +17,11 @@ from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.scoring import TrainingScorer
 
-LONGEST, SHORTEST = 2500.0, 100.0
+LONGEST, SHORTEST = 5000.0, 150.0
 """Bounds of the default budget of a universal setting, in instances that are scored alone."""
 
-OPERATIONS = 90_000
-"""Operations that the default budget comes to, a second or two: of short formulas more instances are tried."""
+OPERATIONS = 180_000
+"""Operations that the default budget comes to, two to four seconds: of short formulas more instances are tried."""
 
 AROUND = 25
 """Operations that everything around a look at an instance is worth."""
@@ -166,7 +166,7 @@ def find_satisfying(
 
 
 def default_budget(scorer: ClaimScorer | TrainingScorer) -> float:
-    """Return what the search of one setting may cost by default: one to two seconds, whatever the claim.
+    """Return what the search of one setting may cost by default: two to four seconds, whatever the claim.
 
     It is counted, not timed, so that a run depends on its seed alone.
     """
