@@ -41,7 +41,7 @@ class Options:
         precision: Bits with which undecided small instances are judged again, 53 to 4096; 53: none are.
         findings: Whether to look, where a claim holds, for hypotheses that do not matter and for bounds with room.
         search: What the adversarial search may cost in each domain setting, a tenth in others, in instances scored
-            alone; many small ones scored together are cheap. 0: no search; None: two to four seconds (`default_budget`).
+            alone; many small ones scored together are cheap. 0: no search; None: `default_budget`.
         satisfy: Whether to search for an instance that meets the hypotheses where none tried does.
         smallest: Size letters and scalars whose smallest value that meets the hypotheses is looked for.
         shrink: Whether to look for the plainest counterexample; if not, the first one is shown as it was found.

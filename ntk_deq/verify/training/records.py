@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import torch
@@ -14,6 +15,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate
+from ntk_deq.equilibrium.accuracy import AccuracyWarning
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.falsify.instance import Instance
 from ntk_deq.verify.environment import Environment, Sides
@@ -212,7 +214,9 @@ def _instantaneous(trainee: Trainee, course: Trajectory, step: float | None) -> 
 
 def _kernel_rate(trainee: Trainee, parameters: Mapping[str, Tensor], step: float | None) -> float:
     try:
-        rate = instantaneous_rate(trainee.model.with_parameters(parameters), trainee.X, trainee.y)
+        with warnings.catch_warnings():  # the rate is shown, and no verdict rests on it
+            warnings.simplefilter("ignore", AccuracyWarning)
+            rate = instantaneous_rate(trainee.model.with_parameters(parameters), trainee.X, trainee.y)
     except NtkDeqError:
         return math.nan
     if step is None:
