@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.machine import print_machine, print_table, verdict
-from ntk_deq.dynamics.certified_descent import certified_descent
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.models import EquilibriumModel, ImplicitReLU, LinearImplicit
+from ntk_deq.dynamics.proven.descent import certified_descent
+from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
 LONG = 2000
 ROUNDS = 3

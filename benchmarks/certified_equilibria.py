@@ -12,8 +12,15 @@ from flint import arb, arb_mat
 from torch import Tensor
 
 from benchmarks.certified_checks import Check
-from ntk_deq.equilibrium import CertifiedEquilibrium, Proof, certified_adjoint, certified_equilibrium
-from ntk_deq.models import EquilibriumModel, ImplicitReLU, LinearImplicit
+from ntk_deq.systems import (
+    CertifiedEquilibrium,
+    EquilibriumModel,
+    ImplicitReLU,
+    LinearImplicit,
+    Proof,
+    certified_adjoint,
+    certified_equilibrium,
+)
 
 BITS = 1024
 MAX_STEPS = 2000  # on the edge of contraction a solve never ends; what it has then is to be certified all the same

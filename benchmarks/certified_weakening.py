@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ntk_deq.certified import Ball, high_precision
+from ntk_deq.certified import Ball
+from ntk_deq.certified import inversion as high_precision
 
 _NEAREST = high_precision._nearest
 _BALLS = "ntk_deq.certified"
@@ -109,14 +110,14 @@ def weakenings() -> dict[str, Weakening]:
         ),
         "contraction": Weakening(
             "the residual is taken for the error, without 1/(1 - q)",
-            (("ntk_deq.equilibrium.certified", "divide_up", _numerator),),
+            (("ntk_deq.systems.certificate", "divide_up", _numerator),),
             on="equilibria",
         ),
         "adjoint": Weakening(
             "the derivatives that are not certain are taken at the centre",
             (
-                ("ntk_deq.equilibrium.certified", "elementwise_error", _zero),
-                ("ntk_deq.equilibrium.certified", "fro_up", _zero),
+                ("ntk_deq.systems.certificate", "elementwise_error", _zero),
+                ("ntk_deq.systems.certificate", "fro_up", _zero),
             ),
             on="equilibria",
         ),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.machine import print_machine, print_table, verdict
 from ntk_deq.dynamics import TrainingRun, gradient_descent
-from ntk_deq.models import ImplicitReLU
+from ntk_deq.systems import ImplicitReLU
 
 TARGET = 3000
 N, D, M = 8, 16, 64

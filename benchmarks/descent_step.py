@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.machine import print_machine, print_table, verdict
 from ntk_deq.dynamics import FieldPoint, gradient_descent
-from ntk_deq.models import ImplicitReLU
+from ntk_deq.systems import ImplicitReLU
 
 PRODUCTS, OVERHEAD, FASTER = 8, 1.7, 5
 RTOL = 1e-10

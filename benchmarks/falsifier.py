@@ -43,11 +43,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.machine import print_machine, print_table, verdict
-from ntk_deq.claims.claim import Claim, Domain, DomainKind, Verdict
+from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.instance import Instance, shape_of
-from ntk_deq.falsify.random_families import random_family
+from ntk_deq.evaluation.instance import Instance, shape_of
+from ntk_deq.falsify.families import random_family
 from ntk_deq.falsify.scalars import random_entries
+from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.scoring import ClaimScorer
 

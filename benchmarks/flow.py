@@ -14,8 +14,8 @@ from torch import Tensor
 
 from benchmarks.machine import print_machine, print_table, verdict
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.flow import gradient_flow
-from ntk_deq.models import ImplicitReLU
+from ntk_deq.dynamics.flow.run import gradient_flow
+from ntk_deq.systems import ImplicitReLU
 
 TARGET_SECONDS = 20.0
 N, D, M = 8, 16, 64

@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.instances import relu_model, sphere
 from benchmarks.machine import medians, print_machine, print_table, verdict
-from ntk_deq.models import ImplicitReLU
 from ntk_deq.quantities import TangentKernel, ntk_gram
+from ntk_deq.systems import ImplicitReLU
 
 SIZE, D = 4096, 784
 ROUNDS = 3

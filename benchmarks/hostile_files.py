@@ -37,7 +37,7 @@ from ntk_deq.cli import figures, main
 from ntk_deq.data import load_images, select_images
 from ntk_deq.dynamics import TrainingRun, gradient_descent, gradient_flow, resume
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.models import ImplicitReLU
+from ntk_deq.systems import ImplicitReLU
 from ntk_deq.verify.store import InstanceStore
 
 LIMIT = 10.0  # seconds that one input may take

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ntk_deq.models import ImplicitReLU
+from ntk_deq.systems import ImplicitReLU
 
 
 def relu_model(d: int, m: int, *, gamma: float = 0.5, device: str = "cpu") -> ImplicitReLU:

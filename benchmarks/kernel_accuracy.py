@@ -9,8 +9,8 @@ from torch import Tensor
 
 from benchmarks.instances import digits, relu_model, sphere
 from benchmarks.machine import print_machine, print_table, verdict
-from ntk_deq.models import EquilibriumModel, LinearImplicit
 from ntk_deq.quantities import ntk_gram
+from ntk_deq.systems import EquilibriumModel, LinearImplicit
 
 TARGET = 1e-12
 

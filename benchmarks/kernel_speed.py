@@ -10,8 +10,8 @@ from torch import Tensor
 
 from benchmarks.instances import relu_model, sphere
 from benchmarks.machine import medians, print_machine, print_table, verdict
-from ntk_deq.models import ImplicitReLU
 from ntk_deq.quantities import ntk_gram
+from ntk_deq.systems import ImplicitReLU
 
 TARGET = 60
 N, D, M = 256, 50, 200

@@ -12,13 +12,17 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from ntk_deq.claims import builder, documents, load, memory, operators, parser, schema, yaml_strict
+from ntk_deq.claims import documents, load, schema
 from ntk_deq.claims.claim import DomainKind
-from ntk_deq.claims.functions import FUNCTIONS, reference
-from ntk_deq.claims.json_schema import claim_file_schema
-from ntk_deq.data.distribution_names import DISTRIBUTIONS
-from ntk_deq.models.registry import model_names, model_signature
-from ntk_deq.verify.evaluate import MAX_STEP_TUPLES
+from ntk_deq.claims.schema import claim_file_schema
+from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
+from ntk_deq.files import yaml as yaml_strict
+from ntk_deq.language import operators, parser
+from ntk_deq.language import parser as builder
+from ntk_deq.language import shapes as memory
+from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.functions import FUNCTIONS, reference
+from ntk_deq.language.library import model_names, model_signature
 
 HERE = Path(__file__).parent
 PAGE = HERE / "claim-language.md"

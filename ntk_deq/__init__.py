@@ -14,7 +14,7 @@ In a notebook:
     >>> bool(nd.lambda_min(H) > 0)
     True
 
-Names, and subpackages such as `nd.models` and `nd.plots`, are imported when they are first used, so that
+Names, and subpackages such as `nd.systems` and `nd.plots`, are imported when they are first used, so that
 `import ntk_deq` costs nothing and the command line starts at once.
 """
 
@@ -43,18 +43,7 @@ if TYPE_CHECKING:
         resume,
         train,
     )
-    from ntk_deq.equilibrium import (
-        Equilibrium,
-        Status,
-        equilibrium_features,
-        fixed_point,
-        loss_gradients,
-        predict,
-        solve_adjoint,
-        solve_equilibrium,
-        solve_fixed_point,
-    )
-    from ntk_deq.models import ImplicitReLU, LinearImplicit
+    from ntk_deq.fixed_point import Equilibrium, Status, fixed_point, solve_fixed_point
     from ntk_deq.quantities import (
         TangentKernel,
         condition_number,
@@ -64,6 +53,15 @@ if TYPE_CHECKING:
         sigma_max,
         sigma_min,
         spectrum,
+    )
+    from ntk_deq.systems import (
+        ImplicitReLU,
+        LinearImplicit,
+        equilibrium_features,
+        loss_gradients,
+        predict,
+        solve_adjoint,
+        solve_equilibrium,
     )
     from ntk_deq.verify.pool.workers import judge_in_workers
     from ntk_deq.verify.runner import Options, judge, judge_claims
@@ -86,18 +84,16 @@ _HOMES = {
         "resume",
         "train",
     ),
-    "ntk_deq.equilibrium": (
-        "Equilibrium",
-        "Status",
+    "ntk_deq.fixed_point": ("Equilibrium", "Status", "fixed_point", "solve_fixed_point"),
+    "ntk_deq.systems": (
+        "ImplicitReLU",
+        "LinearImplicit",
         "equilibrium_features",
-        "fixed_point",
         "loss_gradients",
         "predict",
         "solve_adjoint",
         "solve_equilibrium",
-        "solve_fixed_point",
     ),
-    "ntk_deq.models": ("ImplicitReLU", "LinearImplicit"),
     "ntk_deq.quantities": (
         "TangentKernel",
         "condition_number",
@@ -116,13 +112,15 @@ _SUBPACKAGES = (
     "claims",
     "data",
     "dynamics",
-    "equilibrium",
     "errors",
+    "evaluation",
     "falsify",
-    "models",
+    "fixed_point",
+    "language",
     "plots",
     "quantities",
     "report",
+    "systems",
     "verify",
 )
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-
-_LONG_WORD = re.compile(r"\S{401,}")  # longer than the path of any file that a person would look for
-_WORD_SHOWN, _SHOWN = 120, 2000
+from dataclasses import dataclass
 
 
 class NtkDeqError(Exception):
@@ -62,3 +60,64 @@ def shortened(text: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return f"{text[:most]}… ({len(text) - most} characters left out)"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong in a claim file.
+
+    Attributes:
+        position: Where.
+        message: What is wrong, what is allowed and what came.
+        claim: The id of the claim it belongs to, or None for the file as a whole.
+        source: The source text of the expression, where it is one, for a caret display.
+        span: Offsets (start, stop) in `source` to underline.
+        hint: The nearest valid spelling or another remedy.
+    """
+
+    position: Position
+    message: str
+    claim: str | None = None
+    source: str | None = None
+    span: tuple[int, int] | None = None
+    hint: str | None = None
+
+
+class ClaimFileError(NtkDeqError, ValueError):
+    """A claim file as a whole is unusable; `problems` say where and why."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(f"{p.position}: {p.message}" for p in problems))
+        self.problems = problems
+
+
+class ExpressionError(NtkDeqError, ValueError):
+    """An expression does not parse or does not type-check.
+
+    Attributes:
+        message: What is wrong.
+        span: Offsets (start, stop) in the expression's text.
+        hint: The nearest valid spelling or another remedy, or None.
+    """
+
+    def __init__(self, message: str, span: tuple[int, int], hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.hint = hint
+
+
+_LONG_WORD = re.compile(r"\S{401,}")  # longer than the path of any file that a person would look for
+_WORD_SHOWN, _SHOWN = 120, 2000

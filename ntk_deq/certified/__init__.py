@@ -1,21 +1,9 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth."""
 
+from ntk_deq.certified.arithmetic import EntryComparison
 from ntk_deq.certified.ball import Ball, ball, from_scalar
-from ntk_deq.certified.carried import CarriedSpectrum
-from ntk_deq.certified.comparison import EntryComparison
-from ntk_deq.certified.devices import certification_fault
-from ntk_deq.certified.functions import (
-    absolute_value,
-    divide,
-    exponential,
-    logarithm,
-    maximum,
-    minimum,
-    multiply,
-    power,
-    square_root,
-)
-from ntk_deq.certified.operations import (
+from ntk_deq.certified.carried import (
+    CarriedSpectrum,
     absolute,
     add,
     as_scalar,
@@ -52,6 +40,18 @@ from ntk_deq.certified.operations import (
     trace,
     transpose,
     vec,
+)
+from ntk_deq.certified.devices import certification_fault
+from ntk_deq.certified.functions import (
+    absolute_value,
+    divide,
+    exponential,
+    logarithm,
+    maximum,
+    minimum,
+    multiply,
+    power,
+    square_root,
 )
 from ntk_deq.certified.scalar import (
     exact,

@@ -15,12 +15,10 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.bounds import largest_entry
 from ntk_deq.certified.exactness import sum_error
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, entries, frobenius, whole_numbers
-from ntk_deq.certified.products import matmul
-from ntk_deq.certified.residuals import residual_up
-from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward, subtract_down, summation_up
+from ntk_deq.certified.products import matmul, residual_up
+from ntk_deq.certified.rounding import TINY, add_up, largest_entry, multiply_up, outward, subtract_down, summation_up
 from ntk_deq.certified.scalar import exact, upper, with_radius
 from ntk_deq.certified.spectra import projection
 from ntk_deq.errors import ArgumentError

@@ -13,14 +13,12 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.definiteness import cholesky_shift, eigenvalues_above
 from ntk_deq.certified.functions import maximum, minimum, square_root
-from ntk_deq.certified.high_precision import high_precision_inverse
-from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
+from ntk_deq.certified.inversion import approximate_inverse, high_precision_inverse, identity_defect, size_up
 from ntk_deq.certified.norms import dyadic, nonnegative
-from ntk_deq.certified.residuals import summing_error
-from ntk_deq.certified.rounding import add_up, multiply_up
+from ntk_deq.certified.products import summing_error
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, with_radius
 from ntk_deq.certified.spectra import (
     exact_singular_values,

@@ -23,8 +23,7 @@ import math
 import torch
 from torch import Tensor
 
-from ntk_deq.certified.bounds import fro_up
-from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, subtract_down, unit_roundoff
+from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down, unit_roundoff
 
 _GRID = 2.0**26
 _LONGEST = 1.5  # square of a row's length up to which partial sums stay below 2

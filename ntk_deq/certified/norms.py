@@ -14,9 +14,18 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
 from ntk_deq.certified.functions import maximum, square_root
-from ntk_deq.certified.rounding import TINY, add_up, multiply_up, outward, root_up
+from ntk_deq.certified.rounding import (
+    TINY,
+    add_up,
+    fro_up,
+    largest_entry,
+    multiply_up,
+    outward,
+    power_of_two,
+    root_up,
+    times_power_of_two,
+)
 from ntk_deq.certified.scalar import from_bounds, nan, with_radius
 
 EXACT_ENTRIES = 4096

@@ -10,13 +10,20 @@ from torch import Tensor
 
 from ntk_deq.certified.arithmetic import subtract
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two, times_power_of_two
 from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
-from ntk_deq.certified.products import matmul
-from ntk_deq.certified.residuals import column_multiples, orthogonality_up, residual_up
-from ntk_deq.certified.rounding import TINY, add_up, multiply_up, unit_roundoff
+from ntk_deq.certified.products import column_multiples, matmul, orthogonality_up, residual_up
+from ntk_deq.certified.rounding import (
+    TINY,
+    add_up,
+    fro_up,
+    largest_entry,
+    multiply_up,
+    power_of_two,
+    times_power_of_two,
+    unit_roundoff,
+)
 from ntk_deq.certified.scalar import exact, from_bounds, nan, upper, with_radius
 
 _CHEAP = 4096  # entries that an exact account of rounding errors is worth

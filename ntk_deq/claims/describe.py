@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ntk_deq.claims.changing import LOSS
-from ntk_deq.claims.claim import Claim, Formula, IllFormed, Method, Problem, Run, Setting, Suite
-from ntk_deq.claims.types import SCALAR
+from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.errors import Problem
+from ntk_deq.language.run import LOSS, Method, Run
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Formula
+from ntk_deq.language.types import SCALAR
 
 _WINDOW = 100  # characters of a long formula that are shown around a problem
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from ntk_deq.claims.claim import Position, Problem
-from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.schema import FileHead
 from ntk_deq.claims.validate import place, validate
-from ntk_deq.claims.yaml_strict import MAX_BYTES, Mapping, Node, Sequence, problems_below, read_file
-from ntk_deq.input_files import descriptor_named
+from ntk_deq.errors import ClaimFileError, Position, Problem
+from ntk_deq.files.inputs import descriptor_named
+from ntk_deq.files.yaml import MAX_BYTES, Mapping, Node, Sequence, problems_below, read_file
 
 MAX_FILES = 300
 _MAX_TOTAL = 4 * MAX_BYTES  # of all files of a suite together

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ntk_deq.claims.claim import Claim, DomainKind, Formula
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import Sort
+from ntk_deq.claims.claim import Claim
+from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import Sort
 
 _SYMMETRIC = frozenset({DomainKind.SYMMETRIC, DomainKind.PSD, DomainKind.DIAGONAL})
 _ALWAYS = frozenset({"I", "diag", "ones", "zeros"})

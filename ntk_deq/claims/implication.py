@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ntk_deq.claims.claim import Claim, Formula
-from ntk_deq.claims.definitions import dependents, names_in
-from ntk_deq.claims.format import format_expr
-from ntk_deq.claims.ordering import Order, Ordering, joint
-from ntk_deq.claims.ranges import Ranges, comparisons, variable_ranges
+from ntk_deq.claims.claim import Claim, variable_ranges
 from ntk_deq.claims.runs import start_formulas
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import Sort
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.ordering import Order, Ordering, joint
+from ntk_deq.language.ranges import Ranges, comparisons
+from ntk_deq.language.tree import Expr, Formula, Kind, dependents, names_in
+from ntk_deq.language.types import Sort
 
 
 def follows(claim: Claim, mutant: Claim) -> bool:

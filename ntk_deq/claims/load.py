@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ntk_deq.claims.assemble import Draft, assemble
-from ntk_deq.claims.claim import Claim, IllFormed, Position, Problem, Suite
+from ntk_deq.claims.assemble import Draft, assemble, inherit, own_names
+from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.documents import Document, embedded_document, read_documents
-from ntk_deq.claims.errors import ClaimFileError
-from ntk_deq.claims.inherit import inherit, own_names
-from ntk_deq.claims.problems import SHOWN, did_you_mean
 from ntk_deq.claims.schema import MAX_LABEL
 from ntk_deq.claims.settings import SettingRecord, build_setting
-from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, joined_below
+from ntk_deq.errors import ClaimFileError, Position, Problem
+from ntk_deq.files.problems import SHOWN, did_you_mean
+from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, joined_below
 
 MAX_CLAIMS = 5_000
 MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is

@@ -10,14 +10,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ntk_deq.claims.check import Key, check_formulas
-from ntk_deq.claims.claim import Claim, Formula, Verdict
-from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.format import format_expr
+from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.mutation_rules import edits
-from ntk_deq.claims.parser import parse
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
-from ntk_deq.claims.tree import Expr, Span
-from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.errors import ArgumentError, ExpressionError, nearest_name
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr, Formula, Span
 
 HYPOTHESIS = "hypothesis"
 """The rule that removes a hypothesis."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ntk_deq.claims.format import format_expr
-from ntk_deq.claims.functions import FUNCTIONS, Parameter
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.claims.types import Sort
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS, Parameter
+from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.types import Sort
 
 _FLIPPED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
 _STRICTER = {"<=": "<", ">=": ">"}
@@ -59,9 +59,9 @@ def edits(expr: Expr, *, statement: bool = False) -> Iterator[Edit]:
         statement: Whether it is a hypothesis or a conclusion: a side without a constant then counts as 1 times itself.
 
     Example:
-        >>> from ntk_deq.claims.parser import parse
-        >>> from ntk_deq.claims.types import SCALAR
-        >>> from ntk_deq.claims.typing import infer
+        >>> from ntk_deq.language.parser import parse
+        >>> from ntk_deq.language.types import SCALAR
+        >>> from ntk_deq.language.typing import infer
         >>> tree = infer(parse("a <= 3*c"), {"a": SCALAR, "c": SCALAR})
         >>> [(edit.rule, edit.after) for edit in edits(tree)][:3]
         [('flip', 'a >= 3*c'), ('strict', 'a < 3*c'), ('factor', 'a <= 3')]

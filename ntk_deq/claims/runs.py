@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from ntk_deq.claims.changing import LOSS, PATH_LENGTH
 from ntk_deq.claims.check import Key, parsed
-from ntk_deq.claims.claim import Choose, Claim, Formula, Free, Method, Run, Setting
-from ntk_deq.claims.ranges import Ranges
+from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
-from ntk_deq.claims.types import SCALAR
-from ntk_deq.models.signature import TRAINED_LOSS, Role
+from ntk_deq.language.declaration import TRAINED_LOSS, Role
+from ntk_deq.language.domain import Free
+from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.run import LOSS, PATH_LENGTH, Method, Run
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Formula
+from ntk_deq.language.types import SCALAR
 
 _NO_NUMBERS = frozenset({".nan", ".inf", "-.inf", "+.inf"})  # what YAML calls numbers and the language does not
 

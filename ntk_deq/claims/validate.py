@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ntk_deq.claims.claim import Position, Problem
-from ntk_deq.claims.problems import did_you_mean, shown
 from ntk_deq.claims.schema import IDENTIFIER, LABEL, RUN_MODELS
-from ntk_deq.claims.yaml_strict import Mapping, Node, Scalar, Sequence, plain
+from ntk_deq.errors import Position, Problem
+from ntk_deq.files.problems import did_you_mean, shown
+from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, plain
 
 Model = TypeVar("Model", bound=BaseModel)
 

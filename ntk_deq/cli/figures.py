@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ntk_deq.cli import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
 from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
-from ntk_deq.cli.exit_codes import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
 from ntk_deq.cli.process import run_process
 from ntk_deq.cli.select import compile_selection
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.version import __version__
 
 if TYPE_CHECKING:
-    from ntk_deq.report.run_store import StoredRuns
-    from ntk_deq.verify.training_records import TrainingRecord
+    from ntk_deq.report.runs.store import StoredRuns
+    from ntk_deq.verify.training.records import TrainingRecord
 
 NAME = "convergence-figures"
 FOLDER = "figures"
@@ -99,7 +99,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _draw(arguments: argparse.Namespace) -> int:
-    from ntk_deq.report.run_store import stored_runs
+    from ntk_deq.report.runs.store import stored_runs
 
     claims, errors = stored_runs(arguments.results)
     selected = None
@@ -121,10 +121,10 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 
 def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
+    from ntk_deq.files.atomic import own_folder
     from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
     from ntk_deq.plots.rates import has_rate
     from ntk_deq.plots.style import paper_style
-    from ntk_deq.verify.replaying.atomic import own_folder
 
     with paper_style():  # a missing matplotlib is said before a folder is made
         if chosen is None:
@@ -176,7 +176,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def _complain(what: object, code: int) -> int:
-    from ntk_deq.report.text import printable
+    from ntk_deq.report.console import printable
 
     print(printable(f"{NAME}: {what}"), file=sys.stderr)
     return code

@@ -1,16 +1,22 @@
-"""The command `verify-claims`."""
+"""The command `verify-claims`.
+
+The console that everything is printed on.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from ntk_deq.cli import EXIT_OK, EXIT_USAGE
 from ntk_deq.cli.arguments import parse_arguments
-from ntk_deq.cli.exit_codes import EXIT_OK, EXIT_USAGE
 from ntk_deq.cli.process import run_process
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_arguments(argv)
     if arguments.command == "schema":
         return _schema(arguments)
-    from ntk_deq.cli.output import Output
+    pass
 
     console = Output()
     if arguments.command == "check":
@@ -57,7 +63,7 @@ def suite_path(arguments: argparse.Namespace) -> Path:
 def _schema(arguments: argparse.Namespace) -> int:
     import json
 
-    from ntk_deq.claims.json_schema import claim_file_schema
+    from ntk_deq.claims.schema import claim_file_schema
 
     text = json.dumps(claim_file_schema(), indent=2, ensure_ascii=False) + "\n"
     if arguments.output is None:
@@ -77,7 +83,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace, console: Console) -> int:
     from ntk_deq.claims.claim import IllFormed, Verdict
-    from ntk_deq.cli.selection import selected_claims
+    from ntk_deq.cli.select import selected_claims
     from ntk_deq.report.terminal import render_check
 
     selected = selected_claims(arguments, suite_path(arguments), console)
@@ -90,7 +96,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from ntk_deq.cli.selection import selected_claims
+    from ntk_deq.cli.select import selected_claims
 
     selected = selected_claims(arguments, suite_path(arguments), console)
     if isinstance(selected, int):
@@ -107,9 +113,20 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _list(claims: Sequence[Claim | IllFormed], console: Console) -> None:
-    from ntk_deq.report.console import say_line
-    from ntk_deq.report.text import one_line
+    from ntk_deq.report.console import one_line, say_line
 
     for claim in claims:
         tags = f"[{', '.join(claim.tags)}]" if claim.tags else ""
         say_line(console, "  ".join(filter(None, map(one_line, (claim.id, claim.title, tags)))))
+
+
+_LENGTH = re.compile(r"0*[1-9][0-9]{0,4}")  # of a line or a screen
+
+
+class Output(Console):
+    """A console as wide as the terminal, or as COLUMNS says where that is a width: with 0 nothing would be shown."""
+
+    def __init__(self) -> None:
+        lengths = ("COLUMNS", "LINES")
+        kept = {name: value for name, value in os.environ.items() if name not in lengths or _LENGTH.fullmatch(value)}
+        super().__init__(_environ=kept)

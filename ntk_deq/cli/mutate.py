@@ -16,20 +16,13 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.mutation import RULE_MEANINGS
-from ntk_deq.cli.exit_codes import (
-    EXIT_EMPTY,
-    EXIT_INTERNAL,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_UNEXPECTED,
-    EXIT_USAGE,
-)
+from ntk_deq.cli import EXIT_EMPTY, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
 from ntk_deq.cli.process import Interruption
-from ntk_deq.cli.results_folder import clear_mutate, held_folder
-from ntk_deq.cli.selection import selected_claims, warn_of_missing_extras
+from ntk_deq.cli.select import selected_claims, warn_of_missing_extras
+from ntk_deq.cli.session import clear_mutate, held_folder
 from ntk_deq.errors import ArgumentError, nearest_name, shortened
+from ntk_deq.files.atomic import append_line, replace_file
 from ntk_deq.report.console import say
-from ntk_deq.report.files import append_line, replace_file
 from ntk_deq.report.mutants import mutant_object, mutants_markdown, render_mutant, render_summary
 from ntk_deq.verify.mutation import Fate, MutantResult, judge_mutants, worth_mutating
 from ntk_deq.verify.runner import Options

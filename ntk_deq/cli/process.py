@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, TextIO
 
-from ntk_deq.cli.exit_codes import EXIT_INTERRUPTED
+from ntk_deq.cli import EXIT_INTERRUPTED
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _AGAIN = 2.0  # seconds; a signal that follows another within these says no more than the first one did

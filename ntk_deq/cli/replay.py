@@ -9,15 +9,14 @@ from pathlib import Path
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed
-from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.problems import did_you_mean
-from ntk_deq.cli.exit_codes import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
-from ntk_deq.errors import NtkDeqError, shortened
-from ntk_deq.report.problems import render_problem, render_problems
+from ntk_deq.cli import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
+from ntk_deq.errors import ClaimFileError, NtkDeqError, shortened
+from ntk_deq.files.problems import did_you_mean
+from ntk_deq.report.check import render_problem, render_problems
 from ntk_deq.report.replay import render_comparison, render_replay
 from ntk_deq.verify.replay import compare, read_counterexample, replay
-from ntk_deq.verify.replaying.record import Record
+from ntk_deq.verify.replay.record import Record
 
 
 def run_replay(arguments: argparse.Namespace, console: Console) -> int:

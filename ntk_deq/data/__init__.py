@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ntk_deq.data.distribution_names import DISTRIBUTIONS, DistributionName
+from ntk_deq.language.distributions import DISTRIBUTIONS, DistributionName
 
 if TYPE_CHECKING:
     from ntk_deq.data.distributions import Sampler, draw, sampler
-    from ntk_deq.data.image_set import ImageSet
-    from ntk_deq.data.images import ImageSample, load_images, select_images
-    from ntk_deq.data.mnist import load_mnist
-    from ntk_deq.data.resize import resize_area
+    from ntk_deq.data.images import ImageSample, load_images, load_mnist, resize_area, select_images
+    from ntk_deq.data.readers import ImageSet
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -30,12 +28,12 @@ __all__ = [
 
 _LAZY = {
     "ImageSample": "ntk_deq.data.images",
-    "ImageSet": "ntk_deq.data.image_set",
+    "ImageSet": "ntk_deq.data.readers",
     "Sampler": "ntk_deq.data.distributions",
     "draw": "ntk_deq.data.distributions",
     "load_images": "ntk_deq.data.images",
-    "load_mnist": "ntk_deq.data.mnist",
-    "resize_area": "ntk_deq.data.resize",
+    "load_mnist": "ntk_deq.data.images",
+    "resize_area": "ntk_deq.data.images",
     "sampler": "ntk_deq.data.distributions",
     "select_images": "ntk_deq.data.images",
 }

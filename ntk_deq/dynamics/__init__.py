@@ -9,16 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ntk_deq.dynamics.checkpoints import CheckpointWarning
     from ntk_deq.dynamics.descent import gradient_descent
+    from ntk_deq.dynamics.descent.checkpoints import CheckpointWarning
     from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
-    from ntk_deq.dynamics.flow import gradient_flow
+    from ntk_deq.dynamics.flow.run import gradient_flow
     from ntk_deq.dynamics.rates import RateFit, instantaneous_rate, measured_rate
-    from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
+    from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
     from ntk_deq.dynamics.recorders import Observation, Recorder, every, logarithmic, on_condition
-    from ntk_deq.dynamics.status import RunStatus
     from ntk_deq.dynamics.storage import RecordError
-    from ntk_deq.dynamics.training import resume, train
+    from ntk_deq.dynamics.train import resume, train
 
 _HOMES = {
     "checkpoints": ("CheckpointWarning",),

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.run_inputs import check_problem, is_number
-from ntk_deq.equilibrium.solve import predict
+from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models.base import EquilibriumModel
+from ntk_deq.fixed_point.stored_values import is_number
 from ntk_deq.quantities.kernel import ntk_gram
+from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.solve import predict
 
 # Two-sided 95 % point of the normal distribution.
 _NORMAL_95 = 1.959963984540054
@@ -158,7 +159,7 @@ def instantaneous_rate(
         Gao and Gao (2022), (10).
 
     Example:
-        >>> from ntk_deq.models import LinearImplicit
+        >>> from ntk_deq.systems import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])  # H = 24
         >>> round(instantaneous_rate(model, one, 0 * one[0]), 9)

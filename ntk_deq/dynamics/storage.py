@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntk_deq.archives import ArchiveError, ArrayArchive, open_archive
-from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
+from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
-from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.dynamics.stored_values import stored_count, stored_number
 from ntk_deq.errors import DataError
+from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive
+from ntk_deq.fixed_point.stored_values import stored_count, stored_number
 from ntk_deq.version import __version__
 
 FORMAT = 1

@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ntk_deq.evaluation.instance import Instance, scale_variable, with_values
     from ntk_deq.falsify.domains import contains
     from ntk_deq.falsify.draws import draw_expression
-    from ntk_deq.falsify.instance import Instance, scale_variable, with_values
     from ntk_deq.falsify.ladder import instance_at, instances
     from ntk_deq.falsify.repair import shrink_variants
 
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Instance": "ntk_deq.falsify.instance",
+    "Instance": "ntk_deq.evaluation.instance",
     "contains": "ntk_deq.falsify.domains",
     "draw_expression": "ntk_deq.falsify.draws",
     "instance_at": "ntk_deq.falsify.ladder",
     "instances": "ntk_deq.falsify.ladder",
-    "scale_variable": "ntk_deq.falsify.instance",
+    "scale_variable": "ntk_deq.evaluation.instance",
     "shrink_variants": "ntk_deq.falsify.repair",
-    "with_values": "ntk_deq.falsify.instance",
+    "with_values": "ntk_deq.evaluation.instance",
 }
 
 

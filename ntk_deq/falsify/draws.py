@@ -1,7 +1,11 @@
-"""Draw from a distribution written in the claim language, such as `beta * normal(0, 1/m)`."""
+"""Draw from a distribution written in the claim language, such as `beta * normal(0, 1/m)`.
+
+Independent random streams by name: the seed of a draw depends on what is drawn, never on what was drawn before.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -12,13 +16,12 @@ import torch
 from flint import arb
 
 from ntk_deq.certified.scalar import exact
-from ntk_deq.claims.distributions import SCALAR_FUNCTIONS
-from ntk_deq.claims.format import format_expr
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.data.distribution_names import DISTRIBUTIONS
 from ntk_deq.data.distributions import Distribution, Sampler, Shape, sampler
 from ntk_deq.data.samples import Known, Sample, constant, scaled, summed
 from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.language.distributions import DISTRIBUTIONS, SCALAR_FUNCTIONS
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.tree import Expr, Kind
 
 _ALLOWED = (
     "a distribution expression is made of numbers, size letters, scalars, + - * / ^, "
@@ -62,7 +65,7 @@ def draw_expression(expr: Expr, shape: Shape, scalars: Mapping[str, float | int]
         ArgumentError: The expression is no distribution, uses an unknown name, or has no value (a division by zero).
 
     Example:
-        >>> from ntk_deq.claims.parser import parse
+        >>> from ntk_deq.language.parser import parse
         >>> drawn = draw_expression(parse("beta*ones - identity/m"), (2, 2), {"m": 2, "beta": 3.0}, torch.Generator())
         >>> drawn.value.tolist(), drawn.radius
         ([[2.5, 3.0], [3.0, 2.5]], 0.0)
@@ -183,3 +186,29 @@ def _sum(left: Distribution, right: Distribution, sign: float) -> Distribution:
 
 def _product(inner: Distribution, factor: float) -> Distribution:
     return Distribution(lambda shape, generator: scaled(inner.sample(shape, generator), factor))
+
+
+def stream(seed: int, *labels: str | int) -> torch.Generator:
+    """Return a CPU generator that depends on the seed and the labels only.
+
+    Args:
+        seed: The run's seed.
+        *labels: What the draw is for, for example setting, index of the instance, and variable.
+
+    Example:
+        >>> a, b = stream(7, "s", 3, "W"), stream(7, "s", 3, "W")
+        >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
+        True
+    """
+    digest = hashlib.sha256(repr((seed, *labels)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def choose(generator: torch.Generator, count: int) -> int:
+    """Return a uniform random integer in 0..count - 1.
+
+    Example:
+        >>> choose(stream(0), 1)
+        0
+    """
+    return int(torch.randint(count, (), generator=generator))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ntk_deq.falsify.seeds import choose
+from ntk_deq.falsify.draws import choose
 
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, torch.Generator], Tensor]

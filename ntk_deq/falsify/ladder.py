@@ -2,10 +2,13 @@
 
 In a universal setting even numbers are structured and exact in binary, odd ones random. In a setting with distributions
 every instance is a draw, and what the claim quantifies over (`given`, variables with a domain) climbs the same ladder.
+
+The sizes of an instance: the smallest first, then small combinations, then all of the range.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +17,86 @@ import torch
 from torch import Tensor
 
 from ntk_deq.certified.scalar import with_radius
-from ntk_deq.claims.claim import Draw, Free, ImageData, Setting
-from ntk_deq.claims.distributions import scalar_names
-from ntk_deq.claims.types import Size
 from ntk_deq.data.images import load_images, select_images
 from ntk_deq.data.samples import Freedom, Known
 from ntk_deq.errors import ArgumentError, DataError
+from ntk_deq.evaluation.instance import Instance, format_number, scale_variable, shape_of, with_values
 from ntk_deq.falsify.domains import ROUNDING, is_cone, rounding
-from ntk_deq.falsify.draws import draw_expression
-from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance, format_number, scale_variable, shape_of, with_values
-from ntk_deq.falsify.random_families import random_family
+from ntk_deq.falsify.draws import choose, draw_expression, stream
+from ntk_deq.falsify.families import exact_family, random_family
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
-from ntk_deq.falsify.seeds import choose, stream
-from ntk_deq.falsify.sizes import random_sizes, sizes_at
+from ntk_deq.language.distributions import scalar_names
+from ntk_deq.language.domain import Free
+from ntk_deq.language.setting import Draw, ImageData, Setting
+from ntk_deq.language.types import Size, SizeRange
+
+_STEPS_A_LEVEL = 4  # instances after which the random sizes may grow by one
+
+
+def sizes_at(ranges: Mapping[str, SizeRange], rank: int, generator: torch.Generator) -> dict[str, int]:
+    """Return the sizes of the instance of a given rank in its half of the ladder.
+
+    In order: all at the low end; all one above; one letter above, each in turn; ascending; descending; all two above;
+    then random ones up to a level that grows. Every eighth roams over the whole range, log-uniformly, and every
+    sixteenth has every letter at its high end.
+
+    Args:
+        ranges: Range of each size letter.
+        rank: Number of the instance in its half, from 0.
+        generator: Source of the random ones.
+
+    Example:
+        >>> ranges = {"N": SizeRange(1, 6), "d": SizeRange(1, 6), "m": SizeRange(2, 2)}
+        >>> [tuple(sizes_at(ranges, r, torch.Generator()).values()) for r in range(6)]
+        [(1, 1, 2), (2, 2, 2), (1, 1, 2), (1, 2, 2), (2, 1, 2), (1, 2, 2)]
+    """
+    letters = list(ranges)
+    count = len(letters)
+    if rank % 16 == 15:
+        return {name: ranges[name].high for name in letters}
+    offsets = _listed(rank, count)
+    if offsets is None and rank % 8 == 7:
+        return {name: _log_uniform(ranges[name], generator) for name in letters}
+    if offsets is None:
+        level = 2 + rank // _STEPS_A_LEVEL
+        offsets = [choose(generator, min(level, ranges[n].high - ranges[n].low) + 1) for n in letters]
+    return {
+        name: min(ranges[name].low + offset, ranges[name].high) for name, offset in zip(letters, offsets, strict=True)
+    }
+
+
+def random_sizes(ranges: Mapping[str, SizeRange], rank: int, generator: torch.Generator) -> dict[str, int]:
+    """Return sizes for a draw from a distribution: the low ends first, then uniform in each range.
+
+    Example:
+        >>> random_sizes({"N": SizeRange(3, 3)}, 5, torch.Generator())
+        {'N': 3}
+    """
+    if rank == 0:
+        return {name: size.low for name, size in ranges.items()}
+    return {name: size.low + choose(generator, size.high - size.low + 1) for name, size in ranges.items()}
+
+
+def _listed(rank: int, count: int) -> list[int] | None:
+    """Return the offsets from the low ends that come first, or None after them."""
+    if rank < 2:
+        return [rank] * count
+    if rank < 2 + count:
+        return [int(i == count + 1 - rank) for i in range(count)]
+    return {
+        2 + count: list(range(count)),
+        3 + count: list(range(count))[::-1],
+        4 + count: [2] * count,
+    }.get(rank)
+
+
+def _log_uniform(size: SizeRange, generator: torch.Generator) -> int:
+    if size.fixed:
+        return size.low
+    low, high = math.log(max(size.low, 1)), math.log(size.high + 1)
+    share = float(torch.rand((), generator=generator, dtype=torch.float64))
+    return min(size.high, max(size.low, int(math.exp(low + (high - low) * share))))
+
 
 __all__ = ["Instance", "instance_at", "instances", "scale_variable", "with_values"]
 

@@ -11,15 +11,16 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Domain, Free, Setting
-from ntk_deq.claims.distributions import scalar_names
+from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify.domains import is_cone, within
-from ntk_deq.falsify.instance import Instance, format_number, with_values
+from ntk_deq.falsify.draws import stream
 from ntk_deq.falsify.score import Scorer
-from ntk_deq.falsify.search.inside import Inside
+from ntk_deq.falsify.search.feasible import Inside
 from ntk_deq.falsify.search.space import Space, movable
 from ntk_deq.falsify.search.starts import random_vectors
-from ntk_deq.falsify.seeds import stream
+from ntk_deq.language.distributions import scalar_names
+from ntk_deq.language.domain import Domain, Free
+from ntk_deq.language.setting import Setting
 
 MAX_VARIANTS = 24
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ None shows a window or changes a setting of matplotlib.
 from ntk_deq.plots.convergence import convergence
 from ntk_deq.plots.figure import plot_run, rates_figure, run_figure, save_figure
 from ntk_deq.plots.norms import norms
-from ntk_deq.plots.paths import paths
+from ntk_deq.plots.panels import paths
 from ntk_deq.plots.rates import rates
 from ntk_deq.plots.style import MissingPlotsError
 

@@ -10,9 +10,9 @@ from ntk_deq.plots.labels import escaped, math_interval, math_number
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_log_values, set_steps
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, MEASURED, axes_or_new, paper_style
-from ntk_deq.report.run_curves import LossPicture, index_letter, loss_picture
-from ntk_deq.report.run_words import at_rest, rate_ratio, short_index, short_rate, status_word
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.report.runs.curves import LossPicture, index_letter, loss_picture
+from ntk_deq.report.runs.words import at_rest, rate_ratio, short_index, short_rate, status_word
+from ntk_deq.verify.training.records import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ntk_deq.claims.format import format_expr, short_decimal
-from ntk_deq.claims.notation import latex_letter, symbol
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.report.run_curves import ShareCurve
-from ntk_deq.report.run_words import rate_parts
-from ntk_deq.report.text import one_line
-from ntk_deq.verify.training_records import Rate
+from ntk_deq.language.format import format_expr, short_decimal
+from ntk_deq.language.notation.names import latex_letter, symbol
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.report.console import one_line
+from ntk_deq.report.runs.curves import ShareCurve
+from ntk_deq.report.runs.words import rate_parts
+from ntk_deq.verify.training.records import Rate
 
 _BARS = {"norm": "", "fro": "_F"}
 _SUBSCRIPTED = {
@@ -43,7 +43,7 @@ def math_text(expr: Expr) -> str | None:
     A quantity at a step is written without the step, which the axis shows: `norm(W[k])` is the norm of W.
 
     Example:
-        >>> from ntk_deq.claims.parser import parse
+        >>> from ntk_deq.language.parser import parse
         >>> math_text(parse("sigma_min(Z[k])")), math_text(parse("alpha0/2")), math_text(parse("fro(W[k] - W[0])"))
         ('\\sigma_{\\min}(Z)', '\\alpha_{0}/2', '\\Vert W - W(0)\\Vert_F')
     """

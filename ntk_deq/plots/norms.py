@@ -12,9 +12,9 @@ from ntk_deq.plots.labels import escaped, inequality_label, math_number, paramet
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, SOFT, axes_or_new, paper_style, series
-from ntk_deq.report.run_curves import ShareCurve, are_spread, index_letter, share_curves
-from ntk_deq.report.run_words import short_rate, short_share
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.report.runs.curves import ShareCurve, are_spread, index_letter, share_curves
+from ntk_deq.report.runs.words import short_rate, short_share
+from ntk_deq.verify.training.records import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

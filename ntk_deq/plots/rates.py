@@ -10,10 +10,10 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.plots.labels import escaped, math_number
 from ntk_deq.plots.source import Drawable, as_record
 from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
-from ntk_deq.report.run_curves import index_letter
-from ntk_deq.report.run_words import instantaneous_range, rate_ratio, run_name, short_rate
-from ntk_deq.report.text import one_line
-from ntk_deq.verify.training_records import TrainingRecord
+from ntk_deq.report.console import one_line
+from ntk_deq.report.runs.curves import index_letter
+from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
+from ntk_deq.verify.training.records import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

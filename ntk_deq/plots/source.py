@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.report.run_curves import loss_curve
-from ntk_deq.verify.training_records import Curve, Rate, TrainingRecord
+from ntk_deq.report.runs.curves import loss_curve
+from ntk_deq.verify.training.records import Curve, Rate, TrainingRecord
 
 if TYPE_CHECKING:
     from torch import Tensor

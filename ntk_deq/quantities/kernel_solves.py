@@ -9,12 +9,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.signature import Role
+from ntk_deq.fixed_point import Equilibrium, Solver, solve_fixed_point
+from ntk_deq.fixed_point.starts import near_affine_fixed_point, near_fixed_point
+from ntk_deq.language.declaration import Role
 from ntk_deq.quantities.tangent_kernel import SolveRecord
-from ntk_deq.quantities.warm_start import near_affine_fixed_point, near_fixed_point
+from ntk_deq.systems.model import EquilibriumModel
 
 # Multiplications in a step below which single precision saves less than its extra calls cost.
 _WORTH_CASTING = 2**20

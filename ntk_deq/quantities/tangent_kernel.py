@@ -1,4 +1,7 @@
-"""The result of a tangent-kernel computation: matrix, blocks, and how its equilibria were found."""
+"""The result of a tangent-kernel computation: matrix, blocks, and how its equilibria were found.
+
+Gram matrices of feature matrices, exactly symmetric where they should be.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.models.display import html_table, one_line
 from ntk_deq.quantities.spectra import Measured, Spectrum, condition_number, lambda_max, lambda_min, sigma_min, spectrum
+from ntk_deq.systems.display import html_table, one_line
 
 
 class KernelMethod(StrEnum):
@@ -117,3 +120,21 @@ class TangentKernel:
             for solve in self.solves
         }
         return html_table("Tangent kernel", {**self._facts(), "normalisation": self.normalisation, **solves})
+
+
+def gram(F1: Float[Tensor, "N1 p"], F2: Float[Tensor, "N2 p"] | None = None) -> Float[Tensor, "N1 N2"]:
+    """Return F1 F2', or F1 F1' with rounding that is the same on both sides of the diagonal.
+
+    A library product F1 F1' may differ from its transpose in the last bits; eigenvalue routines read one triangle only,
+    so that the mean of both is taken here once, rather than wherever the matrix is used.
+
+    Example:
+        >>> import torch
+        >>> gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+        tensor([[5., 2.],
+                [2., 1.]])
+    """
+    if F2 is not None:
+        return F1 @ F2.T
+    product = F1 @ F1.T
+    return (product + product.T).mul_(0.5)

@@ -1,4 +1,9 @@
-"""What `verify-claims check` prints: settings, shapes of names, and each formula with its type."""
+"""What `verify-claims check` prints: settings, shapes of names, and each formula with its type.
+
+A line of source text with a part of it underlined.
+
+Problems of a claim file on the terminal: where, what, the source line with the place underlined, a remedy.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,81 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from ntk_deq.claims.claim import Claim, DomainKind, Formula, Free, IllFormed, Setting, SizeRange, Suite
+from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.describe import choose_words, run_words
 from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.runs import start_formulas
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import BOOLEAN, Type
-from ntk_deq.report.console import Piece, say, say_hanging
-from ntk_deq.report.problems import render_problem
-from ntk_deq.report.text import one_line
+from ntk_deq.errors import Problem, shortened
+from ntk_deq.language.domain import DomainKind, Free
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import BOOLEAN, SizeRange, Type
+from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
+
+
+def caret_lines(source: str, span: tuple[int, int], *, width: int = 10_000) -> tuple[str, str]:
+    r"""Return the line in which a span starts and a line of carets to put under it.
+
+    A line longer than `width` is cut to a window around the span, with `…` where something is left out.
+
+    Args:
+        source: The text, one line or several.
+        span: Offsets (start, stop) in `source`.
+        width: Columns there are, at least 20.
+
+    Example:
+        >>> print(*caret_lines("norm(W) <= sigma_mim(Z)", (11, 20)), sep="\n")
+        norm(W) <= sigma_mim(Z)
+                   ^^^^^^^^^
+    """
+    start = min(max(span[0], 0), len(source))
+    first = source.rfind("\n", 0, start) + 1
+    line = printable(source[first:].split("\n", 1)[0]).replace("\t", " ")
+    start -= first
+    stop = min(max(span[1] - first, start + 1), max(len(line), start + 1))
+    left = right = ""
+    if len(line) > width:
+        begin = max(0, min(start - width // 3, len(line) - width))
+        end = begin + width
+        left, right = "…" * (begin > 0), "…" * (end < len(line))
+        line = line[begin + len(left) : end - len(right)]
+        start, stop = start - begin, min(stop - begin, width - len(right))
+    shown = left + line + right
+    return shown, " " * cell_len(shown[:start]) + "^" * max(1, cell_len(shown[start:stop]))
+
+
+SHOWN = 50
+"""Problems of a file that are printed: nobody mends more at once, and the first ones often cause the rest."""
+
+
+def render_problem(console: Console, problem: Problem, *, indent: int = 0) -> None:
+    """Print one problem.
+
+    Args:
+        console: Where.
+        problem: What is wrong and where.
+        indent: Columns to leave free on the left.
+    """
+    claim = [(f"{shortened(problem.claim)}: ", "cyan")] if problem.claim is not None else []
+    place = shortened(f"{problem.position}: ")
+    say(console, (place, "bold"), *claim, shortened(problem.message), indent=indent)
+    if problem.source is not None and problem.span is not None:
+        line, carets = caret_lines(problem.source, problem.span, width=max(console.width - indent - 5, 20))
+        say(console, line, indent=indent + 4, wrap=False)
+        say(console, (carets, "bold red"), indent=indent + 4, wrap=False)
+    if problem.hint:
+        say(console, (shortened(problem.hint), "green"), indent=indent + 4)
+
+
+def render_problems(console: Console, problems: Sequence[Problem]) -> None:
+    """Print the first problems, a blank line between two, and the number of all at the end."""
+    for problem in problems[:SHOWN]:
+        render_problem(console, problem)
+        console.print()
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    left = f", of which the first {SHOWN} are shown" if len(problems) > SHOWN else ""
+    say(console, (f"{count}{left}", "bold red"))
+
 
 _TOKEN = re.compile(
     r"(?P<number>\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)|(?P<word>\b(?:and|or|not|for all|exists|with)\b)"
@@ -78,9 +149,9 @@ def type_words(expr: Expr) -> str:
     """Return the type of a formula in words; for a comparison, the type of what it compares, in the plural.
 
     Example:
-        >>> from ntk_deq.claims.parser import parse
-        >>> from ntk_deq.claims.types import matrix
-        >>> from ntk_deq.claims.typing import infer
+        >>> from ntk_deq.language.parser import parse
+        >>> from ntk_deq.language.types import matrix
+        >>> from ntk_deq.language.typing import infer
         >>> names = {"A": matrix("m", "m")}
         >>> type_words(infer(parse("A'*A"), names)), type_words(infer(parse("A == A'"), names))
         ('matrix m x m', 'matrices m x m')

@@ -1,14 +1,143 @@
-"""How every line reaches the terminal: never as markup, control characters made visible, within what it can encode."""
+"""How every line reaches the terminal: never as markup, control characters made visible, within what it can encode.
+
+Text that is safe and short to show: control characters made visible, numbers in few digits.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.text import Text
 
-from ntk_deq.report.text import printable
+from ntk_deq.evaluation.quantity import Margin
+
+# C0 and C1 controls except tab and newline, lone surrogates, the two non-characters XML forbids, and the
+# bidirectional overrides that can make a text read differently from what it says.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+
+# A ball around zero that reaches no further than this is shown as `0 ± r`: wider ones deserve both ends.
+_NEAR_ZERO = 1e-6
+
+# A ball narrower than this share of its larger end is shown as one number: five digits are printed at most.
+_ONE_NUMBER = 1e-5
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every control character as U+FFFD: valid in XML and harmless in a terminal.
+
+    Example:
+        >>> printable("a\x1b[31mb\n")
+        'a�[31mb\n'
+    """
+    return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Return `text` printable and on one line, its runs of white space collapsed."""
+    return " ".join(printable(text).split())
+
+
+def short_number(value: float, *, digits: int = 4) -> str:
+    """Return `value` in at most `digits` significant digits, whole numbers below 100000 in full.
+
+    Args:
+        value: Any float, infinities and NaN included.
+        digits: Significant digits, at least 1.
+
+    Example:
+        >>> short_number(0.12345678), short_number(-3.0), short_number(1.5e-17), short_number(math.inf)
+        ('0.1235', '-3', '1.5e-17', 'inf')
+    """
+    if math.isnan(value) or math.isinf(value):
+        return str(float(value))
+    if value == int(value) and abs(value) < 1e5:
+        return str(int(value))
+    text = f"{value:.{digits}g}"
+    mantissa, mark, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if mark else mantissa
+
+
+def short_margin(margin: Margin | None, *, digits: int = 3) -> str:
+    """Return a margin ball as one number where it is narrow, and as an interval otherwise; `-` for None.
+
+    Example:
+        >>> short_margin(Margin(0.25, 0.25 + 1e-16)), short_margin(Margin(-1e-16, 2e-16)), short_margin(Margin(-1, 2))
+        ('0.25', '0 ± 2e-16', '[-1, 2]')
+        >>> short_margin(Margin(2.7001e-7, 2.7004e-7))  # as far as it is shown, one number
+        '2.7e-7'
+    """
+    if margin is None:
+        return "-"
+    low, high = margin.lo, margin.hi
+    if low == high:
+        return short_number(low, digits=digits)
+    size = max(abs(low), abs(high))
+    if math.isfinite(size) and low * high > 0 and high - low <= _ONE_NUMBER * size:
+        return short_number((low + high) / 2, digits=digits)
+    if low * high <= 0 and size <= _NEAR_ZERO:
+        return f"0 ± {short_number(size, digits=1)}"
+    ends = [short_number(end, digits=digits - 1) for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else f"[{ends[0]}, {ends[1]}]"
+
+
+def relative_margin(margin: Margin | None, scale: float) -> Margin | None:
+    """Return a margin over the size of the terms that its two sides are computed from, or None where that is unknown.
+
+    Example:
+        >>> relative_margin(Margin(-6.0, 2.0), 4.0)
+        Margin(lo=-1.5, hi=0.5)
+    """
+    if margin is None or (margin.lo == margin.hi == 0):
+        return margin
+    if not (0 < scale < math.inf and math.isfinite(margin.lo) and math.isfinite(margin.hi)):
+        return None
+    return Margin(margin.lo / scale, margin.hi / scale)
+
+
+def margin_words(margin: Margin | None, scale: float) -> str:
+    """Return a margin, and in brackets what it is relative to its scale, where that is known.
+
+    Example:
+        >>> margin_words(Margin(-6.7e22, 0.0), 1e35), margin_words(Margin(-1.0, -1.0), 0.0)
+        ('[-6.7e22, 0] (relative 0 ± 7e-13)', '-1')
+    """
+    relative = relative_margin(margin, scale)
+    return short_margin(margin) + (f" (relative {short_margin(relative, digits=2)})" if relative else "")
+
+
+def matrix_rows(value: Any) -> list[list[float]]:
+    """Return a witness value as rows of floats: a number as 1 x 1, a flat list as one column.
+
+    Example:
+        >>> matrix_rows([1.0, 2.0]), matrix_rows([[1.0, 2.0]])
+        ([[1.0], [2.0]], [[1.0, 2.0]])
+    """
+    if isinstance(value, list | tuple):
+        return [[float(x) for x in row] if isinstance(row, list | tuple) else [float(row)] for row in value]
+    return [[float(value)]]
+
+
+def short_seconds(seconds: float) -> str:
+    """Return a duration for people.
+
+    Example:
+        >>> short_seconds(0.0042), short_seconds(3.25), short_seconds(75), short_seconds(7300)
+        ('4 ms', '3.2 s', '1 min 15 s', '2 h 01 min')
+    """
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
 
 Piece: TypeAlias = str | tuple[str, str]
 """A text, plain or with a rich style."""

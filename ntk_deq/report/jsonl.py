@@ -3,7 +3,7 @@
 JSON has no infinities, so a float that is not finite is written as the string "inf", "-inf" or "nan"; Python's
 `float` reads these back. A margin is the pair `[lo, hi]`, or null where there is none. A training run is an object with
 the attributes of `TrainingRecord` as keys, its curves, conditions and rates objects in turn;
-`ntk_deq.report.run_store` reads it back.
+`ntk_deq.report.runs.store` reads it back.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ntk_deq.errors import DataError
-from ntk_deq.input_files import open_regular
-from ntk_deq.report.files import append_line, replace_file
+from ntk_deq.evaluation.quantity import Margin
+from ntk_deq.files.atomic import append_line, replace_file
+from ntk_deq.files.inputs import open_regular
 from ntk_deq.report.words import count_verdicts
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, Margin, RunInfo, Witness
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, Witness
 
 # The full list of margins can run to thousands; a plot or a spot check needs no more than this.
 MARGIN_LIMIT = 200

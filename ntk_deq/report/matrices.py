@@ -1,13 +1,18 @@
-"""Matrices in characters, side by side: `A = [ 0  -1 ]`, brackets drawn over several lines."""
+"""Matrices in characters, side by side: `A = [ 0  -1 ]`, brackets drawn over several lines.
+
+The values of an instance on the terminal: matrices side by side, numbers on a line below.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.cells import cell_len
+from rich.console import Console
 
-from ntk_deq.claims.format import short_decimal
-from ntk_deq.report.text import matrix_rows
+from ntk_deq.language.format import short_decimal
+from ntk_deq.report.console import matrix_rows, say, showable
 
 # A terminal shows the first entries of anything larger.
 SIDE_LIMIT = 6
@@ -77,3 +82,21 @@ def side_by_side(blocks: list[list[str]], *, width: int, gap: int = 3) -> list[s
             padded = [part + " " * (w - cell_len(part)) for part, w in zip(parts, widths, strict=True)]
             lines.append((" " * gap).join(padded).rstrip())
     return lines
+
+
+def say_values(console: Console, values: Mapping[str, Any], *, indent: int = 0) -> None:
+    """Print every variable of an instance.
+
+    Args:
+        console: Where.
+        values: Numbers, flat lists (columns), rows, or None where a value is too large to print.
+        indent: Columns to leave free on the left.
+    """
+    numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    blocks = [matrix_lines(name, value) for name, value in values.items() if name not in numbers]
+    blocks = [[showable(console, line) for line in block] for block in blocks]
+    for line in side_by_side(blocks, width=console.width - indent):
+        say(console, line, indent=indent, wrap=False)
+    if numbers:
+        said = ", ".join(matrix_lines(name, value)[0] for name, value in numbers.items())
+        say(console, said, indent=indent)

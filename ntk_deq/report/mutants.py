@@ -8,9 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from ntk_deq.claims.mutation import RULE_MEANINGS
-from ntk_deq.report.console import Piece, say, say_hanging
+from ntk_deq.report.console import Piece, one_line, say, say_hanging, short_number, short_seconds
 from ntk_deq.report.jsonl import json_safe
-from ntk_deq.report.text import one_line, short_number, short_seconds
 from ntk_deq.verify.mutation import Fate, MutantResult, Score, score
 
 _STYLES = {

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from ntk_deq.report.console import Piece, say
-from ntk_deq.report.instance import say_values
-from ntk_deq.report.text import one_line, short_margin
+from ntk_deq.evaluation.quantity import Margin, Outcome, Truth
+from ntk_deq.report.console import Piece, one_line, say, short_margin
+from ntk_deq.report.matrices import say_values
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
-from ntk_deq.verify.quantity import Outcome, Truth
 from ntk_deq.verify.replay import Comparison, Replay
-from ntk_deq.verify.replaying.numbers import bound_text
-from ntk_deq.verify.replaying.record import RecordKind
-from ntk_deq.verify.results import Margin
+from ntk_deq.verify.replay.record import RecordKind
+from ntk_deq.verify.replay.values import bound_text
 from ntk_deq.verify.witness import MAX_PRINTED
 
 _TRUTH = {

@@ -11,12 +11,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.report.check import render_check
-from ntk_deq.report.console import Piece, say, say_hanging, showable
-from ntk_deq.report.instance import say_values
-from ntk_deq.report.problems import render_problem, render_problems
-from ntk_deq.report.run_words import starts_words, terminal_lines
-from ntk_deq.report.text import margin_words, one_line, relative_margin, short_margin, short_number, short_seconds
+from ntk_deq.evaluation.quantity import Margin
+from ntk_deq.report.check import render_check, render_problem, render_problems
+from ntk_deq.report.console import (
+    Piece,
+    margin_words,
+    one_line,
+    relative_margin,
+    say,
+    say_hanging,
+    short_margin,
+    short_number,
+    short_seconds,
+    showable,
+)
+from ntk_deq.report.matrices import say_values
+from ntk_deq.report.runs.words import starts_words, terminal_lines
 from ntk_deq.report.words import (
     EXIT_MEANINGS,
     LOOKS,
@@ -30,7 +40,7 @@ from ntk_deq.report.words import (
     verdict_style,
     worst_margin,
 )
-from ntk_deq.verify.results import ClaimResult, Margin, RunInfo, Witness
+from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
 
 __all__ = ["TerminalReport", "render_check", "render_problems"]
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ntk_deq.claims.claim import Claim, Setting
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.score import Score
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
+from ntk_deq.language.setting import Setting
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_standing, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer

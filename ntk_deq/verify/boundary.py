@@ -19,19 +19,21 @@ from torch import Tensor
 
 from ntk_deq.certified import algebraic as al
 from ntk_deq.certified.algebraic import UndecidedError, sign
-from ntk_deq.claims.claim import Claim, Domain, DomainKind, Free, Setting
-from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError
+from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
+from ntk_deq.evaluation.exact import ExactNames, decided, scalar, value_of
+from ntk_deq.evaluation.instance import Instance, shape_of
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains, is_cone
+from ntk_deq.falsify.draws import choose, stream
 from ntk_deq.falsify.exact_builders import BUILDERS
-from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance, shape_of
+from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
-from ntk_deq.falsify.seeds import choose, stream
-from ntk_deq.verify.environment import DeadlineError, OutsideClaimError
-from ntk_deq.verify.exact_formulas import ExactNames, decided, scalar, value_of
-from ntk_deq.verify.exact_judgement import exact_names, exact_value
-from ntk_deq.verify.quantity import Truth
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.verify.exact import exact_names, exact_value
 
 CANDIDATES = 600
 """Instances that are constructed for one setting; most fail a hypothesis, and none is judged for that."""

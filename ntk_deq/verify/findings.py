@@ -13,19 +13,20 @@ import torch
 
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.claims.format import format_expr, format_number
 from ntk_deq.claims.mutation import changed_claim
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import Sort
 from ntk_deq.errors import LimitError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.balls import evaluate_scalar, step_scopes
+from ntk_deq.evaluation.environment import DeadlineError, Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.verify.environment import DeadlineError, Environment, Notes, OutsideClaimError, instance_environment
-from ntk_deq.verify.evaluate import evaluate_scalar, step_scopes
+from ntk_deq.language.format import format_expr, format_number
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Sort
+from ntk_deq.verify.equations.proven import solve
+from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
 from ntk_deq.verify.runner import Feasible, Options, judge, planned
-from ntk_deq.verify.solved.proven import solve
 
 LEAST_ROOM = 1.05
 """A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""
@@ -288,7 +289,7 @@ def leading_constant(side: Expr) -> Fraction | None:
     """Return the constant of a side, where a literal number that is at least 2 or no integer is a factor of all of it.
 
     Example:
-        >>> from ntk_deq.claims.parser import parse
+        >>> from ntk_deq.language.parser import parse
         >>> leading_constant(parse("16*lam3/(1 - c)^2")), leading_constant(parse("2*a + b"))
         (Fraction(16, 1), None)
     """

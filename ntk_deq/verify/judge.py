@@ -9,20 +9,21 @@ from enum import StrEnum
 import torch
 
 from ntk_deq.certified.precise import working_precision
-from ntk_deq.claims.claim import Claim, Formula
-from ntk_deq.claims.tree import Kind
+from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.compare import NO_STEP, conjunction
-from ntk_deq.verify.environment import Environment, Notes, OutsideClaimError, instance_environment
-from ntk_deq.verify.evaluate import evaluate_truth
-from ntk_deq.verify.margins import parts
-from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.solved.proven import solve
+from ntk_deq.evaluation.balls import evaluate_truth
+from ntk_deq.evaluation.compare import NO_STEP, conjunction
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.margins import parts
+from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.tree import Formula, Kind
+from ntk_deq.verify.equations.proven import solve
+from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.training.between import inlined, needs_the_run
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, refined, start_run
+from ntk_deq.verify.training.records import Start, TrainingRecord
 from ntk_deq.verify.training.trajectory import NoRunError
-from ntk_deq.verify.training_records import Start, TrainingRecord
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",

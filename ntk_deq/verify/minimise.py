@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import torch
 
-from ntk_deq.certified.bounds import fro_up
-from ntk_deq.certified.rounding import add_up
-from ntk_deq.claims.claim import Claim, Setting
+from ntk_deq.certified.rounding import add_up, fro_up
+from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.shrink import shrink
-from ntk_deq.verify.exact_judgement import decided_exactly
+from ntk_deq.language.setting import Setting
+from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.refine import FLOAT_BITS, undecided
 from ntk_deq.verify.witness import plainness
 

@@ -8,9 +8,9 @@ import torch
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
-from ntk_deq.verify.exact_judgement import decided_exactly
+from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
 
 FLOAT_BITS = 53
 """Precision of float64; asking for it means that nothing is judged again."""

@@ -1,4 +1,7 @@
-"""What judging a claim gives: plain data, torch-free, that the report and the stores write down."""
+"""What judging a claim gives: plain data, torch-free, that the report and the stores write down.
+
+Write an instance down: sizes, values, both sides of the comparison that matters.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ntk_deq.claims.claim import Problem, Verdict
-from ntk_deq.verify.training_records import Start, TrainingRecord
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.statement import StatementLine
+from ntk_deq.errors import Problem
+from ntk_deq.evaluation.quantity import Margin
+from ntk_deq.verify.training.records import Start, TrainingRecord
 
 
 class Evidence(StrEnum):
@@ -17,14 +23,6 @@ class Evidence(StrEnum):
     CERTIFIED = "certified"
     NUMERIC = "numeric"
     NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Margin:
-    """A ball [lo, hi] that contains rhs - lhs of a comparison; NaN never occurs, infinities may."""
-
-    lo: float
-    hi: float
 
 
 @dataclass(frozen=True)
@@ -138,17 +136,6 @@ class Witness:
         if not self.solved:
             return ""
         return f"{', '.join(self.solved)}: the solution of the hypotheses near what is shown"
-
-
-@dataclass(frozen=True)
-class StatementLine:
-    """One line of a claim as the report shows it; `section` is given, let, assume or conclude."""
-
-    section: str
-    name: str
-    text: str
-    mathml: str
-    latex: str
 
 
 class FindingKind(StrEnum):

@@ -9,19 +9,20 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Setting
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import ONE, Sort
+from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.batches import MAX_ENTRIES, solve_directly, well_posed
+from ntk_deq.evaluation.environment import ModelFormulas, Notes, model_formulas
+from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
+from ntk_deq.evaluation.functions.floats import scalar
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.falsify.score import Score, Scores
-from ntk_deq.verify.direct_equilibria import MAX_ENTRIES, solve_directly, well_posed
-from ntk_deq.verify.environment import ModelFormulas, Notes, model_formulas
-from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
-from ntk_deq.verify.solved.floats import domain_margin, solved_names
-from ntk_deq.verify.solved.plan import Equations, Place, Plan
-from ntk_deq.verify.tensor_functions import scalar
-from ntk_deq.verify.tensors import TensorNames, equilibrium, tensor_value
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import ONE, Sort
+from ntk_deq.verify.equations.floats import domain_margin, solved_names
+from ntk_deq.verify.equations.plan import Equations, Place, Plan
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call

@@ -17,19 +17,21 @@ from typing import Any
 
 import torch
 
-from ntk_deq.claims.claim import Choose, Claim, DomainKind, Formula, IllFormed, Setting, SizeRange
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.claims.types import BOOLEAN, SCALAR
+from ntk_deq.claims.claim import Choose, Claim, IllFormed
 from ntk_deq.errors import ArgumentError
+from ntk_deq.evaluation.environment import DeadlineError
+from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.instance import Instance, format_number, with_values
 from ntk_deq.falsify.ladder import instance_at, redrawn
+from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Formula, Kind, Span
+from ntk_deq.language.types import BOOLEAN, SCALAR, SizeRange
 from ntk_deq.verify.adversary import find_satisfying
-from ntk_deq.verify.environment import DeadlineError
+from ntk_deq.verify.equations.plan import Equations
 from ntk_deq.verify.judge import Standing, standing_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import Finding, FindingKind
-from ntk_deq.verify.solved.plan import Equations
 from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.choose import choose_constants, scalars
 from ntk_deq.verify.trial import planned

@@ -17,17 +17,15 @@ from pathlib import Path
 import torch
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.errors import ClaimFileError
-from ntk_deq.errors import NtkDeqError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.claims.statement import fingerprint
+from ntk_deq.errors import ClaimFileError, NtkDeqError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.files.atomic import own_folder, write_whole
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record
-from ntk_deq.verify.replaying.atomic import own_folder, write_whole
-from ntk_deq.verify.replaying.reader import read_record
-from ntk_deq.verify.replaying.record import RecordKind
-from ntk_deq.verify.replaying.statement import fingerprint
-from ntk_deq.verify.replaying.writer import write_record
+from ntk_deq.verify.replay.reader import read_record
+from ntk_deq.verify.replay.record import RecordKind, write_record
 from ntk_deq.verify.tally import closeness
 from ntk_deq.verify.witness import plainness
 

@@ -11,19 +11,20 @@ from typing import Any
 
 import torch
 
-from ntk_deq.claims.claim import Claim, Setting, Verdict
+from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.errors import DataError, NtkDeqError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.environment import DeadlineError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.falsify.repair import Repair
+from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import default_budget, find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
-from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.proof.prover import Proof, prove_claim
-from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence

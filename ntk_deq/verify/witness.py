@@ -11,19 +11,22 @@ import torch
 from torch import Tensor
 
 from ntk_deq.certified import Ball
-from ntk_deq.claims.claim import Claim, Formula
-from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.verify.environment import DeadlineError, Notes, instance_environment
-from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import DeadlineError, Notes
+from ntk_deq.evaluation.quantity import Margin, Matrix, Outcome, Scalar, Truth, show_ball
+from ntk_deq.language.tree import Expr, Formula, Kind, Span
+from ntk_deq.verify.equations.proven import solve
+from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.judge import Judgement
-from ntk_deq.verify.quantity import Matrix, Outcome, Scalar, Truth, show_ball
-from ntk_deq.verify.results import Computed, Margin, Witness
+from ntk_deq.verify.results import Computed, Witness
+from ntk_deq.verify.scripts.printer import UnwritableError
 from ntk_deq.verify.scripts.script import counterexample_script
-from ntk_deq.verify.scripts.unwritable import UnwritableError
-from ntk_deq.verify.solved.proven import solve
 
 MAX_PRINTED = 256  # entries of one variable; a larger one is described by its shape only
+
+
 _SECONDS = 5.0  # that the definitions of one counterexample may take
 
 

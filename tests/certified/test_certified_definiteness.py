@@ -11,7 +11,7 @@ from flint import arb
 from benchmarks.certified_truth import symmetric_spectrum
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball, definiteness
-from ntk_deq.certified.residuals import residual_up
+from ntk_deq.certified.products import residual_up
 from ntk_deq.errors import ArgumentError
 
 

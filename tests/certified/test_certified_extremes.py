@@ -11,7 +11,7 @@ from flint import arb_mat
 from benchmarks.certified_truth import gram_spectrum, solution_outside
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball, extremes, inversion
-from ntk_deq.certified.high_precision import high_precision_inverse, high_precision_solution
+from ntk_deq.certified.inversion import high_precision_inverse, high_precision_solution
 from ntk_deq.certified.scalar import value_and_radius
 
 

@@ -6,11 +6,7 @@ from math import inf
 import pytest
 import torch
 
-from ntk_deq.certified.nearest import (
-    distance_to_orthonormal_pairs,
-    distance_to_orthonormal_rows,
-    distance_to_unit_rows,
-)
+from ntk_deq.certified.nearest import distance_to_orthonormal_pairs, distance_to_orthonormal_rows, distance_to_unit_rows
 from ntk_deq.data import draw
 
 EPS = 2.0**-52

@@ -11,7 +11,7 @@ from flint import arb, arb_mat, fmpq, fmpq_mat
 from precise_truth import truth
 
 from ntk_deq import certified as ct
-from ntk_deq.certified import operations
+from ntk_deq.certified import carried as operations
 from ntk_deq.certified.precise import FAMILY, PreciseMatrix, precise, working_precision
 from ntk_deq.errors import ArgumentError, LimitError
 

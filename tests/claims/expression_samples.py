@@ -8,12 +8,11 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from ntk_deq.claims.claim import SizeRange
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.claims.types import SCALAR, Type, matrix
-from ntk_deq.claims.typing import infer
-from ntk_deq.models.registry import IMPLICIT_RELU
+from ntk_deq.language.library import IMPLICIT_RELU
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.types import SCALAR, SizeRange, Type, matrix
+from ntk_deq.language.typing import infer
 
 SIZES = {letter: SizeRange(1, 6) for letter in "Ndm"}
 FIXED = {"N": SizeRange(8, 8), "d": SizeRange(16, 16), "m": SizeRange(64, 64)}

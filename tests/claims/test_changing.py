@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ntk_deq.claims.changing import PATH_LENGTH, Course, changing_names
-from ntk_deq.claims.claim import Formula, Method, Position
-from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.parser import parse
-from ntk_deq.models.registry import model_names, model_signature
-from ntk_deq.models.signature import ModelSignature, Role, Variable
+from ntk_deq.errors import ExpressionError, Position
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import PATH_LENGTH, Course, Method, changing_names
+from ntk_deq.language.tree import Formula
 
 MODEL = ModelSignature(
     name="odd",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ntk_deq.claims.claim import Position, Problem
 from ntk_deq.claims.describe import describe_problem, describe_suite, one_line
 from ntk_deq.claims.load import load_suite
+from ntk_deq.errors import Position, Problem
 
 TEXT = """
 suite: A suite

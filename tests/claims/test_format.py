@@ -9,9 +9,9 @@ from expression_samples import CALLS, STATEMENTS, bare, random_trees, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.claims.format import decimal_places, describe, format_expr, format_number
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.tree import Expr
+from ntk_deq.language.format import decimal_places, describe, format_expr, format_number
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr
 
 
 @settings(max_examples=300, deadline=None)

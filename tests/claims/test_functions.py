@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from expression_samples import CALLS, typed
 
-from ntk_deq.claims.builder import KEYWORDS
-from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.functions import FUNCTIONS, Parameter, reference
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.functions import FUNCTIONS, Parameter, reference
+from ntk_deq.language.parser import KEYWORDS
 
 
 def test_every_function_has_a_sample() -> None:

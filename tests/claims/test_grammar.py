@@ -9,12 +9,11 @@ from expression_samples import ENVIRONMENT, SIZES, bare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.claims.builder import KEYWORDS, MAX_CHAIN
-from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.mathml import to_mathml
-from ntk_deq.claims.parser import MAX_DEPTH, MAX_TEXT, parse
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.typing import infer
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.notation.mathml import to_mathml
+from ntk_deq.language.parser import KEYWORDS, MAX_CHAIN, MAX_DEPTH, MAX_TEXT, parse
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.typing import infer
 
 
 def depth(tree: Expr) -> int:

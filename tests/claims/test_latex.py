@@ -13,12 +13,11 @@ from expression_samples import CALLS, FIXED, STATEMENTS, indexed, matrix_texts, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.claims.claim import SizeRange
-from ntk_deq.claims.latex import to_latex, to_sympy
-from ntk_deq.claims.parser import MAX_DEPTH, parse
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import SCALAR, Size, Sort
-from ntk_deq.claims.typing import infer
+from ntk_deq.language.notation.latex import to_latex, to_sympy
+from ntk_deq.language.parser import MAX_DEPTH, parse
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import SCALAR, Size, SizeRange, Sort
+from ntk_deq.language.typing import infer
 
 
 def check_latex(text: str) -> None:
@@ -188,7 +187,8 @@ def test_untyped_trees_are_refused() -> None:
 
 def test_sympy_is_not_imported_with_the_language() -> None:
     code = (
-        "import sys, ntk_deq.claims.latex, ntk_deq.claims.typing, ntk_deq.claims.mathml, ntk_deq.claims.format\n"
+        "import sys, ntk_deq.language.notation.latex, ntk_deq.language.notation.mathml\n"
+        "import ntk_deq.language.format, ntk_deq.language.typing\n"
         "raise SystemExit(' '.join(name for name in ('sympy', 'torch', 'numpy') if name in sys.modules) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

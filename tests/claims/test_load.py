@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ntk_deq.claims import documents, load
-from ntk_deq.claims.claim import Claim, DomainKind, IllFormed, Verdict
+from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.claims.describe import describe_suite
-from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.tree import Kind
+from ntk_deq.errors import ClaimFileError
+from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.tree import Kind
 
 HEAD = """
 suite: example
@@ -432,7 +433,7 @@ class TestLimits:
 
 def test_loading_imports_neither_torch_nor_numpy_nor_sympy():
     code = (
-        "import sys, ntk_deq.claims.load, ntk_deq.claims.describe, ntk_deq.claims.json_schema;"
+        "import sys, ntk_deq.claims.load, ntk_deq.claims.describe, ntk_deq.claims.schema;"
         "print([m for m in ('torch', 'numpy', 'sympy', 'rich', 'flint') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

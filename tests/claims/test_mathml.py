@@ -10,10 +10,10 @@ import pytest
 from expression_samples import CALLS, STATEMENTS, indexed, random_trees, typed
 from hypothesis import given, settings
 
-from ntk_deq.claims.mathml import to_mathml
-from ntk_deq.claims.notation import GREEK, Symbol, symbol
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.tree import Expr, Kind, Span
+from ntk_deq.language.notation.mathml import to_mathml
+from ntk_deq.language.notation.names import GREEK, Symbol, symbol
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr, Kind, Span
 
 TAGS = {"math", "mrow", "mi", "mn", "mo", "msub", "msup", "mfrac", "msqrt", "mover", "mtext", "mspace"}
 CHILDREN = {"msub": 2, "msup": 2, "mfrac": 2, "mover": 2, "msqrt": 1, "math": 1}

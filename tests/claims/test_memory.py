@@ -2,11 +2,10 @@
 
 import pytest
 
-from ntk_deq.claims.claim import SizeRange
-from ntk_deq.claims.memory import keeps_structure, too_large
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.types import matrix
-from ntk_deq.claims.typing import infer
+from ntk_deq.language.parser import parse
+from ntk_deq.language.shapes import keeps_structure, too_large
+from ntk_deq.language.types import SizeRange, matrix
+from ntk_deq.language.typing import infer
 
 SIZES = {"n": SizeRange(64, 64), "m": SizeRange(256, 256)}
 TYPES = {"Z": matrix("n", "m"), "A": matrix("m", "m"), "b": matrix("m"), "v": matrix("n")}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ntk_deq.claims.assemble import inherit
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
-from ntk_deq.claims.errors import ClaimFileError
-from ntk_deq.claims.inherit import inherit
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.yaml_strict import plain, read_text
+from ntk_deq.errors import ClaimFileError
+from ntk_deq.files.yaml import plain, read_text
 
 BASE = """
 suite: base

@@ -7,11 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from ntk_deq.claims import documents, inherit, load
-from ntk_deq.claims.claim import Claim, IllFormed, Position, Problem
-from ntk_deq.claims.errors import ClaimFileError
+from ntk_deq.claims import assemble as inherit
+from ntk_deq.claims import documents, load
+from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
-from ntk_deq.report.problems import SHOWN, render_problems
+from ntk_deq.errors import ClaimFileError, Position, Problem
+from ntk_deq.report.check import SHOWN, render_problems
 
 SETTING = "suite: s\nsettings: {p: {domain: {x: real}}}\nclaims:\n"
 

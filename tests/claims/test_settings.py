@@ -6,16 +6,15 @@ from fractions import Fraction
 
 import pytest
 
-from ntk_deq.claims.claim import Claim, DomainKind, IllFormed, SizeRange
-from ntk_deq.claims.distributions import check_distribution
-from ntk_deq.claims.domains import parse_domain, split_shape
-from ntk_deq.claims.errors import ExpressionError
+from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.parser import parse
 from ntk_deq.claims.settings import build_setting
-from ntk_deq.claims.types import SCALAR, matrix
-from ntk_deq.claims.yaml_strict import read_text
-from ntk_deq.data.distribution_names import DISTRIBUTIONS
+from ntk_deq.errors import ExpressionError
+from ntk_deq.files.yaml import read_text
+from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution
+from ntk_deq.language.domain import DomainKind, parse_domain, split_shape
+from ntk_deq.language.parser import parse
+from ntk_deq.language.types import SCALAR, SizeRange, matrix
 
 RELU = "model: implicit-relu\nsizes: {N: 8, d: 16, m: 4}\n"
 

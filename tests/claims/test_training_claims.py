@@ -7,11 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from ntk_deq.claims.claim import Claim, IllFormed, Method
+from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.tree import Kind
-from ntk_deq.claims.types import STEP, TIME
-from ntk_deq.models.signature import ModelSignature, Role, Variable
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.run import Method
+from ntk_deq.language.tree import Kind
+from ntk_deq.language.types import STEP, TIME
 
 HEAD = """
 suite: training
@@ -385,7 +386,7 @@ class TestIllFormed:
 
 class TestModelsThatCannotBeTrained:
     def load(self, suite, signature, monkeypatch):
-        monkeypatch.setattr("ntk_deq.models.registry._REGISTRY", {signature.name: signature})
+        monkeypatch.setattr("ntk_deq.language.library._REGISTRY", {signature.name: signature})
         head = "suite: s\nsettings: {any: {model: odd, sizes: {n: 2}}}\nclaims:\n"
         (claim,) = suite("- {id: a, setting: any, run: {method: gradient-flow}, conclude: norm(x) >= 0}", head)
         return [problem.message for problem in claim.problems]

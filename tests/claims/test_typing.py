@@ -9,14 +9,13 @@ from expression_samples import ENVIRONMENT, FIXED, SIZES, STATEMENTS, matrix_tex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.claims.claim import SizeRange
-from ntk_deq.claims.errors import ExpressionError
-from ntk_deq.claims.format import format_expr
-from ntk_deq.claims.parser import MAX_DEPTH, parse
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.claims.types import BOOLEAN, SCALAR, STEP, Size, Type, matrix
-from ntk_deq.claims.typing import expect_boolean, expect_scalar, infer
-from ntk_deq.models.registry import model_names, model_signature
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.parser import MAX_DEPTH, parse
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Size, SizeRange, Type, matrix
+from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 
 @pytest.mark.parametrize(

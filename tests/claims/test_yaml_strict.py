@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.claims import yaml_strict
-from ntk_deq.claims.errors import ClaimFileError
-from ntk_deq.claims.yaml_strict import Mapping, Scalar, plain, problems_below, read_file, read_text
+from ntk_deq.errors import ClaimFileError
+from ntk_deq.files import yaml as yaml_strict
+from ntk_deq.files.yaml import Mapping, Scalar, plain, problems_below, read_file, read_text
 
 
 def entry(text: str, key: str = "a") -> Scalar:

@@ -13,7 +13,7 @@ from training_samples import broken_record, short_window, training_record, train
 
 from ntk_deq.cli import figures
 from ntk_deq.report.jsonl import append_result
-from ntk_deq.report.run_store import StoredRuns
+from ntk_deq.report.runs.store import StoredRuns
 
 SMALL = training_record(at=(0.0, 10.0, 100.0, 200.0))
 

@@ -11,7 +11,7 @@ import pytest
 from command_line_harness import call, squeezed, suite
 
 from ntk_deq import extras
-from ntk_deq.cli import selection
+from ntk_deq.cli import select as selection
 
 HEAD = """suite: test
 settings:
@@ -62,7 +62,7 @@ def test_nothing_is_said_where_nothing_is_missing(capsys, tmp_path, missing, mon
 
 
 def test_the_claim_itself_says_the_same_and_the_code_is_6(capsys, tmp_path, missing, monkeypatch):
-    from ntk_deq.data import mnist
+    from ntk_deq.data import images as mnist
 
     mnist.load_mnist.cache_clear()
     monkeypatch.setattr(mnist.importlib.util, "find_spec", lambda name: None)

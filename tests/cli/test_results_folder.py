@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ntk_deq.cli import results_folder
+from ntk_deq.cli import session as results_folder
 from ntk_deq.cli.main import main
-from ntk_deq.cli.results_folder import held_folder
+from ntk_deq.cli.session import held_folder
 from ntk_deq.errors import ArgumentError
 
 FILE = """

@@ -7,12 +7,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from ntk_deq.data import image_set as image_set_module
+from ntk_deq.data import images as mnist_module
 from ntk_deq.data import load_images
-from ntk_deq.data import mnist as mnist_module
-from ntk_deq.data import npz as npz_module
-from ntk_deq.data.idx import load_idx, read_idx
-from ntk_deq.data.npz import load_npz
+from ntk_deq.data import readers as image_set_module
+from ntk_deq.data import readers as npz_module
+from ntk_deq.data.readers import load_idx, load_npz, read_idx
 from ntk_deq.errors import ArgumentError, DataError, LimitError
 
 IMAGES = np.arange(4 * 3 * 2, dtype=np.uint8).reshape(4, 3, 2)

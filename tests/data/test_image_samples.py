@@ -4,7 +4,7 @@ import torch
 
 from ntk_deq.certified.nearest import distance_to_unit_rows
 from ntk_deq.data import load_images, resize_area, select_images
-from ntk_deq.data.image_set import checked_image_set
+from ntk_deq.data.readers import checked_image_set
 from ntk_deq.errors import ArgumentError, DataError
 
 EPS = torch.finfo(torch.float64).eps

@@ -12,15 +12,15 @@ import pytest
 import torch
 from doc_blocks import PAGES, ROOT, Block, all_blocks, anchors, blocks, prose, rows, write_claim_files
 
+from ntk_deq import cli as exit_codes
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.tree import Expr
-from ntk_deq.cli import exit_codes
 from ntk_deq.cli.arguments import build_parser
 from ntk_deq.cli.main import main
 from ntk_deq.cli.select import select_claims
 from ntk_deq.dynamics import RunStatus
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge, judge_claims
 

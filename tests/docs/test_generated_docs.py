@@ -9,10 +9,10 @@ from types import ModuleType
 import pytest
 from doc_blocks import ROOT
 
-from ntk_deq.claims.claim import DomainKind
-from ntk_deq.claims.functions import FUNCTIONS
 from ntk_deq.cli.main import main
-from ntk_deq.data.distribution_names import DISTRIBUTIONS
+from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.functions import FUNCTIONS
 
 REMEDY = "run `python docs/generate.py`"
 

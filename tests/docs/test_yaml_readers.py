@@ -12,7 +12,7 @@ from doc_blocks import ROOT, all_blocks
 from ruamel.yaml import YAML
 
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.yaml_strict import plain, read_text
+from ntk_deq.files.yaml import plain, read_text
 
 SHIPPED = [
     ROOT / "paper_claims.yaml",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dynamics_samples import drawn
 
-from ntk_deq.models.registry import model_names
+from ntk_deq.language.library import model_names
 
 
 @pytest.fixture(params=model_names())

@@ -8,8 +8,8 @@ import flint
 import torch
 from flint import acb_mat, arb, arb_mat
 
-from ntk_deq.dynamics.certified_record import CertifiedDescent
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.dynamics.proven.record import CertifiedDescent
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
 
 ROUNDS = 50  # patterns tried for the state of one sample
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ntk_deq.models.registry import model_class
+from ntk_deq.systems.model import model_class
 
 
 def drawn(name: str, *, N: int = 4, d: int = 5, m: int = 7, seed: int = 0, dtype=torch.float64, **more):

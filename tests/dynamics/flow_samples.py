@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntk_deq.dynamics.flow import gradient_flow
+from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import TrainingRun
-from ntk_deq.equilibrium.solve import predict
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
+from ntk_deq.systems.solve import predict
 
 Problem = tuple[ImplicitReLU | LinearImplicit, Tensor, Tensor]
 

@@ -14,16 +14,12 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.dynamics import (
-    carried_norm,
-    certified_descent,
-    certified_point,
-    certified_run,
-    curvature,
-    kink_jump,
-    rounded,
-)
-from ntk_deq.models import EquilibriumModel, ImplicitReLU, LinearImplicit
+from ntk_deq.dynamics.proven import carried as carried_norm
+from ntk_deq.dynamics.proven import curvature, kink_jump, rounded
+from ntk_deq.dynamics.proven import descent as certified_descent
+from ntk_deq.dynamics.proven import point as certified_point
+from ntk_deq.dynamics.proven import run as certified_run
+from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
 
 def of(rows: Any) -> Tensor:

@@ -11,11 +11,11 @@ from descent_truth import ExactDescent, matrix, violations
 from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.dynamics import certified_run
-from ntk_deq.dynamics.certified_descent import certified_descent
-from ntk_deq.dynamics.certified_record import CertifiedDescent, CertifiedStep
+from ntk_deq.dynamics.proven import run as certified_run
+from ntk_deq.dynamics.proven.descent import certified_descent
+from ntk_deq.dynamics.proven.record import CertifiedDescent, CertifiedStep
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import EquilibriumModel, ImplicitReLU, LinearImplicit
+from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:

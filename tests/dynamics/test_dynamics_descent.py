@@ -11,12 +11,11 @@ import torch
 from dynamics_samples import copied, drawn, moved_along
 
 from ntk_deq.dynamics import RunStatus, WellPosednessError, gradient_descent, resume, train
-from ntk_deq.dynamics.certified_descent import certified_descent
-from ntk_deq.dynamics.descent_loop import Descent
-from ntk_deq.dynamics.snapshots import SnapshotKeeper
-from ntk_deq.equilibrium import loss_gradients, predict
+from ntk_deq.dynamics.descent.loop import Descent
+from ntk_deq.dynamics.proven.descent import certified_descent
+from ntk_deq.dynamics.series import SnapshotKeeper
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.systems import ImplicitReLU, LinearImplicit, loss_gradients, predict
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 
@@ -292,7 +291,7 @@ class TestGoingOn:
         assert resume(run) is run
 
     def test_long_series_go_on(self, relu, monkeypatch):
-        from ntk_deq.dynamics import recording
+        from ntk_deq.dynamics import series as recording
 
         monkeypatch.setattr(recording.Recording.__init__, "__defaults__", ((), 16))
         whole = gradient_descent(*relu, step=1e-3, steps=200, record=["norm"])
@@ -421,7 +420,7 @@ def test_device():
 
 
 def here_options():
-    from ntk_deq.dynamics.descent_options import DescentOptions
+    from ntk_deq.dynamics.descent.options import DescentOptions
 
     return DescentOptions(step=0.01, steps=2)
 

@@ -10,14 +10,12 @@ import torch
 from dynamics_samples import copied, drawn, moved_along
 from torch import Tensor
 
-from ntk_deq.dynamics import warm_solver
-from ntk_deq.dynamics.contraction import CarriedContraction
-from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
-from ntk_deq.dynamics.history import StateHistory, extrapolation_weights
-from ntk_deq.dynamics.maps import AutodiffMaps, LayerMaps, loss_maps
-from ntk_deq.equilibrium import loss_gradients
+from ntk_deq.dynamics.field import CarriedContraction, GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.fixed_point import warm as warm_solver
+from ntk_deq.fixed_point.history import StateHistory, extrapolation_weights
+from ntk_deq.systems import ImplicitReLU, LinearImplicit, loss_gradients
+from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps, loss_maps
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 

@@ -13,14 +13,13 @@ from flow_samples import distance, flat, linear_problem, quick, theorem_problem
 from torch import Tensor
 
 from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
-from ntk_deq.dynamics.flow import gradient_flow
-from ntk_deq.dynamics.flow_options import FlowOptions
-from ntk_deq.dynamics.kinks import StepJudge
-from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.flow.kinks import StepJudge
+from ntk_deq.dynamics.flow.options import FlowOptions
+from ntk_deq.dynamics.flow.run import gradient_flow
+from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.dynamics.recorders import Recorder, every
-from ntk_deq.dynamics.status import RunStatus
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
 
 
 def test_record_snapshots_and_counts_fit_together() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ntk_deq.dynamics.rates import instantaneous_rate, measured_rate, predicted_steps
-from ntk_deq.equilibrium.solve import loss_gradients, predict
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
+from ntk_deq.systems.solve import loss_gradients, predict
 
 
 def generator(seed: int = 0) -> torch.Generator:

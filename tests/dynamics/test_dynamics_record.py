@@ -11,7 +11,7 @@ import torch
 
 from ntk_deq.dynamics import TrainingRun, train
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import LinearImplicit
+from ntk_deq.systems import LinearImplicit
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,8 @@ from dynamics_samples import copied, moved_along
 
 from ntk_deq.dynamics import Recorder, every, gradient_descent, logarithmic, on_condition
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.recorders import BUILT_IN, Observation, recorders
-from ntk_deq.dynamics.recording import Recording, SeriesBuffer
-from ntk_deq.dynamics.spectral_norms import SpectralNorms
+from ntk_deq.dynamics.recorders import BUILT_IN, Observation, SpectralNorms, recorders
+from ntk_deq.dynamics.series import Recording, SeriesBuffer
 from ntk_deq.errors import ArgumentError
 
 

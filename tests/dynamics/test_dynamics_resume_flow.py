@@ -15,7 +15,7 @@ from ntk_deq.dynamics import RunStatus, TrainingRun, gradient_descent, gradient_
 from ntk_deq.dynamics.recorders import Recorder, every
 from ntk_deq.dynamics.storage import RecordError
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import LinearImplicit
+from ntk_deq.systems import LinearImplicit
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 

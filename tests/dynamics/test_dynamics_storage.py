@@ -28,7 +28,7 @@ from ntk_deq.dynamics import (
     storage,
 )
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import ImplicitReLU
+from ntk_deq.systems import ImplicitReLU
 
 RECORD = ["norm", "displacement"]
 

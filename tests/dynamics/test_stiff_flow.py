@@ -7,7 +7,7 @@ from scipy.integrate import solve_ivp
 
 from ntk_deq.dynamics import RunStatus, gradient_flow
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
 
 HORIZON = 5.6e-4
 

@@ -9,10 +9,10 @@ from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
-from ntk_deq.certified.layers import RELU, Slopes, relu_slopes
-from ntk_deq.equilibrium import Proof, certified_adjoint, certified_equilibrium, inverses, solve_adjoint
-from ntk_deq.equilibrium.certified import pattern_norm
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.fixed_point import inverses
+from ntk_deq.fixed_point.slopes import RELU, Slopes, relu_slopes
+from ntk_deq.systems import ImplicitReLU, LinearImplicit, Proof, certified_adjoint, certified_equilibrium, solve_adjoint
+from ntk_deq.systems.certificate import pattern_norm
 
 
 def normal(*shape: int, seed: int = 1) -> torch.Tensor:

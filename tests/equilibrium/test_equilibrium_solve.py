@@ -8,21 +8,20 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 from torch.func import grad, jacfwd, jacrev, vmap
 
-from ntk_deq.equilibrium import (
-    SOLVERS,
+from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.fixed_point import SOLVERS, Status
+from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.systems import (
     AccuracyWarning,
-    Status,
+    LinearImplicit,
     equilibrium_features,
     loss_gradients,
     predict,
     solve_adjoint,
     solve_equilibrium,
 )
-from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.models import LinearImplicit
-from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.registry import model_class, model_names, model_signature
-from ntk_deq.models.signature import ModelSignature, Role
+from ntk_deq.systems.model import EquilibriumModel, model_class
 
 # PyTorch's own forward-mode set-up uses torch.jit.script, which warns since 2.13.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -6,14 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.claims.claim import Domain, DomainKind
-from ntk_deq.claims.domains import parse_domain
 from ntk_deq.errors import ArgumentError
 from ntk_deq.falsify.domains import contains, is_cone, rounding, within
-from ntk_deq.falsify.exact_families import exact_family, family_names
-from ntk_deq.falsify.random_families import REAL_FAMILIES, random_family
+from ntk_deq.falsify.draws import stream
+from ntk_deq.falsify.families import REAL_FAMILIES, exact_family, family_names, random_family
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
-from ntk_deq.falsify.seeds import stream
+from ntk_deq.language.domain import Domain, DomainKind, parse_domain
 
 SQUARE = {"symmetric", "skew", "psd", "diagonal", "orthogonal"}
 TEXTS = [

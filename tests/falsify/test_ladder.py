@@ -6,17 +6,16 @@ import pytest
 import torch
 
 from ntk_deq.certified.nearest import distance_to_unit_rows
-from ntk_deq.claims.claim import Draw, Free, ImageData, Position, Setting, SizeRange
-from ntk_deq.claims.domains import parse_domain
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.types import BOOLEAN, shape_type
-from ntk_deq.errors import ArgumentError, DataError, LimitError
+from ntk_deq.errors import ArgumentError, DataError, LimitError, Position
 from ntk_deq.falsify import instance_at, instances, scale_variable, shrink_variants, with_values
 from ntk_deq.falsify.domains import contains, is_cone, rounding
-from ntk_deq.falsify.exact_families import family_names
-from ntk_deq.falsify.ladder import redrawn
-from ntk_deq.falsify.sizes import sizes_at
-from ntk_deq.models import model_signature
+from ntk_deq.falsify.families import family_names
+from ntk_deq.falsify.ladder import redrawn, sizes_at
+from ntk_deq.language.domain import Free, parse_domain
+from ntk_deq.language.parser import parse
+from ntk_deq.language.setting import Draw, ImageData, Setting
+from ntk_deq.language.types import BOOLEAN, SizeRange, shape_type
+from ntk_deq.systems import model_signature
 
 COUNT = 400
 

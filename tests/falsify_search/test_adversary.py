@@ -9,14 +9,15 @@ import pytest
 import torch
 from search_harness import by_id
 
-from ntk_deq.claims.claim import Claim, Setting, Verdict
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.evaluation.environment import DeadlineError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import Attack, find_counterexamples, find_satisfying
-from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.minimise import refutes
-from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.runner import Options, judge
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,13 +11,13 @@ from search_harness import by_id, claims_of
 from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.floats import TensorNames
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, tensor_margin
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.margins import BROKEN_BY_EQUALITY, tensor_margin
-from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.scoring import ClaimScorer, score_instance
-from ntk_deq.verify.tensors import TensorNames
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,8 +163,8 @@ def replaced(names: TensorNames, values: dict[str, Tensor]) -> TensorNames:
 
 def raw(expr: object, names: TensorNames) -> Tensor:
     """The difference that decides a formula, undivided: by the least of an `and`, the greatest of an `or`."""
-    from ntk_deq.claims.tree import Expr, Kind
-    from ntk_deq.verify.tensors import tensor_value
+    from ntk_deq.evaluation.floats import tensor_value
+    from ntk_deq.language.tree import Expr, Kind
 
     assert isinstance(expr, Expr)
     if expr.kind in (Kind.AND, Kind.OR):
@@ -284,7 +284,7 @@ def test_many_steps_at_once_give_what_each_gives_alone(name: str, monkeypatch: p
     case = instance_at(claim.settings[0], claim.given, 5, 0)
     moving = {"A": torch.stack([case.values["A"] * factor for factor in (0.1, 0.5, 0.9)])}
     together = [scorer(case, moving), scorer(case, {})]
-    monkeypatch.setattr("ntk_deq.verify.margins.batches_steps", lambda body: False)
+    monkeypatch.setattr("ntk_deq.evaluation.margins.batches_steps", lambda body: False)
     for found, alone in zip(together, [scorer(case, moving), scorer(case, {})], strict=True):
         assert bool(alone.defined.all())
         assert torch.allclose(found.goals, alone.goals, rtol=1e-9, atol=1e-12)

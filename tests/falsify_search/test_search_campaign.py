@@ -9,13 +9,15 @@ import torch
 from search_harness import PlainScorer, Values, free, instance_of, interval, setting_of
 from torch import Tensor
 
-from ntk_deq.claims.claim import Domain, DomainKind, Draw, Free, Position, Setting, SizeRange
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.types import matrix
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.errors import Position
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.parser import parse
+from ntk_deq.language.setting import Draw, Setting
+from ntk_deq.language.types import SizeRange, matrix
 
 REALS = setting_of(free("x"), free("y"))
 

@@ -11,9 +11,10 @@ import torch
 from search_harness import PlainScorer, Values, free, instance_of, interval, objective_of
 from torch import Tensor
 
-from ntk_deq.claims.claim import Domain, DomainKind
-from ntk_deq.falsify.search import evolution, gradient, pattern
+from ntk_deq.falsify.search import evolution, gradient
+from ntk_deq.falsify.search import moves as pattern
 from ntk_deq.falsify.search.campaign import METHODS
+from ntk_deq.language.domain import Domain, DomainKind
 
 VARIABLES = {"x": free("x"), "y": free("y")}
 ALL = pytest.mark.parametrize("name", list(METHODS))

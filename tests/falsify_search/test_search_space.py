@@ -9,16 +9,16 @@ import pytest
 import torch
 from search_harness import free, instance_of, interval
 
-from ntk_deq.claims.claim import Domain, DomainKind, Draw, Free, Position, Setting
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.types import SCALAR, matrix
+from ntk_deq.errors import Position
 from ntk_deq.falsify.domains import contains, rounding
-from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.random_families import random_family
+from ntk_deq.falsify.families import exact_family, random_family
 from ntk_deq.falsify.scalars import random_entries
-from ntk_deq.falsify.search.charts import chart
 from ntk_deq.falsify.search.entries import entry_map
-from ntk_deq.falsify.search.space import Space, movable
+from ntk_deq.falsify.search.space import Space, chart, movable
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.parser import parse
+from ntk_deq.language.setting import Draw, Setting
+from ntk_deq.language.types import SCALAR, matrix
 
 third = Fraction(1, 3)
 ENTRYWISE = [

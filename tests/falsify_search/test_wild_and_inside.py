@@ -7,19 +7,18 @@ import torch
 from search_harness import PlainScorer, Values, free, instance_of, interval, objective_of, setting_of
 from torch import Tensor
 
-from ntk_deq.claims.claim import Domain, DomainKind, Free, SizeRange
-from ntk_deq.claims.types import matrix
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.repair import Repair
-from ntk_deq.falsify.search import climbing
-from ntk_deq.falsify.search.archive import Archive
-from ntk_deq.falsify.search.inside import Inside
+from ntk_deq.falsify.search import corners as climbing
+from ntk_deq.falsify.search.archive import Archive, Place
+from ntk_deq.falsify.search.feasible import Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
-from ntk_deq.falsify.search.place import Place
 from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.search.starts import plain_instance
 from ntk_deq.falsify.search.wild import BUILDERS, wild_instances, wild_member
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.types import SizeRange, matrix
 
 REAL, POSITIVE = Domain(DomainKind.REAL), Domain(DomainKind.POSITIVE)
 DOMAINS = (

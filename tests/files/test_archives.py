@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ntk_deq.archives import ArchiveError, open_archive
+from ntk_deq.files.archives import ArchiveError, open_archive
 
 
 def npy(header: str, payload: bytes = b"", version: tuple[int, int] = (1, 0)) -> bytes:

@@ -6,16 +6,14 @@ import threading
 
 import pytest
 
-from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
 from ntk_deq.data import load_images
-from ntk_deq.data.idx import read_idx
-from ntk_deq.data.npz import load_npz
+from ntk_deq.data.readers import load_npz, read_idx
 from ntk_deq.dynamics import TrainingRun, resume
-from ntk_deq.errors import NtkDeqError
-from ntk_deq.input_files import open_regular
+from ntk_deq.errors import ClaimFileError, NtkDeqError
+from ntk_deq.files.inputs import open_regular
 from ntk_deq.report.jsonl import read_results
-from ntk_deq.report.run_store import stored_runs
+from ntk_deq.report.runs.store import stored_runs
 from ntk_deq.verify.replay import read_counterexample
 
 

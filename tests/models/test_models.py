@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import (
+from ntk_deq.systems import (
     EquilibriumModel,
     ImplicitReLU,
     LinearImplicit,
@@ -229,15 +229,15 @@ def test_models_are_frozen(cls):
 
 def test_importing_the_package_needs_no_torch():
     code = (
-        "import sys, ntk_deq.models as m; a = 'torch' in sys.modules; m.ImplicitReLU; print(a, 'torch' in sys.modules)"
+        "import sys, ntk_deq.systems as m; a = 'torch' in sys.modules; m.ImplicitReLU; print(a, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True"]
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():
-    import ntk_deq.models
+    import ntk_deq.systems
 
     with pytest.raises(AttributeError, match="ImplicitRelu"):
-        ntk_deq.models.ImplicitRelu  # noqa: B018
-    assert "LinearImplicit" in dir(ntk_deq.models)
+        ntk_deq.systems.ImplicitRelu  # noqa: B018
+    assert "LinearImplicit" in dir(ntk_deq.systems)

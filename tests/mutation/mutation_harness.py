@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind
 
 HEAD = """suite: test
 settings:

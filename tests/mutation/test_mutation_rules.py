@@ -6,12 +6,12 @@ import pytest
 from mutation_harness import claim
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.claims.format import format_expr
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.mutation import HYPOTHESIS, RULE_MEANINGS, mutants
 from ntk_deq.claims.mutation_rules import RULES
-from ntk_deq.claims.parser import parse
 from ntk_deq.errors import ArgumentError
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.parser import parse
 
 
 def changes(folder, body, rule, section="conclude"):

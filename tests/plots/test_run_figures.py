@@ -17,16 +17,15 @@ from training_samples import broken_record, even_times, short_window, training_r
 
 from ntk_deq import plots
 from ntk_deq.dynamics import Recorder, every, on_condition, train
-from ntk_deq.dynamics.record import Series, Snapshot, TrainingRun
-from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import ImplicitReLU, LinearImplicit
 from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
 from ntk_deq.plots.labels import escaped, inequality_label, math_text
 from ntk_deq.plots.panels import _apart
 from ntk_deq.plots.style import MissingPlotsError
-from ntk_deq.report.run_curves import share_curves
-from ntk_deq.verify.training_records import Curve, Rate
+from ntk_deq.report.runs.curves import share_curves
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
+from ntk_deq.verify.training.records import Curve, Rate
 
 mpl.use("agg")
 
@@ -572,7 +571,7 @@ def test_curves_are_named_by_their_inequalities(text, label):
 def test_every_label_is_mathtext_that_matplotlib_reads(ax):
     from matplotlib.mathtext import MathTextParser
 
-    from ntk_deq.claims.parser import parse
+    from ntk_deq.language.parser import parse
 
     samples = [
         "sigma_min(Z[k])",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
-from ntk_deq.verify.proof.problem import Problem, problems
-from ntk_deq.verify.proof.prover import Proof, prove_claim
+from ntk_deq.prove.problem import Problem, problems
+from ntk_deq.verify.prover import Proof, prove_claim
 
 BUDGET = 300
 

@@ -8,13 +8,11 @@ import sympy
 from flint import fmpz_poly
 from proof_harness import verdict
 
-from ntk_deq.verify.proof import signomial as sg
-from ntk_deq.verify.proof.formulas import Relation
-from ntk_deq.verify.proof.means import after_means
-from ntk_deq.verify.proof.positivity import Fact, Positivity, factored
-from ntk_deq.verify.proof.rooted import positive_by_roots
-from ntk_deq.verify.proof.signomial import Monomial, Poly
-from ntk_deq.verify.proof.univariate import UndecidedError, first_failure
+from ntk_deq.prove import signomial as sg
+from ntk_deq.prove.positivity import Fact, Positivity, after_means, factored
+from ntk_deq.prove.problem import Relation
+from ntk_deq.prove.signomial import Monomial, Poly
+from ntk_deq.prove.univariate import UndecidedError, first_failure, positive_by_roots
 
 POSITIVE, NONNEGATIVE, NONZERO = Relation.POSITIVE, Relation.NONNEGATIVE, Relation.NONZERO
 

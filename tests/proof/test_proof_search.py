@@ -7,11 +7,10 @@ import pytest
 from proof_harness import claims_of, problem_of
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.verify.proof.box import Box, Side, middle, spread
-from ntk_deq.verify.proof.elimination import eliminate
-from ntk_deq.verify.proof.points import Point, truth_at
-from ntk_deq.verify.proof.problem import Problem, problems
-from ntk_deq.verify.proof.prover import prove_claim
+from ntk_deq.prove.box import Box, Side, eliminate, middle, spread
+from ntk_deq.prove.enclosure import Point, truth_at
+from ntk_deq.prove.problem import Problem, problems
+from ntk_deq.verify.prover import prove_claim
 
 SIDES = [
     Side(None, None),

@@ -7,10 +7,10 @@ import torch
 
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import within
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.proof.prover import prove_claim
-from ntk_deq.verify.quantity import Truth
+from ntk_deq.verify.prover import prove_claim
 from ntk_deq.verify.results import Evidence
 
 SUITES = ("scalar_facts", "admm_scalar", "implicit_relu_scalar")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntk_deq.equilibrium import solve_equilibrium
 from ntk_deq.errors import ArgumentError, EquilibriumError, LimitError
-from ntk_deq.models import HadamardTerm, ImplicitReLU, LinearImplicit
 from ntk_deq.quantities import KernelMethod, TangentKernel, ntk_gram
+from ntk_deq.systems import HadamardTerm, ImplicitReLU, LinearImplicit, solve_equilibrium
 
 SIZES = [(6, 4, 9), (9, 3, 2), (5, 4, 1), (5, 1, 6), (1, 3, 4)]
 # The issue's own figure for the agreement of two routes in float64.

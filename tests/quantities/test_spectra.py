@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.models import LinearImplicit
 from ntk_deq.quantities import condition_number, lambda_max, lambda_min, ntk_gram, sigma_max, sigma_min, spectrum
+from ntk_deq.systems import LinearImplicit
 
 
 def matrix(*shape, seed=0):

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.verify.judge import Judgement, judge_instance
 from ntk_deq.verify.replay import write_counterexample
-from ntk_deq.verify.replaying.record import Record
+from ntk_deq.verify.replay.record import Record
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parent.parent.parent

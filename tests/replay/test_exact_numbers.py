@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.verify.replaying.numbers import bound_text, number_text, read_bound, read_number
+from ntk_deq.verify.replay.values import bound_text, number_text, read_bound, read_number
 
 
 def bits(number: float) -> bytes:

@@ -16,7 +16,7 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.replay import read_counterexample, replay
-from ntk_deq.verify.replaying import writer
+from ntk_deq.verify.replay import record as writer
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.trial import Trial

@@ -15,8 +15,8 @@ import pytest
 import torch
 from replay_samples import judged, sample_claim, sample_file, tensor
 
-from ntk_deq.claims.errors import ClaimFileError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.errors import ClaimFileError
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.verify.replay import read_counterexample, write_counterexample
 
 Edit = tuple[str, str]

@@ -15,20 +15,18 @@ import torch
 from replay_samples import CPU, ROOT, judged, record_of, sample_claim, sample_file, sample_instance, tensor
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.errors import ClaimFileError
 from ntk_deq.claims.load import load_suite
-from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.claims.statement import claim_file, differences, fingerprint
+from ntk_deq.errors import ArgumentError, ClaimFileError
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.verify import replay as rejudge
 from ntk_deq.verify.judge import judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record, read_counterexample, replay, save_counterexample, write_counterexample
-from ntk_deq.verify.replaying import rejudge
-from ntk_deq.verify.replaying.numbers import number_text
-from ntk_deq.verify.replaying.record import RecordKind
-from ntk_deq.verify.replaying.statement import claim_file, differences, fingerprint
-from ntk_deq.verify.replaying.writer import write_record
-from ntk_deq.verify.replaying.yaml_text import to_yaml
+from ntk_deq.verify.replay.record import RecordKind, write_record
+from ntk_deq.verify.replay.values import number_text
 
 
 def same(left: Instance, right: Instance) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from replay_samples import SUITE, claim_of, judged, sample_claim, sample_file, sample_instance, suite_file
 
+from ntk_deq.claims.statement import differences, fingerprint
 from ntk_deq.cli.main import main
 from ntk_deq.verify.replay import compare, read_counterexample, replay
-from ntk_deq.verify.replaying.statement import differences, fingerprint
 
 
 @pytest.fixture(autouse=True)

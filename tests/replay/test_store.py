@@ -11,7 +11,7 @@ import torch
 from replay_samples import SUITE, claim_of, judged, sample_claim, sample_instance, suite_file
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.store import EACH, InstanceStore
@@ -83,7 +83,7 @@ def test_a_changed_claim_starts_afresh_and_the_old_one_is_found_again(tmp_path: 
 
 
 def _mark(claim: Claim) -> str:
-    from ntk_deq.verify.replaying.statement import fingerprint
+    from ntk_deq.claims.statement import fingerprint
 
     return fingerprint(claim)
 

@@ -11,26 +11,15 @@ from rich.cells import cell_len
 from rich.console import Console
 from sample_results import HOSTILE
 
-from ntk_deq.claims.claim import (
-    Choose,
-    Claim,
-    Domain,
-    DomainKind,
-    Formula,
-    Free,
-    IllFormed,
-    Method,
-    Position,
-    Problem,
-    Run,
-    Setting,
-    SizeRange,
-    Suite,
-    Verdict,
-)
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.types import SCALAR, matrix
-from ntk_deq.claims.typing import infer
+from ntk_deq.claims.claim import Choose, Claim, IllFormed, Suite, Verdict
+from ntk_deq.errors import Position, Problem
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import Method, Run
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Formula
+from ntk_deq.language.types import SCALAR, SizeRange, matrix
+from ntk_deq.language.typing import infer
 from ntk_deq.report.check import highlight, render_check
 
 HERE = Position("checks/a.yaml", 3, 5)

@@ -24,9 +24,10 @@ from sample_results import (
 )
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.report.html import report_html, write_html
-from ntk_deq.report.view import Anchors, safe_mathml, safe_url, typeset_number
-from ntk_deq.verify.results import Computed, Margin, Witness
+from ntk_deq.evaluation.quantity import Margin
+from ntk_deq.report.page.html import report_html, write_html
+from ntk_deq.report.page.view import Anchors, safe_mathml, safe_url, typeset_number
+from ntk_deq.verify.results import Computed, Witness
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -342,7 +343,7 @@ def test_the_report_layer_imports_no_torch():
     import subprocess
 
     code = (
-        "import sys, ntk_deq.report.html, ntk_deq.report.junit, ntk_deq.report.jsonl, ntk_deq.report.terminal;"
+        "import sys, ntk_deq.report.page.html, ntk_deq.report.junit, ntk_deq.report.jsonl, ntk_deq.report.terminal;"
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

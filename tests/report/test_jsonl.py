@@ -9,8 +9,9 @@ import pytest
 from sample_results import HOSTILE, INFO, all_results, hostile, refuted_unexpected, undecided
 
 from ntk_deq.errors import DataError
+from ntk_deq.evaluation.quantity import Margin
 from ntk_deq.report.jsonl import MARGIN_LIMIT, append_result, json_safe, read_results, result_to_dict, write_run_info
-from ntk_deq.verify.results import ConclusionRecord, Margin
+from ntk_deq.verify.results import ConclusionRecord
 
 FIRST_KEYS = [
     "id", "verdict", "evidence", "expected", "as_expected", "instances", "met", "tight", "unsure", "worst_margin",

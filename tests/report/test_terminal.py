@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.text import Text
 from sample_results import HOSTILE, INFO, all_results, holds, hostile, ill_formed, refuted_expected, refuted_unexpected
 
-from ntk_deq.claims.claim import Position, Problem
+from ntk_deq.errors import Position, Problem
+from ntk_deq.evaluation.quantity import Margin
 from ntk_deq.report import terminal
-from ntk_deq.report.carets import caret_lines
+from ntk_deq.report.check import caret_lines
 from ntk_deq.report.matrices import matrix_lines, side_by_side
 from ntk_deq.report.terminal import TerminalReport, render_problems
 from ntk_deq.report.words import EXIT_MEANINGS
-from ntk_deq.verify.results import ConclusionRecord, Margin
+from ntk_deq.verify.results import ConclusionRecord
 
 PATHS = {"results": "results/results.jsonl", "junit": "results/junit.xml", "report": "results/report.html"}
 

@@ -8,10 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Claim, Domain, DomainKind, Free, Position, Setting, SizeRange
+from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.types import SCALAR, Type, matrix
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.errors import Position
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.types import SCALAR, SizeRange, Type, matrix
 
 ROOT = Path(__file__).parent.parent.parent
 UNIT = Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1), low_open=True, high_open=True, text="(0, 1)")

@@ -12,11 +12,11 @@ from shrink_samples import paper_claim, tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.minimise import minimise_counterexample, plainest_counterexample, refutes
-from ntk_deq.verify.quantity import Truth
 
 CPU = torch.device("cpu")
 PLAIN = {0.0, 1.0, -1.0, 0.5, -0.5, 0.25, 2.0}

@@ -7,9 +7,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntk_deq.claims.claim import Domain, DomainKind
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.nice import ROUNDINGS, order, plain_numbers, plainer, rounded, small_numbers, weight
+from ntk_deq.falsify.scalars import ROUNDINGS, order, plain_numbers, plainer, rounded, small_numbers, weight
+from ntk_deq.language.domain import Domain, DomainKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -9,15 +9,16 @@ import pytest
 import torch
 from shrink_samples import SQUARE_KINDS, UNIT, free, instance_of, setting_of, square, tensor
 
-from ntk_deq.claims.claim import Domain, DomainKind, Draw, Free, Setting
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.types import matrix
 from ntk_deq.errors import ArgumentError
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.shrink import ShrinkResult, shrink
-from ntk_deq.falsify.shrinking.state import measure
+from ntk_deq.falsify.shrink.tensors import measure
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.parser import parse
+from ntk_deq.language.setting import Draw, Setting
+from ntk_deq.language.types import matrix
 
 
 def fully(instance: Instance, setting: Setting, predicate: object, **given: Free) -> ShrinkResult:

@@ -9,16 +9,17 @@ from flint import arb, fmpq, fmpq_mat
 from test_solved_verdicts import CLAIMS, claim_of
 
 from ntk_deq.certified.scalar import exact
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.environment import Notes
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.verify.environment import Notes, instance_environment
+from ntk_deq.verify.equations.plan import Equations
+from ntk_deq.verify.equations.proven import solve
+from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.replay import read_counterexample, replay, write_counterexample
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.solved.plan import Equations
-from ntk_deq.verify.solved.proven import solve
 
 CPU = torch.device("cpu")
 

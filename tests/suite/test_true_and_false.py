@@ -50,8 +50,8 @@ def test_false_statements_are_refuted(seed, monkeypatch):
 
 def test_every_function_of_plain_matrices_occurs():
     """A function that the lists forget is not tried end to end."""
-    from ntk_deq.claims.functions import FUNCTIONS
-    from ntk_deq.claims.tree import Kind
+    from ntk_deq.language.functions import FUNCTIONS
+    from ntk_deq.language.tree import Kind
 
     used = set()
     for name in ("true.yaml", "false.yaml"):

@@ -7,7 +7,7 @@ import torch
 from flint import arb, fmpq, fmpq_mat
 
 from ntk_deq import certified as ct
-from ntk_deq.verify.quantity import Matrix
+from ntk_deq.evaluation.quantity import Matrix
 
 
 def matrix(tensor: torch.Tensor) -> fmpq_mat:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.instance import with_values
+from ntk_deq.evaluation.instance import with_values
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.verify.training.scoring import UNTRIED, TrainingScorer
 

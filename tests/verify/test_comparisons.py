@@ -7,7 +7,7 @@ import torch
 from verify_harness import environment, truth_of
 
 from ntk_deq.errors import LimitError
-from ntk_deq.verify.quantity import Truth
+from ntk_deq.evaluation.quantity import Truth
 
 EYE = torch.eye(2, dtype=torch.float64)
 

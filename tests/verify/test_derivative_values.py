@@ -8,8 +8,8 @@ from rational_models import MODELS, matrix, outside, size
 from verify_harness import environment, generator, informed, judge_all, randn, truth_of, value_of
 
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.verify.environment import OutsideClaimError
-from ntk_deq.verify.quantity import Truth
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.verify.results import Evidence, Verdict
 
 

@@ -9,13 +9,14 @@ from rational_models import MODELS, linear_values, matrix, outside, relu, relu_v
 from verify_harness import environment, informed, judge_all, number_of, truth_of, value_of
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.models.registry import model_class, model_names, model_signature
-from ntk_deq.models.signature import Role
+from ntk_deq.evaluation.equilibria import contraction_factor
+from ntk_deq.evaluation.floats import TensorNames, tensor_value
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.language.declaration import Role
+from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.systems.model import model_class
 from ntk_deq.verify import trial
-from ntk_deq.verify.equilibria import contraction_factor
-from ntk_deq.verify.quantity import Truth
-from ntk_deq.verify.tensors import TensorNames, tensor_value
 
 SHAPES = [(1, 1, 1), (2, 3, 2), (3, 1, 3), (4, 2, 5)]
 
@@ -146,7 +147,7 @@ class TestSignatures:
         return signature, values
 
     def names(self, signature, values, state=None):
-        from ntk_deq.verify.environment import model_formulas
+        from ntk_deq.evaluation.environment import model_formulas
 
         shaped = {k: v.reshape(-1, 1) if v.ndim == 1 else v for k, v in values.items()}
         like = torch.zeros((), dtype=torch.float64)

@@ -9,12 +9,12 @@ import torch
 from verify_harness import distance, environment, holds_number, informed, number_of, randn, rational, truth_of, value_of
 
 from ntk_deq import certified as ct
-from ntk_deq.claims.functions import FUNCTIONS, Parameter
-from ntk_deq.claims.parser import parse
 from ntk_deq.errors import LimitError
-from ntk_deq.verify.environment import OutsideClaimError
-from ntk_deq.verify.quantity import Matrix, Scalar, Truth
-from ntk_deq.verify.tensors import TensorNames, tensor_value
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.floats import TensorNames, tensor_value
+from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
+from ntk_deq.language.functions import FUNCTIONS, Parameter
+from ntk_deq.language.parser import parse
 
 STRUCTURAL = {"grad", "jac", "fixed_point", "next"}  # they need more than the values of their arguments
 PLAIN = sorted(set(FUNCTIONS) - STRUCTURAL)
@@ -53,8 +53,8 @@ def plain_names(values, sizes=SIZES):
 
 
 def test_every_function_of_the_language_has_an_evaluator():
-    from ntk_deq.verify.operations import OPERATIONS
-    from ntk_deq.verify.tensors import FUNCTIONS as TENSOR_FUNCTIONS
+    from ntk_deq.evaluation.floats import FUNCTIONS as TENSOR_FUNCTIONS
+    from ntk_deq.evaluation.functions.balls import OPERATIONS
 
     assert set(OPERATIONS) == set(PLAIN)
     assert set(TENSOR_FUNCTIONS) == set(PLAIN)

@@ -12,16 +12,15 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.precise import adopt, as_ball, working_precision
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.parser import parse
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.exact import ExactNames, decided, scalar, value_of
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Margin, Truth
+from ntk_deq.language.parser import parse
 from ntk_deq.verify import refine
-from ntk_deq.verify.environment import OutsideClaimError
-from ntk_deq.verify.exact_formulas import ExactNames, decided, scalar, value_of
-from ntk_deq.verify.exact_judgement import decided_exactly, exact_names, exact_value
+from ntk_deq.verify.exact import decided_exactly, exact_names, exact_value
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.replay import make_record, replay
-from ntk_deq.verify.results import Margin
 from ntk_deq.verify.runner import Options, judge
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ import torch
 from verify_harness import environment, number_of, value_of
 
 from ntk_deq.certified import spectral_norm
-from ntk_deq.verify.environment import OutsideClaimError
+from ntk_deq.evaluation.environment import OutsideClaimError
 
 
 def randn(*shape: int, seed: int) -> torch.Tensor:

@@ -152,8 +152,8 @@ class TestWordsForWhatIsOpen:
 @pytest.mark.parametrize("conclude", ["L[k+1] <= L[k] for all k", "L[1] <= L[0]", "norm(b[2]) <= 9 and L[2] <= L[0]"])
 def test_a_loss_of_zero_at_the_start_bears_nothing_out(tmp_path, conclude):
     """There is no step 1; instances that have one decide."""
-    settings = """  net: {model: implicit-relu, sizes: {N: 1, d: 1, m: 1}, domain: {W: "[-1, 1]", A: "[-1, 1]", b: "[-1, 1]",
-        X: "[-1, 1]", y: "[-1, 1]", gamma: "(0, 1/2]"}}"""
+    settings = """  net: {model: implicit-relu, sizes: {N: 1, d: 1, m: 1}, domain: {W: "[-1, 1]", A: "[-1, 1]",
+        b: "[-1, 1]", X: "[-1, 1]", y: "[-1, 1]", gamma: "(0, 1/2]"}}"""
     run = "run: {method: gradient-descent, step: eta, steps: 3, beyond: false}"
     text = f'- {{id: c, setting: net, given: {{eta: "(0, 1/100]"}}, {run}, conclude: "{conclude}"}}'
     found = judge_all(tmp_path, text, settings, search=0)["c"]

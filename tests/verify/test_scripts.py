@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.claims.functions import FUNCTIONS
 from ntk_deq.claims.load import load_suite
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.verify.runner import Options, judge
+from ntk_deq.verify.scripts.printer import UnwritableError
 from ntk_deq.verify.scripts.script import counterexample_script
-from ntk_deq.verify.scripts.unwritable import UnwritableError
 
 SETTINGS = """
 suite: scripts

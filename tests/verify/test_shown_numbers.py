@@ -11,8 +11,8 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ntk_deq.claims.format import short_decimal
-from ntk_deq.verify.quantity import show_ball
+from ntk_deq.evaluation.quantity import show_ball
+from ntk_deq.language.format import short_decimal
 
 
 @pytest.mark.parametrize(

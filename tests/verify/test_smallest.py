@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from ntk_deq import cli as exit_codes
 from ntk_deq.claims.load import load_suite
-from ntk_deq.cli import exit_codes
 from ntk_deq.cli.main import main
 from ntk_deq.verify.results import FindingKind
 from ntk_deq.verify.runner import Options, judge

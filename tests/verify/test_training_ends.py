@@ -14,14 +14,14 @@ import torch
 from flint import arb
 
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.flow import gradient_flow
-from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.models import LinearImplicit
-from ntk_deq.verify.environment import DeadlineError
+from ntk_deq.dynamics.flow.run import gradient_flow
+from ntk_deq.dynamics.record import RunStatus
+from ntk_deq.evaluation.environment import DeadlineError
+from ntk_deq.systems import LinearImplicit
+from ntk_deq.verify.training.continuation import largest_curvature, strays
 from ntk_deq.verify.training.ends import End, LossBounds, end_of_descent, end_of_flow
 from ntk_deq.verify.training.estimates import growth_of_errors
-from ntk_deq.verify.training.floor import ended_at_floor
-from ntk_deq.verify.training.following import largest_curvature, strays
+from ntk_deq.verify.training.flow_course import ended_at_floor
 from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.trainee import Trainee
 

@@ -4,14 +4,14 @@ import pytest
 import torch
 from flint import arb
 
-from ntk_deq.claims.changing import changing_names
 from ntk_deq.claims.load import load_suite
-from ntk_deq.equilibrium import loss_gradients, solve_equilibrium
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.models import ImplicitReLU
-from ntk_deq.verify.environment import Notes, OutsideClaimError, instance_environment
-from ntk_deq.verify.evaluate import evaluate_scalar, evaluate_truth
-from ntk_deq.verify.quantity import Scalar, Truth
+from ntk_deq.evaluation.balls import evaluate_scalar, evaluate_truth
+from ntk_deq.evaluation.environment import Notes, OutsideClaimError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Scalar, Truth
+from ntk_deq.language.run import changing_names
+from ntk_deq.systems import ImplicitReLU, loss_gradients, solve_equilibrium
+from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.training.moments import Interval, Moments, Point
 
 FILE = """

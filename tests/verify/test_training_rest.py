@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.models import ImplicitReLU, LinearImplicit
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.systems import ImplicitReLU, LinearImplicit
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
-from ntk_deq.verify.training.resting import rests_exactly
+from ntk_deq.verify.training.proven import rests_exactly
 from ntk_deq.verify.training.trainee import Trainee
 
 SUITE = """

@@ -7,13 +7,13 @@ import pytest
 import torch
 from training_harness import DESCENT, FILE, FLOW, judged
 
+from ntk_deq import cli as exit_codes
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.cli import exit_codes
 from ntk_deq.cli.main import main
 from ntk_deq.dynamics import gradient_descent
-from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.models import LinearImplicit
+from ntk_deq.dynamics.record import RunStatus
+from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training import trajectory as training_run

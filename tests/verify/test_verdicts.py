@@ -11,13 +11,13 @@ from verify_harness import judge_all, load, write_suite
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import DataError
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.evaluation.environment import DeadlineError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.verify import runner, trial
-from ntk_deq.verify.environment import DeadlineError
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.quantity import Truth
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge, judge_claims
 

@@ -8,13 +8,15 @@ from flint import arb, fmpq
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.scalar import exact, lower, with_radius
-from ntk_deq.claims.claim import Claim, Formula, IllFormed, Position
+from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.parser import parse
-from ntk_deq.models.registry import model_signature
-from ntk_deq.verify.environment import Environment, Notes
-from ntk_deq.verify.evaluate import evaluate, evaluate_truth
-from ntk_deq.verify.quantity import Matrix, Outcome, Scalar
+from ntk_deq.errors import Position
+from ntk_deq.evaluation.balls import evaluate, evaluate_truth
+from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.language.library import model_signature
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Formula
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Options, judge_claims
 

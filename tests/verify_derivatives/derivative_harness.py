@@ -5,12 +5,12 @@ import torch
 from flint import arb, arb_mat
 
 from ntk_deq.certified import Ball, ball, exact
-from ntk_deq.claims.parser import parse
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.models.registry import model_signature
-from ntk_deq.verify.derivatives import derivative
-from ntk_deq.verify.environment import Environment, Notes
-from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.library import model_signature
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr, Kind
 
 BITS = 2000
 STEP = -400

@@ -6,13 +6,13 @@ import pytest
 import torch
 from derivative_harness import as_ball, certified, environment, random_matrix
 
-from ntk_deq.claims.claim import Formula, Position
-from ntk_deq.claims.parser import parse
-from ntk_deq.errors import LimitError
-from ntk_deq.verify.derivatives import derivative
-from ntk_deq.verify.environment import DeadlineError, OutsideClaimError
-from ntk_deq.verify.evaluate import evaluate
-from ntk_deq.verify.tensors import UndifferentiableError
+from ntk_deq.errors import LimitError, Position
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
+from ntk_deq.evaluation.floats import UndifferentiableError
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Formula
 
 
 def at_point(text: str, **variables: torch.Tensor | float):

@@ -9,15 +9,15 @@ from derivative_harness import as_ball, certified, environment, excess, random_m
 from flint import fmpq, fmpq_mat
 
 from ntk_deq.certified.structured import Structured, lazy_above
-from ntk_deq.claims.parser import parse
-from ntk_deq.verify import derivatives
-from ntk_deq.verify import environment as environment_module
-from ntk_deq.verify.differentiation import adjoint
-from ntk_deq.verify.differentiation.cotangent import Cotangent
-from ntk_deq.verify.differentiation.estimate import differentiate
-from ntk_deq.verify.environment import Environment, OutsideClaimError
-from ntk_deq.verify.equilibria import tensor_names
-from ntk_deq.verify.evaluate import evaluate
+from ntk_deq.evaluation import derivatives
+from ntk_deq.evaluation import environment as environment_module
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.derivatives import reverse as adjoint
+from ntk_deq.evaluation.derivatives.cotangent import Cotangent
+from ntk_deq.evaluation.derivatives.estimate import differentiate
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.equilibria import tensor_names
+from ntk_deq.language.parser import parse
 
 RELU = (
     "grad(L, W)",

@@ -10,9 +10,9 @@ import torch
 from derivative_harness import as_ball, certified, environment
 from flint import fmpq, fmpq_mat
 
-from ntk_deq.claims.parser import parse
-from ntk_deq.verify.derivatives import derivative
-from ntk_deq.verify.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.language.parser import parse
 
 Values = dict[str, torch.Tensor | float]
 

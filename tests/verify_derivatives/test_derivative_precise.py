@@ -9,11 +9,11 @@ from derivative_harness import BITS, environment, random_matrix, truth
 from flint import arb
 
 from ntk_deq.certified.precise import PreciseMatrix, adopt, working_precision
-from ntk_deq.claims.parser import parse
 from ntk_deq.errors import LimitError
-from ntk_deq.verify.derivatives import derivative
-from ntk_deq.verify.environment import Environment, OutsideClaimError
-from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.parser import parse
 
 PRECISION = 128
 

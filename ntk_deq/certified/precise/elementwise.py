@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from flint import arb
 
-from ntk_deq.certified.comparison import OPERATORS, EntryComparison
+from ntk_deq.certified.arithmetic import OPERATORS, EntryComparison
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, multiply
-from ntk_deq.certified.precise.matrix import (
-    PreciseMatrix,
-    first_reason,
-    from_rows,
-    require_same_shape,
-    require_size,
-)
+from ntk_deq.certified.precise.matrix import PreciseMatrix, first_reason, from_rows, require_same_shape, require_size
 from ntk_deq.certified.scalar import from_bounds, is_true, nan
 from ntk_deq.errors import ArgumentError
 

@@ -6,8 +6,7 @@ from flint import arb, arb_mat, fmpz_mat
 
 from ntk_deq.certified.functions import absolute_value, square_root
 from ntk_deq.certified.norms import dyadic
-from ntk_deq.certified.precise.matrix import PreciseMatrix, require_square, whole_matrix
-from ntk_deq.certified.precise.precision import guarded
+from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded, require_square, whole_matrix
 from ntk_deq.certified.precise.sums import frobenius, size_up
 from ntk_deq.certified.precise.symmetric import symmetric_values
 from ntk_deq.certified.scalar import from_bounds, nan

@@ -11,11 +11,11 @@ from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.matrix import (
     PreciseMatrix,
     first_reason,
+    guarded,
     no_information,
     require_square,
     whole_matrix,
 )
-from ntk_deq.certified.precise.precision import guarded
 from ntk_deq.certified.scalar import nan
 from ntk_deq.errors import ArgumentError
 

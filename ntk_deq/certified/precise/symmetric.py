@@ -4,11 +4,13 @@ With a nearly orthogonal X the matrix T = X'SX is nearly diagonal. Between eigen
 with K_ij = T_ij/(T_jj - T_ii) gives X (I + K), for which the entries off the diagonal are squared (Ogita and Aishima,
 Japan J. Indust. Appl. Math. 35, 2018). Eigenvalues closer than the entries between them make a cluster, whose block of
 T is brought near 1 and diagonalised in floats once more. Nothing of this is trusted; the bound is.
+
+Connected components of a few things that touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import flint
 import torch
@@ -16,11 +18,39 @@ from flint import arb, arb_mat
 
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.norms import dyadic
-from ntk_deq.certified.precise.components import connected
-from ntk_deq.certified.precise.matrix import PreciseMatrix
-from ntk_deq.certified.precise.precision import guarded
+from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded
 from ntk_deq.certified.precise.sums import size_up
 from ntk_deq.certified.scalar import nan
+
+
+def connected(count: int, touch: Callable[[int, int], bool]) -> list[list[int]]:
+    """Return the numbers 0 to count - 1 in groups that hang together.
+
+    Args:
+        count: How many there are.
+        touch: Whether two of them touch, asked once for each pair.
+
+    Example:
+        >>> connected(4, lambda i, j: abs(i - j) == 2)
+        [[0, 2], [1, 3]]
+    """
+    parent = list(range(count))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for i in range(count):
+        for j in range(i):
+            if touch(i, j):
+                parent[root(i)] = root(j)
+    groups: dict[int, list[int]] = {}
+    for i in range(count):
+        groups.setdefault(root(i), []).append(i)
+    return list(groups.values())
+
 
 _CLOSE = 2.0**-10  # a first-order rotation by less than this is squared away; a wider one may not be
 _GAIN = 40  # bits that a float diagonalisation of a cluster gains at least: 53 less what an order of 64 costs

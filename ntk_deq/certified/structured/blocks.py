@@ -11,11 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import fro_up
-from ntk_deq.certified.rounding import multiply_up, root_up
+from ntk_deq.certified.rounding import fro_up, multiply_up, root_up
 from ntk_deq.certified.structured.base import Structured
-from ntk_deq.certified.structured.stack import Stack, exact_stack, scale_each, stretch, transpose_each
-from ntk_deq.certified.structured.stack_inverse import inverse_each
+from ntk_deq.certified.structured.stack import Stack, exact_stack, inverse_each, scale_each, stretch, transpose_each
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ntk_deq.certified import arithmetic, structure
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import largest_entry
+from ntk_deq.certified.rounding import largest_entry
 from ntk_deq.certified.structured.base import Structured
 
 

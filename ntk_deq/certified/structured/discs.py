@@ -16,10 +16,19 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import subtract
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.bounds import fro_up, largest_entry, power_of_two
 from ntk_deq.certified.eigenvalues import NEARLY_SYMMETRIC, TRUSTED, Discs, eigenvalue_discs, eigenvectors
 from ntk_deq.certified.products import matmul
-from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, outward, subtract_down
+from ntk_deq.certified.rounding import (
+    TINY,
+    add_up,
+    divide_up,
+    fro_up,
+    largest_entry,
+    multiply_up,
+    outward,
+    power_of_two,
+    subtract_down,
+)
 from ntk_deq.certified.spectra import scaled, symmetric_part, upper_scaled
 
 

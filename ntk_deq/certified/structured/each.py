@@ -12,8 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.bounds import largest_entry, power_of_two, times_power_of_two
-from ntk_deq.certified.rounding import TINY, multiply_up, outward, unit_roundoff
+from ntk_deq.certified.rounding import (
+    TINY,
+    largest_entry,
+    multiply_up,
+    outward,
+    power_of_two,
+    times_power_of_two,
+    unit_roundoff,
+)
 
 Bounds = Float[Tensor, " k"]
 

@@ -9,9 +9,8 @@ import torch
 from ntk_deq.certified import inversion, rounding
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.ball import Ball, no_information
-from ntk_deq.certified.bounds import fro_up
 from ntk_deq.certified.exactness import LOWEST
-from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
 from ntk_deq.certified.structured.base import MatrixBall, densified, require_square_form
 from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.chain import Chain
@@ -19,7 +18,7 @@ from ntk_deq.certified.structured.creation import kron_of
 from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.products import matmul
-from ntk_deq.certified.structured.stack_inverse import UNPROVED
+from ntk_deq.certified.structured.stack import UNPROVED
 
 
 def _inverse_diagonal(a: Diagonal) -> Diagonal:

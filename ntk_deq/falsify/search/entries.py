@@ -10,8 +10,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Domain, DomainKind
 from ntk_deq.falsify.domains import within
+from ntk_deq.language.domain import Domain, DomainKind
 
 _FAR = 60.0  # of an exponent: e^60 is 1e26, beyond any size at which margins still mean something
 _NEAR = 2.0**-30  # how close, relative to its width or to one, a projection comes to an end that is excluded

@@ -8,13 +8,15 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Free, Setting, SizeRange
-from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance, format_number, shape_of
+from ntk_deq.evaluation.instance import Instance, format_number, shape_of
+from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.families import exact_family
+from ntk_deq.falsify.ladder import sizes_at
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.space import Space
-from ntk_deq.falsify.seeds import choose
-from ntk_deq.falsify.sizes import sizes_at
+from ntk_deq.language.domain import Free
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.types import SizeRange
 
 _FAMILIES = 13  # at least as many as a domain has: see `exact_family`
 _RUNGS = 6  # of the scalar ladder, from its simplest value on

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.claim import Domain, DomainKind, Free
-from ntk_deq.claims.types import Size
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import contains, is_cone, within
-from ntk_deq.falsify.exact_families import exact_family
-from ntk_deq.falsify.instance import Instance
+from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
-from ntk_deq.falsify.seeds import choose
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.types import Size
 
 _TINY = (-4, -7, -10, -14, -20, -24, -27, -34, -40)
 """Exponents of two of perturbations, and of what scales lie apart: 1e-1 to 1e-12."""

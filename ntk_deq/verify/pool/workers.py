@@ -20,11 +20,18 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.atomic import sweep
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.pool.memory import held_memory, memory_text
-from ntk_deq.verify.pool.process import Process, active_seconds, can_fork, signals_held, start_process
+from ntk_deq.verify.pool.process import (
+    Process,
+    active_seconds,
+    can_fork,
+    held_memory,
+    memory_text,
+    signals_held,
+    start_process,
+)
 from ntk_deq.verify.pool.worker import Done, Entered, Judge, Message, Started, Task, Write, Written, receive, send, work
-from ntk_deq.verify.replaying.atomic import sweep
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import ENDED, Known, Listener, bare_result, judge
 
@@ -364,7 +371,7 @@ def _import_ahead(claims: Iterable[Claim]) -> None:
     """Import what every judgement needs some time, so that each worker is born with it, and no limit counts it."""
     settings = [setting for claim in claims for setting in claim.settings]
     if settings:
-        importlib.import_module("ntk_deq.claims.latex_printer")  # with SymPy
+        importlib.import_module("ntk_deq.language.notation.latex")  # with SymPy
     if any(setting.sizes or setting.model is not None for setting in settings):
         importlib.import_module("torch._dynamo")  # which torch.func asks for, by which networks and slopes are computed
 

@@ -1,4 +1,7 @@
-"""Formulas of the claim language in NumPy: vectors are columns, numbers are plain floats, as the language has them."""
+"""Formulas of the claim language in NumPy: vectors are columns, numbers are plain floats, as the language has them.
+
+What a script cannot say.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ntk_deq.claims.operators import integer_literal
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.verify.scripts.unwritable import UnwritableError
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.tree import Expr, Kind
+
+
+class UnwritableError(NtkDeqError):
+    """A formula that has no form in a NumPy script; the message says which, and why."""
+
 
 Shape = tuple[int, ...]
 

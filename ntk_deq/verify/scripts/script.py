@@ -9,13 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.operators import integer_literal
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.verify.environment import ModelFormulas, model_formulas
+from ntk_deq.evaluation.environment import ModelFormulas, model_formulas
+from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import Witness
-from ntk_deq.verify.scripts.printer import Code, Printer, Shape
+from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError
 from ntk_deq.verify.scripts.tangents import TANGENT, tangent
-from ntk_deq.verify.scripts.unwritable import UnwritableError
 
 _HELPERS = {
     "vec": '''\

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.verify.scripts.unwritable import UnwritableError
+from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.verify.scripts.printer import UnwritableError
 
 TANGENT = "d:"
 """What the tangent of a name starts with; no name of the claim language has a colon."""
@@ -28,8 +28,8 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
         UnwritableError: A part has no derivative here.
 
     Example:
-        >>> from ntk_deq.claims.format import format_expr
-        >>> from ntk_deq.claims.parser import parse
+        >>> from ntk_deq.language.format import format_expr
+        >>> from ntk_deq.language.parser import parse
         >>> format_expr(tangent(parse("c*W*W"), lambda name: name == "W", lambda expr: (2, 2)))
         'c*d:W*W + c*W*d:W'
     """

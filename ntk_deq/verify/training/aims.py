@@ -10,13 +10,15 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ntk_deq.claims.changing import LOSS
-from ntk_deq.claims.claim import Claim, Free, Method, Run, Setting
-from ntk_deq.claims.distributions import scalar_names
-from ntk_deq.claims.tree import Expr, Kind, Span
-from ntk_deq.claims.types import SCALAR
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.margins import parts
+from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.margins import parts
+from ntk_deq.language.distributions import scalar_names
+from ntk_deq.language.domain import Free
+from ntk_deq.language.run import LOSS, Method, Run
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.scoring import ORDERS, ClaimScorer, is_number
 from ntk_deq.verify.training.between import at_the_start
 from ntk_deq.verify.training.scoring import cost_of

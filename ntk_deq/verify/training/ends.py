@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.claims.changing import LOSS
-from ntk_deq.claims.parser import parse
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.record import TrainingRun
-from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.evaluate import evaluate_scalar
+from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.evaluation.balls import evaluate_scalar
+from ntk_deq.evaluation.environment import Environment
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import LOSS
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 

@@ -7,23 +7,29 @@ from dataclasses import dataclass, replace
 
 from flint import arb
 
-from ntk_deq.claims.changing import changing_names
-from ntk_deq.claims.claim import Claim, Run
-from ntk_deq.claims.tree import Expr, Kind
-from ntk_deq.dynamics.status import RunStatus
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.environment import Environment
-from ntk_deq.verify.evaluate import step_of
-from ntk_deq.verify.quantity import Outcome, Truth
-from ntk_deq.verify.training.between import at_every_index, named_steps, needs_the_run, worse
+from ntk_deq.claims.claim import Claim
+from ntk_deq.dynamics.record import RunStatus
+from ntk_deq.evaluation.balls import step_of
+from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.run import Run, changing_names
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.verify.training.between import (
+    at_every_index,
+    covered_intervals,
+    has_several_indices,
+    named_steps,
+    needs_the_run,
+    open_intervals,
+    worse,
+)
 from ntk_deq.verify.training.continuation import continued
-from ntk_deq.verify.training.coverage import covered_intervals, has_several_indices, open_intervals
-from ntk_deq.verify.training.early import early_breaks
+from ntk_deq.verify.training.flow_course import early_breaks
 from ntk_deq.verify.training.moments import Moments, Point
-from ntk_deq.verify.training.records import start_record, training_record
+from ntk_deq.verify.training.records import Start, TrainingRecord, start_record, training_record
 from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory, descent, trajectory, unfinished
-from ntk_deq.verify.training_records import Start, TrainingRecord
 
 MOST_FURTHER = 400
 """Steps that are judged besides the first 48, at most: all between them that are not certain, or none."""

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ntk_deq.certified import Ball, frobenius
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.bounds import fro_up
-from ntk_deq.claims.changing import LOSS, PATH_LENGTH
-from ntk_deq.claims.parser import parse
-from ntk_deq.verify.arithmetic import add, multiply, negate, to_matrix
-from ntk_deq.verify.environment import Environment, OutsideClaimError
-from ntk_deq.verify.evaluate import evaluate
-from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.certified.rounding import fro_up
+from ntk_deq.evaluation.arithmetic import add, multiply, negate, to_matrix
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import LOSS, PATH_LENGTH
 
 FEW = 12
 """Judged steps over which each of several indices ranges: `for all p, q` takes so many squared."""

@@ -1,23 +1,37 @@
-"""A window of gradient descent with proven error bounds, where the instance is small enough to afford them."""
+"""A window of gradient descent with proven error bounds, where the instance is small enough to afford them.
+
+Training from where the gradient is zero for certain: nothing ever moves.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
-from flint import arb
+from flint import arb, fmpq, fmpq_mat
 from torch import Tensor
 
+from ntk_deq.certified import Ball, frobenius, spectral_norm
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.bounds import fro_up
-from ntk_deq.certified.rounding import add_up
-from ntk_deq.dynamics.certified_descent import certified_descent
-from ntk_deq.dynamics.certified_record import CertifiedDescent, CertifiedStep
+from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.certified.rounding import add_up, fro_up
+from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.proven.descent import certified_descent
+from ntk_deq.dynamics.proven.record import CertifiedDescent, CertifiedStep
+from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.evaluation.arithmetic import to_matrix
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError, model_formulas
+from ntk_deq.evaluation.equilibria import float_centre
+from ntk_deq.fixed_point.slopes import RELU
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import Run
+from ntk_deq.systems.model import LayerForm
 from ntk_deq.verify.training.moments import Point
-from ntk_deq.verify.training.trainee import Trainee
+from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
@@ -121,3 +135,153 @@ def _points(done: CertifiedDescent, path: _Path, ats: Sequence[int]) -> tuple[Po
 def _losses(done: CertifiedDescent, ats: Sequence[int]) -> tuple[arb, ...]:
     parts = [done.losses[start : stop + 1] for start, stop in pairwise(ats)]
     return tuple(sc.from_bounds(float(part[:, 0].min()), float(part[:, 1].max())) for part in parts)
+
+
+FAR = 10**12
+"""The last step, or time, that is judged where nothing ends a run that rests."""
+
+MOST_NUMBERS = 256
+"""Numbers of parameters and data, at most, for the gradient to be computed over the rationals."""
+
+_EACH = 400  # steps that are all judged
+
+_REASON = "The gradient is zero at the start, for certain: every parameter stays as it is."
+
+
+def is_still(trainee: Trainee) -> bool:
+    """Whether the computed gradient is zero in every entry, and the loss is not.
+
+    Args:
+        trainee: What is trained.
+    """
+    field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
+    point = field.at(trainee.model.parameters(), 0.0)
+    return point.loss_value > 0 and not any(bool(gradient.any()) for gradient in point.gradients.values())
+
+
+def rests(trainee: Trainee, env: Environment) -> bool:
+    """Whether the gradient is zero in every entry, for certain; relu's derivative at zero is zero, as in any run.
+
+    It is where every unit is off, where it is zero over the rationals, and where a step of descent is proven to move
+    nothing.
+
+    Args:
+        trainee: What is trained.
+        env: The environment of the instance.
+    """
+    form = trainee.model.layer_form()
+    if form is None or env.model is None:
+        return False
+    try:
+        state = to_matrix(evaluate(parse(model_formulas(env.model.name).state), env)).ball
+    except OutsideClaimError:
+        return False
+    if form.activation is RELU and frobenius(state) == 0:
+        return True
+    if rests_exactly(trainee, form, float_centre(dense_form(state))):
+        return True
+    if not trainee.exact or trainee.X.is_cuda:
+        return False
+    done = certified_descent(trainee.model, trainee.X, trainee.y, step=1.0, steps=1, keep=[0, 1])
+    if not done.complete or float(done.error[1]) != 0:
+        return False
+    return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
+
+
+def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
+    """Whether the gradient is zero in every entry over the rationals, as where the residuals of equal inputs cancel.
+
+    With the slopes D and E of the two activations, the rows of Z solve z = (s z P + c) D and those of the adjoint
+    v = r' + s (v .* D) P'; the gradients are sums of their products (`dynamics/proven/point.py`).
+
+    Args:
+        trainee: What is trained.
+        form: Which of its parameters is which.
+        state: A matrix near its equilibrium, which says where the slopes are looked for.
+    """
+    parameters = trainee.model.parameters()
+    numbers = sum(value.numel() for value in (*parameters.values(), trainee.X, trainee.y))
+    if not trainee.exact or numbers > MOST_NUMBERS or not bool(state.isfinite().all()):
+        return False
+    weight, source, readout = (_rational(parameters[name]) for name in form.names)
+    if form.transposed:
+        weight, source = weight.transpose(), source.transpose()
+    weight = _exactly(form.factor) * weight
+    relu, order = form.activation is RELU, weight.nrows()
+    if relu and not spectral_norm(Ball(parameters[form.weight].double())) * form.factor < 1:
+        return False  # there may be other equilibria
+    X, y = _rational(trainee.X), _rational(trainee.y)
+    before = X * source
+    inner = [form.inner is RELU and entry <= 0 for entry in before.entries()]
+    entering = _masked(before, inner)
+    floats = state.double().flatten().tolist()
+    by_weight, by_source, by_readout = 0 * weight, 0 * source, 0 * readout
+    for n in range(X.nrows()):
+        off = [relu and not floats[n * order + j] > 0 for j in range(order)]
+        row = fmpq_mat(1, order, entering.entries()[n * order : (n + 1) * order])
+        slopes = fmpq_mat(order, order, [int(i == j and not off[j]) for i in range(order) for j in range(order)])
+        one = fmpq_mat(order, order, [int(i == j) for i in range(order) for j in range(order)])
+        try:
+            z = row * slopes * (one - weight * slopes).inv()
+            v = readout.transpose() * (one - slopes * weight.transpose()).inv()
+        except ZeroDivisionError:
+            return False
+        pre = z * weight + row
+        if [relu and entry <= 0 for entry in pre.entries()] != off:
+            return False
+        residual = (z * readout).entries()[0] - y.entries()[n]
+        weighted = residual * (v * slopes)
+        by_weight += z.transpose() * weighted
+        x = fmpq_mat(1, X.ncols(), X.entries()[n * X.ncols() : (n + 1) * X.ncols()])
+        by_source += x.transpose() * _masked(weighted, inner[n * order : (n + 1) * order])
+        by_readout += residual * z.transpose()
+    return not any(entry != 0 for total in (by_weight, by_source, by_readout) for entry in total.entries())
+
+
+def _rational(value: torch.Tensor) -> fmpq_mat:
+    """Return the matrix of floats over the rationals; a vector is one column."""
+    matrix = value.double().reshape(len(value), -1)
+    rows, columns = matrix.shape
+    return fmpq_mat(rows, columns, [_exactly(entry) for entry in matrix.flatten().tolist()])
+
+
+def _exactly(number: float) -> fmpq:
+    return fmpq(*number.as_integer_ratio())
+
+
+def _masked(matrix: fmpq_mat, off: Sequence[bool]) -> fmpq_mat:
+    kept = [fmpq(0) if zero else entry for entry, zero in zip(matrix.entries(), off, strict=True)]
+    return fmpq_mat(matrix.nrows(), matrix.ncols(), kept)
+
+
+def at_rest(done: TrainingRun, run: Run, trainee: Trainee, last: float | None) -> tuple[TrainingRun, tuple[Point, ...]]:
+    """Return a run that goes on for ever where it started, and its judged steps or times.
+
+    Args:
+        done: The run as far as it went.
+        run: What the claim says of it.
+        trainee: What is trained.
+        last: The horizon of a flow, where there is one.
+    """
+    if done.step is not None:
+        end: float = FAR if run.beyond else run.steps
+        ats: Sequence[float] = sorted({*range(min(round(end), _EACH) + 1), *_spread(round(end)), end})
+    else:
+        end = float(FAR) if last is None else last
+        ats = [0.0, *(end / 10**place for place in range(12, -1, -1))]
+    start = done.snapshots[0]
+    points = tuple(Point(at, start.parameters, trainee.start_radius, arb(0)) for at in ats)
+    rested = replace(
+        done,
+        status=RunStatus.STATIONARY,
+        steps=round(end) if done.step is not None else done.steps,
+        end=float(end),
+        snapshots=tuple(replace(start, at=float(at)) for at in ats),
+        detail=_REASON,
+    )
+    return rested, points
+
+
+def _spread(end: int) -> list[int]:
+    """Return 1, 2, 5, 10, ... up to a last step."""
+    return [digit * 10**place for place in range(len(str(end))) for digit in (1, 2, 5) if digit * 10**place <= end]

@@ -15,13 +15,15 @@ from itertools import pairwise
 
 import torch
 
-from ntk_deq.claims.claim import Claim, Domain, DomainKind, Setting
-from ntk_deq.claims.distributions import scalar_names
+from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.instance import Instance, format_number, with_values
 from ntk_deq.falsify.ladder import instance_at, redrawn
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.score import Score
+from ntk_deq.language.distributions import scalar_names
+from ntk_deq.language.domain import Domain, DomainKind
+from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import TRAINED_BUDGET, Attack
 from ntk_deq.verify.judge import Judgement, judge_instance
 from ntk_deq.verify.minimise import refutes

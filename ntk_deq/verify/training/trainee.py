@@ -12,17 +12,16 @@ from torch import Tensor
 from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
-from ntk_deq.claims.parser import parse
-from ntk_deq.equilibrium import solve_equilibrium
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.models.base import EquilibriumModel
-from ntk_deq.models.checks import check_loss
-from ntk_deq.models.registry import model_class
-from ntk_deq.models.signature import Role
-from ntk_deq.verify.environment import Environment, Notes
-from ntk_deq.verify.evaluate import evaluate
-from ntk_deq.verify.quantity import Matrix, Scalar
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.declaration import Role
+from ntk_deq.language.parser import parse
+from ntk_deq.systems.checks import check_loss
+from ntk_deq.systems.model import EquilibriumModel, model_class
+from ntk_deq.systems.solve import solve_equilibrium
 
 FLOW_TOLERANCE = 1e-9
 """Relative error of the integrator per step; a rate or a norm is not compared more finely than this."""

@@ -13,17 +13,18 @@ import torch
 from flint import arb
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.claims.claim import Claim, Formula, Method, Run
+from ntk_deq.claims.claim import Claim
 from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import FieldPoint, NotFiniteError, WellPosednessError
-from ntk_deq.dynamics.flow import gradient_flow
-from ntk_deq.dynamics.record import TrainingRun
-from ntk_deq.dynamics.status import RunStatus
+from ntk_deq.dynamics.flow.run import gradient_flow
+from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
-from ntk_deq.falsify.instance import Instance
-from ntk_deq.verify.environment import Environment, OutsideClaimError
-from ntk_deq.verify.evaluate import evaluate_scalar
-from ntk_deq.verify.quantity import Scalar
+from ntk_deq.evaluation.balls import evaluate_scalar
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.run import Method, Run
+from ntk_deq.language.tree import Formula
 from ntk_deq.verify.training.between import named_steps
 from ntk_deq.verify.training.ends import (
     KNOWN,
@@ -35,13 +36,17 @@ from ntk_deq.verify.training.ends import (
     moved_along,
     output_noise,
 )
-from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, estimated_errors, growth_of_errors
-from ntk_deq.verify.training.floor import ended_at_floor
-from ntk_deq.verify.training.flow_times import telling_times
+from ntk_deq.verify.training.estimates import (
+    SAFETY,
+    StartError,
+    again_if_interrupted,
+    errors_from_start,
+    estimated_errors,
+    growth_of_errors,
+)
+from ntk_deq.verify.training.flow_course import ended_at_floor, telling_times
 from ntk_deq.verify.training.moments import Point
-from ntk_deq.verify.training.proven import proven_window
-from ntk_deq.verify.training.resting import at_rest, is_still, rests
-from ntk_deq.verify.training.start_errors import StartError, errors_from_start
+from ntk_deq.verify.training.proven import at_rest, is_still, proven_window, rests
 from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SOLVER_TOLERANCE, Trainee
 
 FIRST_STEPS = (1, 2, 3, 5)

@@ -1,0 +1,230 @@
+"""A claim as the data of a claim file of its own, a fingerprint of what it states, and how two claims differ.
+
+The lines of a claim as the report shows them, typeset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ntk_deq.claims.check import parsed
+from ntk_deq.claims.claim import Choose, Claim
+from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.errors import ExpressionError
+from ntk_deq.files.yaml_text import NumberText
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.notation.latex import to_latex
+from ntk_deq.language.notation.mathml import to_mathml
+from ntk_deq.language.run import Run
+from ntk_deq.language.setting import Draw, ImageData, Setting
+from ntk_deq.language.tree import Formula
+from ntk_deq.language.types import ONE, Sort, Type
+
+
+@dataclass(frozen=True)
+class StatementLine:
+    """One line of a claim as the report shows it; `section` is given, let, assume or conclude."""
+
+    section: str
+    name: str
+    text: str
+    mathml: str
+    latex: str
+
+
+_SHOWN = 120  # characters of a formula that a difference quotes
+
+
+def claim_file(claim: Claim) -> dict[str, Any]:
+    """Return a claim file that states one claim, complete: nothing inherited, nothing included.
+
+    Args:
+        claim: The claim. Data files of its settings are named without their folders.
+    """
+    entry: dict[str, Any] = {"id": claim.id}
+    for key, text in (("title", claim.title), ("where", claim.where)):
+        if text:
+            entry[key] = text
+    entry["setting"] = [setting.name for setting in claim.settings]
+    if claim.given:
+        entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
+    for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
+        if formulas:
+            entry[section] = {name: _written(formula) for name, formula in formulas.items()}
+    if claim.run is not None:
+        entry["run"] = _run(claim.run)
+    if claim.choose is not None:
+        entry["choose"] = {_sense(claim.choose): _written(claim.choose.objective)}
+    entry["expect"] = claim.expect.value
+    data: dict[str, Any] = {"suite": claim.id}
+    if claim.source:
+        data["source"] = {"title": "", **claim.source}
+    data["settings"] = {setting.name: _setting(setting) for setting in claim.settings}
+    data["claims"] = [entry]
+    return data
+
+
+def _run(run: Run) -> dict[str, Any]:
+    data: dict[str, Any] = {"method": run.method.value, "steps": run.steps}
+    for key, formula in (("step", run.step), ("horizon", run.horizon)):
+        if formula is not None:
+            data[key] = _written(formula)
+    if run.method.trains:
+        data["until"] = NumberText(repr(float(run.until)))
+    if not run.beyond:
+        data["beyond"] = False
+    return data
+
+
+def _sense(choose: Choose) -> str:
+    return "maximize" if choose.maximize else "minimize"
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    if setting.model is not None:
+        data["model"] = setting.model.name
+    if setting.sizes:
+        data["sizes"] = {k: s.low if s.fixed else f"{s.low}..{s.high}" for k, s in setting.sizes.items()}
+    own = set() if setting.model is None else set(setting.model.names())
+    if setting.free:
+        data["domain"] = {name: _quantified(free, typed=name not in own) for name, free in setting.free.items()}
+    if setting.draws:
+        data["init"] = {name: draw.text for name, draw in setting.draws.items()}
+    if setting.images is not None:
+        data["images"] = _images(setting.images)
+    return data
+
+
+def _quantified(free: Free, *, typed: bool = True) -> str:
+    return (free.domain.text or domain_text(free.domain)) + (_shape(free.type) if typed else "")
+
+
+def _shape(kind: Type) -> str:
+    if kind.sort is not Sort.MATRIX:
+        return ""
+    return f"[{kind.rows}]" if kind.cols == ONE else f"[{kind.rows}, {kind.cols}]"
+
+
+def _images(images: ImageData) -> dict[str, Any]:
+    data: dict[str, Any] = {"source": images.source}
+    for key, path in (("images", images.images), ("labels", images.labels)):
+        if path is not None:
+            data[key] = Path(path).name
+    data["classes"] = list(images.classes)
+    for key, number in (("count", images.count), ("side", images.side)):
+        if number is not None:
+            data[key] = number
+    return data | {"unit_norm": images.unit_norm, "split": images.split}
+
+
+def domain_text(domain: Domain) -> str:
+    """Return a domain in one spelling, whatever its text.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> domain_text(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1, 2), low_open=True))
+        '(0, 1/2]'
+    """
+    if domain.kind is DomainKind.INTERVAL:
+        low = "-inf" if domain.low is None else str(domain.low)
+        high = "inf" if domain.high is None else str(domain.high)
+        return f"{'(' if domain.low_open else '['}{low}, {high}{')' if domain.high_open else ']'}"
+    if domain.kind is DomainKind.INTEGER and domain.low is not None:
+        return f"integer {domain.low}..{domain.high}"
+    return domain.kind.value
+
+
+def parts(claim: Claim) -> dict[str, str]:
+    """Return what a claim states, part by part, in one spelling: `assume.bounded` to `norm(A) <= M`.
+
+    Titles, tags, notes and the expected verdict are no part of it; the formulas of its models are.
+    """
+    found = {f"given.{name}": domain_text(v.domain) + _shape(v.type) for name, v in claim.given.items()}
+    for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
+        found |= {f"{section}.{name}": _spelled(formula) for name, formula in formulas.items()}
+    run = {"method": "none"} if claim.run is None else _run(claim.run)
+    found["run"] = ", ".join([str(run.pop("method")), *(f"{key} {value}" for key, value in run.items())])
+    for setting in claim.settings:
+        found |= {f"setting {setting.name}, {key}": text for key, text in _setting_parts(setting).items()}
+    return found
+
+
+def _written(formula: Formula) -> str:
+    """Return a formula as its author wrote it, or the spelling of its tree where that was changed since."""
+    spelled = _spelled(formula)
+    try:
+        return formula.text if format_expr(parsed(formula.text)) == spelled else spelled
+    except ExpressionError:
+        return spelled
+
+
+def _spelled(formula: Formula) -> str:
+    return format_expr(formula.expr)
+
+
+def _setting_parts(setting: Setting) -> dict[str, str]:
+    found = {"sizes": ", ".join(f"{k} = {s.low}..{s.high}" for k, s in sorted(setting.sizes.items()))}
+    found |= {name: domain_text(v.domain) + _shape(v.type) for name, v in setting.free.items()}
+    found |= {name: _drawn(draw) for name, draw in setting.draws.items()}
+    if setting.images is not None:
+        found["images"] = json.dumps(_images(setting.images), sort_keys=True)
+    if setting.model is not None:
+        model = setting.model
+        found["model"] = f"{model.name}: {model.state} = {model.map}"
+        found |= {f"model's {name}": text for name, text in model.definitions.items()}
+    return found
+
+
+def _drawn(draw: Draw) -> str:
+    return f"~ {format_expr(draw.distribution)}{_shape(draw.type)}"
+
+
+def fingerprint(claim: Claim) -> str:
+    """Return a hash of what a claim states; the same statement in another spelling or file has the same one."""
+    return hashlib.sha256(json.dumps(parts(claim), sort_keys=True).encode()).hexdigest()
+
+
+def differences(recorded: Claim, now: Claim) -> list[str]:
+    """Return in words every part in which two claims state different things.
+
+    Args:
+        recorded: The claim as it was.
+        now: The claim as it is.
+    """
+    before, after = parts(recorded), parts(now)
+    return [
+        f"{key}: {_quoted(before, key)} then, {_quoted(after, key)} now"
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _quoted(found: Mapping[str, str], key: str) -> str:
+    if key not in found:
+        return "nothing"
+    text = found[key]
+    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}`"
+
+
+def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
+    """Return the given, choose, let, assume, run and conclude lines; formulas also as MathML and LaTeX."""
+    lines = [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
+    chosen = choose_words(claim)
+    if chosen is not None:
+        lines.append(StatementLine("choose", "constants", chosen, "", ""))
+    for section, formulas in (("let", claim.let), ("assume", claim.assume)):
+        lines += [_line(section, formula) for formula in formulas.values()]
+    if claim.run is not None:
+        lines.append(StatementLine("run", claim.run.method, run_words(claim.run), "", ""))
+    return (*lines, *(_line("conclude", formula) for formula in claim.conclude.values()))
+
+
+def _line(section: str, formula: Formula) -> StatementLine:
+    return StatementLine(section, formula.name, formula.text, to_mathml(formula.expr), to_latex(formula.expr))

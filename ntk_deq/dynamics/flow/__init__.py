@@ -1,0 +1,1 @@
+"""Gradient flow: the integrator, its passes, kinks, and the run."""

@@ -1,0 +1,1 @@
+"""Bounds that are proven for runs: descent in balls, curvature, kinks."""

@@ -1,0 +1,167 @@
+"""The spectral norm of a matrix along a run, without a decomposition at every step.
+
+How much the equilibrium of each sample amplifies a change of its equation, bounded once for many steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.extremes import sigma_max, spectral_norm
+from ntk_deq.certified.products import column_multiples
+from ntk_deq.certified.rounding import add_up, divide_up, subtract_down
+from ntk_deq.certified.scalar import lower, upper
+from ntk_deq.dynamics.proven.rounded import distance
+from ntk_deq.errors import ArgumentError
+from ntk_deq.fixed_point.inverses import MOST_WORK, pattern_inverses
+from ntk_deq.fixed_point.slopes import Slopes
+
+_FAINT = 2.0**-400
+# Below this length underflow may have spoilt the relative accuracy of a float sum of squares.
+
+
+@dataclass
+class CarriedNorm:
+    """Bounds of the spectral norm of a matrix that moves little from step to step, as floats.
+
+    By Weyl's inequality |norm(A) - norm(B)| <= fro(A - B), so that one decomposition serves until the displacement from
+    it exceeds a share of the norm. `ntk_deq.certified.CarriedSpectrum` measures by the smallest singular value instead,
+    which for a trained weight is often zero.
+
+    Attributes:
+        share: A new decomposition is made when the displacement exceeds this share of the norm; in (0, 1).
+        decompositions: How many were made.
+
+    Example:
+        >>> import torch
+        >>> carried = CarriedNorm(share=0.1)
+        >>> for step in range(4):
+        ...     low, high = carried.bound(Ball((1 + 0.01 * step) * torch.eye(2, dtype=torch.float64)))
+        >>> carried.decompositions, low <= 1.03 <= high
+        (1, True)
+
+    References:
+        Weyl (1912), Math. Ann. 71, 441-479; Horn and Johnson, Matrix Analysis, Corollary 7.3.5.
+    """
+
+    share: float = 0.1
+    decompositions: int = 0
+    _reference: Ball | None = None
+    _low: float = 0.0
+    _high: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a share outside (0, 1)."""
+        if not 0 < self.share < 1:
+            raise ArgumentError(f"`share` of CarriedNorm must lie between 0 and 1. Got {self.share}.")
+
+    def bound(self, matrix: Ball) -> tuple[float, float]:
+        """Return bounds of the norm of every matrix in a ball.
+
+        Args:
+            matrix: The present matrix; a vector's norm is its length, and costs no decomposition.
+        """
+        if min(matrix.shape) == 1:
+            low, high = _lengths(matrix)
+            return max(0.0, subtract_down(low, matrix.radius)), add_up(high, matrix.radius)
+        if self._reference is not None:
+            displacement = distance(matrix, self._reference)
+            if displacement <= self.share * self._low:
+                return max(0.0, subtract_down(self._low, displacement)), add_up(self._high, displacement)
+        self.decompositions += 1
+        self._reference = Ball(matrix.centre)
+        norm = sigma_max(self._reference)
+        self._low, self._high = lower(norm), upper(norm)
+        return max(0.0, subtract_down(self._low, matrix.radius)), add_up(self._high, matrix.radius)
+
+
+def _lengths(vector: Ball) -> tuple[float, float]:
+    """Return bounds of the length of a ball's centre."""
+    if vector.fro < _FAINT:
+        return 0.0, vector.fro
+    # The rounded sum of n squares and what `fro_up` adds for it, each within (n + 8) u of the truth.
+    return subtract_down(vector.fro, 4.0 * (vector.centre.numel() + 8) * 2.0**-53 * vector.fro), vector.fro
+
+
+_ROOM = 1 / 8
+# How far the weight may move before the inverses are renewed, over 1/(1 - q). The bounds are too large by about this.
+
+_CALL, _INVERSE = 4e6, 2e6
+# Floating-point operations that take as long as the Python around one step, and around one inverse.
+
+_WORTHWHILE = 1.2
+# Where 1/(1 - norm(L)) is below this, inverses would not help much.
+
+_SHARE = 0.25
+# Part of the work on steps that may go into inverses.
+
+
+class CarriedStretch:
+    """Upper bounds M_n of norm(D (I - L D)^-1), D the slopes of sample n, never above 1/(1 - norm(L)).
+
+    An approximate inverse R of I - L0 D with norm(I - (I - L D) R) <= d < 1 for all L within some distance of L0 gives
+    norm(D R)/(1 - d) for all of them; it is remembered by pattern until L leaves that ball. Patterns of samples near a
+    kink change often: inverses are formed at the pace that a share of the work of the steps so far allows, and
+    1/(1 - norm(L)) stands in for those that are not.
+
+    Attributes:
+        inversions: How many inverses were formed.
+
+    Example:
+        >>> import torch
+        >>> half = torch.tensor([[0.5, 0.0], [0.0, -0.5]], dtype=torch.float64)
+        >>> bounds = CarriedStretch().bounds(Ball(half), half.new_tensor([[1.0, 0.0], [0.0, 1.0]]), 2.0)
+        >>> [round(bound, 1) for bound in bounds.tolist()]  # 1/(1 - 0.5) and 1/(1 + 0.5), with room
+        [2.0, 0.7]
+    """
+
+    def __init__(self) -> None:
+        self.inversions = 0
+        self._credit = math.inf
+        self._reference: Ball | None = None
+        self._known: dict[bytes, float] = {}
+
+    def bounds(self, weight: Ball, slopes: Float[Tensor, "N m"], stretch: float) -> Float[Tensor, " N"]:
+        """Return M_n for every L in a ball.
+
+        Args:
+            weight: L, m x m.
+            slopes: D, a sample a row.
+            stretch: Upper bound of 1/(1 - norm(L)) for every L in the ball, finite.
+        """
+        if stretch <= _WORTHWHILE:
+            return slopes.new_full(slopes.shape[:1], stretch)
+        if self._reference is None or distance(weight, Ball(self._reference.centre)) > self._reference.radius:
+            self._reference = Ball(weight.centre, add_up(weight.radius, _ROOM / stretch))
+            self._known = {}
+        self._learn(slopes, self._reference)
+        found = [self._known.get(row, math.inf) for row in _keys(slopes)]
+        return slopes.new_tensor(found).clamp(max=stretch)
+
+    def _learn(self, slopes: Tensor, reference: Ball) -> None:
+        """Bound what the credit allows of the patterns that are not known."""
+        samples, m = slopes.shape
+        price = _INVERSE + 40.0 * float(m) ** 3
+        credit = self._credit + _SHARE * (_CALL + 60.0 * samples * float(m) ** 2)
+        self._credit = min(credit, price * samples)  # enough for every sample at the start and after a long time
+        new = {row: place for place, row in enumerate(_keys(slopes)) if row not in self._known}
+        places = list(new.values())[: int(min(self._credit / price, MOST_WORK / m**3))]
+        if not places:
+            return
+        self._credit -= price * len(places)
+        patterns = slopes[places]
+        for found in pattern_inverses(reference, Slopes(patterns, patterns)) or []:
+            pattern = patterns[int(found.rows[0])]
+            cut, rounded = column_multiples(found.inverse.centre.mT, pattern)  # (D R)'
+            norm = upper(spectral_norm(Ball(cut, rounded)))
+            self._known[_keys(pattern[None])[0]] = divide_up(norm, subtract_down(1.0, found.right_defect))
+            self.inversions += 1
+
+
+def _keys(slopes: Float[Tensor, "N m"]) -> list[bytes]:
+    return [row.tobytes() for row in slopes.cpu().numpy()]

@@ -1,0 +1,256 @@
+"""One call for every way of training, and one to go on with a run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.dynamics.descent import gradient_descent
+from ntk_deq.dynamics.descent.checkpoints import check_interval, checkpoint_to
+from ntk_deq.dynamics.descent.loop import Descent, OnStep
+from ntk_deq.dynamics.descent.options import METHOD, DescentOptions
+from ntk_deq.dynamics.record import TrainingRun
+from ntk_deq.dynamics.recorders import BUILT_IN, Recorder, listed
+from ntk_deq.dynamics.settings import check_on_step
+from ntk_deq.dynamics.storage import RecordError
+from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
+from ntk_deq.systems.checks import check_model
+from ntk_deq.systems.model import EquilibriumModel, model_class
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FLOW, _RESUME = "gradient-flow", "resume"
+# What a torn record runs into.
+_DAMAGED = (TypeError, LookupError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+METHODS = (METHOD, _FLOW)
+"""Names that `train` knows."""
+
+
+def train(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    y: Float[Tensor, " N"],
+    *,
+    method: str = METHOD,
+    step: float | None = None,
+    steps: int | None = None,
+    until: float | None = None,
+    horizon: float | None = None,
+    tolerance: float | None = None,
+    rtol: float | None = None,
+    record: Iterable[str | Recorder] = (),
+    snapshots: int | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float | None = None,
+    progress: bool = True,
+) -> TrainingRun:
+    """Train a model and return the record of the run, which can be saved, resumed, sliced and plotted.
+
+    Args:
+        model: The model; its parameters are the start and are left as they are.
+        X: Inputs, one sample a row.
+        y: Targets.
+        method: `gradient-descent` or `gradient-flow`.
+        step: The step size, for gradient descent.
+        steps: Steps allowed.
+        until: The loss at which to end, over the first one.
+        horizon: The time at which to end, for gradient flow.
+        tolerance: Of the integrator, for gradient flow.
+        rtol: Relative tolerance of the solves, for gradient descent.
+        record: What to record besides the loss and the gradient's norm; see `recorders`.
+        snapshots: Copies of the parameters that are kept.
+        checkpoint: A file to go on from after a kill, for gradient descent.
+        checkpoint_every: Seconds between two writings, for gradient descent.
+        progress: Whether to show a bar.
+
+    Raises:
+        ArgumentError: An unknown method, an option of another method, or a value out of range.
+
+    Example:
+        >>> import torch
+        >>> from ntk_deq.systems import ImplicitReLU
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> model = ImplicitReLU.random(d=3, m=16, generator=generator)
+        >>> X, y = torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+        >>> run = train(model, X, y, step=0.02, until=1e-6, record=["norm"], progress=False)
+        >>> run.status.value, run["norm"].values.shape[1:]
+        ('loss-floor', torch.Size([3, 2]))
+    """
+    descent_only = {"step": step, "rtol": rtol, "checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+    flow_only = {"horizon": horizon, "tolerance": tolerance}
+    shared = {"steps": steps, "until": until, "snapshots": snapshots}
+    if method == METHOD:
+        if step is None:
+            raise ArgumentError(f"`step` of {METHOD} must be given. Got None.")
+        options = _options(METHOD, {**descent_only, **shared}, flow_only)
+        return gradient_descent(model, X, y, record=record, progress=progress, **options)
+    if method == _FLOW:
+        options = _options(_FLOW, {**flow_only, **shared}, descent_only)
+        flow: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow.run").gradient_flow
+        return flow(model, X, y, record=record, progress=progress, **options)
+    near = nearest_name(method, METHODS) if isinstance(method, str) else None
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise ArgumentError(f"`method` of train must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
+
+
+def _options(method: str, own: Mapping[str, Any], foreign: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in foreign.items():
+        if value is not None:
+            raise ArgumentError(f"`{name}` is no option of {method}. Got {value!r}.")
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def resume(
+    run: TrainingRun | str | Path,
+    *,
+    steps: int | None = None,
+    until: float | None = None,
+    horizon: float | None = None,
+    record: Iterable[str | Recorder] = (),
+    model: EquilibriumModel | None = None,
+    on_step: OnStep | None = None,
+    checkpoint_every: float = 60.0,
+    progress: bool = False,
+) -> TrainingRun:
+    """Go on with a run where it stopped, and return the record of the whole.
+
+    On the CPU, with the same versions and number of threads, gradient descent continues bit by bit as if it had never
+    stopped. Gradient flow is integrated on from the last parameters, with the step size found anew.
+
+    Args:
+        run: A record, or the file of a checkpoint or of a saved record; a file is then kept up to date.
+        steps: A new budget, counted from the start; None: the old one.
+        until: A new loss floor, over the loss at the start; None: the old one.
+        horizon: For gradient flow, a new last time; None: the old one.
+        record: The recorders that are no built-in ones; functions are not part of a file. Further ones start here.
+        model: The model with the parameters of the start; needed where it is not one of the registered models.
+        on_step: As in `gradient_descent`.
+        checkpoint_every: Seconds between two writings to the file.
+        progress: Whether to show a bar.
+
+    Returns:
+        The record; `run` itself where there is nothing left to do.
+
+    Raises:
+        RecordError: The file is missing, damaged or of another format; it is left as it is.
+        ArgumentError: The record cannot be resumed, a recorder or the model is missing, or a value is out of range.
+
+    Example:
+        >>> import torch
+        >>> from ntk_deq.systems import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> short = train(LinearImplicit(W=one / 2, U=one, b=one[0]), one, one[0], step=0.05, steps=3, progress=False)
+        >>> short.status.value, resume(short, steps=1000).status.value
+        ('steps', 'loss-floor')
+    """
+    if isinstance(run, TrainingRun):
+        known, write = run, None
+    elif isinstance(run, str | os.PathLike):
+        known, write = TrainingRun.load(run), checkpoint_to(run)
+    else:
+        raise ArgumentError(f"`run` of resume must be a TrainingRun or the name of a file. Got {run!r}.")
+    state = known.continuation
+    if state is None:
+        raise ArgumentError(
+            f"The run of {known.method} cannot be resumed: it ended with {known.status.value!r}, or it is a slice."
+        )
+    if known.method == METHOD and horizon is not None:
+        raise ArgumentError(f"`horizon` of resume is for gradient flow, and the run is of {METHOD}. Got {horizon!r}.")
+    # Before what the record holds, which would be taken for damaged.
+    own = listed(record)
+    check_on_step(on_step, _RESUME)
+    check_interval(checkpoint_every)
+    if model is not None:
+        check_model(model, _RESUME)
+    try:
+        started = _model(state["model"])
+        chosen = _recorders(state["record"], own)
+        _check_same(model, known)
+        if known.method == _FLOW:
+            if on_step is not None:
+                raise ArgumentError(f"`on_step` of resume is for {METHOD}, and the run is of {_FLOW}.")
+            return _resumed_flow(known, model or started, chosen, steps, until, horizon, write, progress)
+        options = DescentOptions(**state["options"])
+        options = options if steps is None else replace(options, steps=steps)
+        options = options if until is None else replace(options, until=until)
+        start = model or started
+        if start is None:
+            raise _no_model()
+        descent = Descent.resumed(start, options, chosen, known)
+    except _DAMAGED as error:
+        if isinstance(error, NtkDeqError):
+            raise
+        raise RecordError(
+            f"What the record holds to go on from is damaged ({type(error).__name__}: {str(error)[:200]}). The rest "
+            "can be read."
+        ) from error
+    if descent.ended():
+        return known
+    return descent.run(
+        on_step=on_step,
+        checkpoint=write,
+        checkpoint_every=checkpoint_every,
+        progress=progress,
+    )
+
+
+def _resumed_flow(
+    run: TrainingRun,
+    model: EquilibriumModel | None,
+    record: Sequence[str | Recorder],
+    steps: int | None,
+    until: float | None,
+    horizon: float | None,
+    write: Callable[[TrainingRun], None] | None,
+    progress: bool,
+) -> TrainingRun:
+    if model is None:
+        raise _no_model()
+    last = model.with_parameters(run.parameters)
+    go_on: Callable[..., TrainingRun] = importlib.import_module("ntk_deq.dynamics.flow.run").resume_flow
+    whole = go_on(last, run, record=record, steps=steps, until=until, horizon=horizon, progress=progress)
+    if write is not None and whole is not run:
+        write(whole)
+    return whole
+
+
+def _check_same(model: EquilibriumModel | None, run: TrainingRun) -> None:
+    """Refuse a model that is not the one of the run's start.
+
+    Raises:
+        ArgumentError: A parameter differs.
+    """
+    if model is None:
+        return
+    own, start = dict(model.parameters()), run.snapshots[0].parameters
+    for name, value in start.items():
+        if name not in own or own[name].shape != value.shape or not torch.equal(own[name].to(value), value):
+            raise ArgumentError(f"`model` of resume must be the model at the run's start. Its `{name}` is another one.")
+
+
+def _no_model() -> ArgumentError:
+    return ArgumentError("`model` of resume must be given, since the run's is not one of the registered models.")
+
+
+def _model(stored: Mapping[str, Any]) -> EquilibriumModel | None:
+    return None if stored["name"] is None else model_class(stored["name"]).from_variables(stored["values"])
+
+
+def _recorders(names: Iterable[str], own: Iterable[str | Recorder]) -> list[str | Recorder]:
+    given = {recorder if isinstance(recorder, str) else recorder.name: recorder for recorder in own}
+    missing = [name for name in names if name not in given and name not in BUILT_IN]
+    if missing:
+        raise ArgumentError(
+            f"`record` of resume must hold the run's own recorders, {', '.join(missing)}: functions are not part of a "
+            "record."
+        )
+    kept = [given.pop(name, name) for name in names]
+    return [*kept, *given.values()]

@@ -1,0 +1,343 @@
+"""Evaluate a formula of the claim language on an instance, in balls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, product, repeat
+
+from flint import arb
+
+from ntk_deq.certified import scalar as sc
+from ntk_deq.errors import LimitError
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.compare import compare_chain, conjunction, disjunction, negation
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
+from ntk_deq.evaluation.functions.balls import call
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.language.tree import Expr, Kind
+
+Indices = Mapping[str, float]
+_STRICT = ("<", ">", "!=")
+MAX_STEP_TUPLES = 200_000  # `for all p, q` over 300 steps has 90,000 pairs; beyond this a claim would run for hours
+
+
+def evaluate(expr: Expr, env: Environment, indices: Indices | None = None) -> Value:
+    """Return the value of `expr`: a scalar, a matrix, or a truth value, each as a ball.
+
+    Args:
+        expr: A typed tree.
+        env: What the names mean.
+        indices: Values of the step indices in scope.
+
+    Raises:
+        LimitError: A matrix or a quantifier would exceed the limits.
+    """
+    env.notes.check_time()
+    if indices and env.moments is None and expr.kind in _OPERATIONS:
+        return _once_a_step(expr, env, indices)
+    return _HANDLERS[expr.kind](expr, env, indices or {})
+
+
+def _once_a_step(expr: Expr, env: Environment, indices: Indices) -> Value:
+    """Evaluate a part of a quantified formula once for all steps that it does not depend on."""
+    if id(expr) not in env.indexed:
+        inside = {node.name for node in expr.walk() if node.kind is Kind.NAME}
+        quantified = {name for node in expr.walk() for name in node.names}  # an index of a quantifier further in
+        # The part itself is kept: no other one can get its identity then.
+        env.indexed[id(expr)] = expr, tuple(sorted((inside - quantified) & indices.keys()))
+    names = env.indexed[id(expr)][1]
+    if len(names) == len(indices):
+        return _HANDLERS[expr.kind](expr, env, indices)
+    key = (id(expr), tuple(indices[name] for name in names))
+    if key not in env.per_step:
+        env.per_step[key] = _HANDLERS[expr.kind](expr, env, indices)
+    return env.per_step[key]
+
+
+def evaluate_scalar(expr: Expr, env: Environment, indices: Indices | None = None) -> Scalar:
+    """Evaluate an expression that the type checker knows to be a scalar (or 1 x 1)."""
+    return ar.to_scalar(evaluate(expr, env, indices))
+
+
+def evaluate_truth(expr: Expr, env: Environment, indices: Indices | None = None) -> Outcome:
+    """Evaluate a boolean expression."""
+    value = evaluate(expr, env, indices)
+    if not isinstance(value, Outcome):
+        raise TypeError(f"a boolean was expected, not {type(value).__name__}")
+    return value
+
+
+def _number(expr: Expr, env: Environment, indices: Indices) -> Scalar:
+    assert expr.value is not None
+    ball = sc.exact(expr.value)
+    return Scalar(ball, ar.magnitude(ball))
+
+
+def _name(expr: Expr, env: Environment, indices: Indices) -> Value:
+    name = expr.name
+    if name in indices:
+        step = indices[name]
+        return Scalar(arb(step) if env.moments is None else env.moments.index(step), abs(step))
+    if env.origin is not None and env.moments is not None and name in env.lets and name not in env.moments.changing:
+        return _name(expr, env.origin, indices)
+    if name in env.variables:
+        return env.variables[name]
+    if name in env.cache:
+        return env.cache[name]
+    if name in env.sizes:
+        return Scalar(arb(env.sizes[name]), float(env.sizes[name]))
+    if name in env.lets:
+        value = evaluate(env.lets[name].expr, env)
+    else:
+        value = _model_quantity(name, env)
+    env.cache[name] = value
+    return value
+
+
+def _model_quantity(name: str, env: Environment) -> Value:
+    from ntk_deq.evaluation.equilibria import equilibrium_ball  # the two modules evaluate through each other
+
+    formulas = env.formulas
+    if formulas is not None and name == formulas.state:
+        return equilibrium_ball(env)
+    if formulas is not None and name in formulas.definitions:
+        return evaluate(formulas.definitions[name], env)
+    raise KeyError(f"{name} has no value on this instance")
+
+
+def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
+    from ntk_deq.evaluation.equilibria import iterate_ball
+
+    step = step_of(expr.args[0], indices)
+    if env.moments is not None:
+        return _name(expr, env.moments.environment(step), {})
+    if step != int(step) or not 0 <= step <= env.last_step:
+        raise LimitError(f"{expr.name}[{step}] does not exist: the run has steps 0 to {env.last_step}.")
+    return iterate_ball(env, int(step))
+
+
+def step_of(expr: Expr, indices: Indices) -> float:
+    """Return the step that an index expression denotes; for gradient flow a time."""
+    if expr.kind is Kind.NUMBER and expr.value is not None:
+        return int(expr.value)
+    if expr.kind is Kind.NAME:
+        return indices[expr.name]
+    if expr.kind is Kind.NEGATE:
+        return -step_of(expr.args[0], indices)
+    left, right = (step_of(arg, indices) for arg in expr.args)
+    return left + right if expr.kind is Kind.ADD else left - right
+
+
+def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
+    if expr.name in ("grad", "jac"):
+        from ntk_deq.evaluation.derivatives import derivative
+
+        return derivative(expr, env, indices)
+    if expr.name in ("next", "fixed_point"):
+        from ntk_deq.evaluation.equilibria import equilibrium_ball, map_once
+
+        start = ar.to_matrix(evaluate(expr.args[0], env, indices))
+        return map_once(env, start) if expr.name == "next" else equilibrium_ball(env, start=start)
+    return call(expr.name, [evaluate(arg, env, indices) for arg in expr.args], env)
+
+
+def _at(expr: Expr, env: Environment, indices: Indices) -> Value:
+    values: dict[str, Scalar | Matrix] = {}
+    for name, arg in zip(expr.names, expr.args[1:], strict=True):
+        value = evaluate(arg, env, indices)
+        values[name] = ar.to_matrix(value) if isinstance(env.variables[name], Matrix) else ar.to_scalar(value)
+    return evaluate(expr.args[0], env.replaced(values), indices)
+
+
+def _unary(operation: Callable[[Value], Value]) -> Callable[[Expr, Environment, Indices], Value]:
+    return lambda expr, env, indices: operation(evaluate(expr.args[0], env, indices))
+
+
+def _binary(operation: Callable[..., Value]) -> Callable[[Expr, Environment, Indices], Value]:
+    def handler(expr: Expr, env: Environment, indices: Indices) -> Value:
+        left, right = (evaluate(arg, env, indices) for arg in expr.args)
+        return operation(left, right, env.notes)
+
+    return handler
+
+
+def _multiply(expr: Expr, env: Environment, indices: Indices) -> Value:
+    left, right = expr.args
+    value = ar.multiply(evaluate(left, env, indices), evaluate(right, env, indices), env.notes)
+    return replace(value, gram=True) if isinstance(value, Matrix) and _is_gram(left, right, env, indices) else value
+
+
+def _is_gram(left: Expr, right: Expr, env: Environment, indices: Indices) -> bool:
+    """Whether a product is A A', perhaps times a number >= 0 in front, or A'A."""
+    if left.kind is Kind.TRANSPOSE and _same(left.args[0], right, indices, still=False):
+        return True
+    if right.kind is not Kind.TRANSPOSE:
+        return False
+    if _same(left, right.args[0], indices, still=False):
+        return True
+    if left.kind is not Kind.MULTIPLY or not _same(left.args[1], right.args[0], indices, still=False):
+        return False
+    factor = evaluate(left.args[0], env, indices)
+    return isinstance(factor, Scalar) and bool(factor.ball >= 0)
+
+
+def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    values = [evaluate(arg, env, indices) for arg in expr.args]
+    if env.notes.sides is not None and len(values) == 2 and all(map(_plain, values)):
+        env.notes.sides.append(Sides(expr, dict(indices), *map(ar.to_scalar, values)))
+    same = [False] * len(expr.operators)
+    if env.moments is not None and env.moments.only is None:  # as at s = t in `L[t] <= L[s] for all s, t`
+        # What rests is the same number at every step, so that a strict comparison of two steps is false for certain.
+        still = [env.moments.resting and operator in _STRICT for operator in expr.operators]
+        same = [_same(*sides, indices, at) for sides, at in zip(pairwise(expr.args), still, strict=True)]
+    return compare_chain(values, expr.operators, tuple(indices.items()), same)
+
+
+def _same(left: Expr, right: Expr, indices: Indices, still: bool) -> bool:
+    """Whether two formulas are the same one at these steps, so that their values are equal whatever they are."""
+    if left.kind is Kind.INDEX and right.kind is Kind.INDEX:
+        at_one_step = still or step_of(left.args[0], indices) == step_of(right.args[0], indices)
+        return left.name == right.name and at_one_step
+    if left.name in indices and right.name in indices:
+        return indices[left.name] == indices[right.name]
+    head = (left.kind, left.name, left.value, left.names, left.operators)
+    if head != (right.kind, right.name, right.value, right.names, right.operators) or left.kind is Kind.FOR_ALL:
+        return False
+    return len(left.args) == len(right.args) and all(map(_same, left.args, right.args, repeat(indices), repeat(still)))
+
+
+def _plain(value: Value) -> bool:
+    return isinstance(value, Scalar) or (isinstance(value, Matrix) and value.ball.shape == (1, 1))
+
+
+def _and(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    return _connected(expr, env, indices, Truth.FALSE, conjunction)
+
+
+def _or(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    return _connected(expr, env, indices, Truth.TRUE, disjunction)
+
+
+def _connected(
+    expr: Expr,
+    env: Environment,
+    indices: Indices,
+    decisive: Truth,
+    combine: Callable[[Sequence[Outcome]], Outcome],
+) -> Outcome:
+    """Combine the parts of a connective; a part without a value does not matter where another one decides."""
+    outcomes, outside = [], None
+    for arg in expr.args:
+        try:
+            outcomes.append(evaluate_truth(arg, env, indices))
+        except OutsideClaimError as error:
+            outside = error
+    if outside is not None and not any(outcome.truth is decisive for outcome in outcomes):
+        raise outside
+    return combine(outcomes)
+
+
+def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    outcome = negation(evaluate_truth(expr.args[0], env, indices))
+    quantified = any(node.kind is Kind.FOR_ALL for node in expr.args[0].walk())
+    if env.moments is not None and quantified and outcome.truth is Truth.FALSE:
+        # What holds at the judged steps of a training run may fail at another one.
+        return Outcome(
+            Truth.UNSURE, outcome.comparison, "a statement about every step is denied, and holds at those judged"
+        )
+    return outcome
+
+
+def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    """The conjunction over all steps of the run at which every indexed quantity exists.
+
+    Along a training run a bound is often an equality at the start by construction, L[0] <= c^0 L[0]; such a tie says
+    nothing about the steps after it and is left out where there are some. Like a part of `and`, a step at which the
+    statement has no value does not matter where another one breaks it.
+    """
+    outcomes: list[Outcome] = []
+    tie, broken, outside = None, False, None
+    for scope in step_scopes(expr, env, indices):
+        try:
+            outcome = evaluate_truth(expr.args[0], env, scope)
+        except OutsideClaimError as error:
+            outside = outside or error
+            continue
+        if env.moments is not None and _is_tie(outcome, at_the_start=not any(scope.values())):
+            tie = outcome
+            continue
+        if not broken:
+            outcomes.append(outcome)
+        broken = broken or outcome.truth is Truth.FALSE
+        if broken and env.notes.sides is None:  # a run is shown whole, beyond where it breaks
+            break
+    if outside is not None and not broken:
+        raise outside
+    return conjunction(outcomes or ([] if tie is None else [tie]))
+
+
+def _is_tie(outcome: Outcome, *, at_the_start: bool) -> bool:
+    """Whether the two sides are equal because they are the same number, or at the start by construction."""
+    margin = None if outcome.comparison is None else outcome.comparison.margin
+    exact = outcome.truth is Truth.TRUE and margin is not None and margin.lo == margin.hi == 0
+    return exact or (at_the_start and outcome.truth is Truth.TIGHT)
+
+
+def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict[str, float]]:
+    """Yield the values of the step indices that a quantifier ranges over.
+
+    Raises:
+        LimitError: There are too many.
+    """
+    body = expr.args[0]
+    steps: Sequence[float] = range(env.last_step + 1) if env.moments is None else env.moments.judged(len(expr.names))
+    if len(steps) ** len(expr.names) > MAX_STEP_TUPLES:
+        raise LimitError(
+            f"`for all {', '.join(expr.names)}` ranges over {len(steps) ** len(expr.names):,} tuples of steps; "
+            f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
+        )
+    used = [(node.args[0], _names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
+    for values in product(steps, repeat=len(expr.names)):
+        scope = {**indices, **dict(zip(expr.names, values, strict=True))}
+        if any(names <= scope.keys() and not _exists(step_of(node, scope), env) for node, names in used):
+            continue
+        if len(expr.args) > 1:
+            shown = evaluate_truth(expr.args[1], env, scope).truth
+            throughout = env.moments is not None and env.moments.only is not None
+            if shown is Truth.FALSE or (shown is not Truth.TRUE and not throughout):
+                continue
+        yield scope
+
+
+def _exists(step: float, env: Environment) -> bool:
+    return 0 <= step <= env.last_step if env.moments is None else env.moments.has(step)
+
+
+def _names(expr: Expr) -> set[str]:
+    """Return the step indices of an index expression; those of a quantifier further in have no value yet."""
+    return {node.name for node in expr.walk() if node.kind is Kind.NAME}
+
+
+_OPERATIONS = frozenset({Kind.CALL, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.ADD, Kind.SUBTRACT})
+"""Kinds of parts whose values are kept between the steps of a quantifier."""
+
+_HANDLERS: dict[Kind, Callable[[Expr, Environment, Indices], Value]] = {
+    Kind.NUMBER: _number,
+    Kind.NAME: _name,
+    Kind.INDEX: _index,
+    Kind.CALL: _call,
+    Kind.AT: _at,
+    Kind.NEGATE: _unary(ar.negate),
+    Kind.ADD: _binary(ar.add),
+    Kind.SUBTRACT: _binary(ar.subtract),
+    Kind.MULTIPLY: _multiply,
+    Kind.DIVIDE: _binary(ar.divide),
+    Kind.POWER: _binary(ar.power),
+    Kind.TRANSPOSE: _unary(ar.transpose),
+    Kind.COMPARE: _compare,
+    Kind.AND: _and,
+    Kind.OR: _or,
+    Kind.NOT: _not,
+    Kind.FOR_ALL: _for_all,
+}

@@ -1,0 +1,207 @@
+"""Equilibria of small models by a semismooth Newton method, for many instances of the same sizes at once.
+
+Newton's step for z = f(z) is z + (I - J)^-1 (f(z) - z), J the derivative of f; for a contraction I - J has an inverse,
+and on a map that is linear piece by piece the step from the right piece is exact. Taken once more with J held fixed,
+the same step is the implicit function theorem: its derivative by the variables is that of the equilibrium.
+
+Evaluate the body of a quantifier at many steps of a run at once: the steps become part of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ntk_deq.evaluation.balls import step_of
+from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
+from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.evaluation.magnitudes import Magnitudes
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Sort
+
+MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
+_WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
+_MAX_STEPS = 16
+_ROUNDINGS = 64.0  # units of round-off, relative to the state, that a residual may keep
+
+
+def well_posed(names: TensorNames, contraction: Tensor) -> Tensor:
+    """Return a number that is positive where the equilibrium is seen to exist: 1 less a Lipschitz constant of the map.
+
+    Where the map of one layer, Z -> act(Z L + C), is no contraction in the Frobenius norm, the smallest eigenvalue of
+    the symmetric part of I - L takes its place if it is larger (`existence` knows further reasons).
+
+    Args:
+        names: What names mean.
+        contraction: The model's Lipschitz constant.
+    """
+    margin = 1 - contraction
+    if names.formulas is None or names.formulas.weight is None or bool((margin > 0).all()):
+        return margin
+    weight = tensor_value(names.formulas.weight, names)
+    finite = torch.nan_to_num(weight, posinf=0.0, neginf=0.0)
+    monotone = 1 - torch.linalg.eigvalsh((finite + finite.mT) / 2)[..., -1]
+    monotone = torch.where(torch.isfinite(weight).all(-1).all(-1), monotone, -torch.inf)
+    return torch.where(margin > 0, margin, torch.maximum(margin, monotone))
+
+
+def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
+    """Return the equilibrium, differentiable once; marks as trouble where none is seen to exist, or none is found.
+
+    Args:
+        names: What names mean.
+        start: Where to start, or None: zeros.
+    """
+    formulas = names.formulas
+    assert formulas is not None
+    contraction = scalar(tensor_value(formulas.contraction, names)).detach()
+    free = formulas.definitions.keys() - formulas.tainted
+    known = {name: tensor_value(expr, names) for name, expr in formulas.definitions.items() if name in free}
+    known_fixed = {key: value.detach() for key, value in {**names.variables, **known}.items()}
+    fixed = replace(names, variables=known_fixed, trouble=None, kinks=None)
+    moving = any(value.requires_grad for value in names.variables.values())
+    state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed, contraction) > 0), with_jacobian=moving)
+    if names.trouble is not None:
+        names.trouble.append(missed)
+    if not moving:
+        return state
+    image = tensor_map(replace(names, variables={**names.variables, **known}), state)
+    return state + _solve(jacobian, image - state)
+
+
+def newton(
+    names: TensorNames, start: Tensor | None, lost: Tensor, *, with_jacobian: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the equilibrium, I - J there where it is wanted, and where the search failed.
+
+    Args:
+        names: What names mean.
+        start: Where to start, or None: zeros.
+        lost: Instances that are not worth a search.
+        with_jacobian: Whether I - J is wanted.
+    """
+    eps = torch.finfo(names.like.dtype).eps
+    with torch.no_grad():
+        state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
+        for _ in range(_WARM_UP):
+            state = tensor_map(names, state)
+        state = torch.where(lost[..., None, None], 0.0, state)
+        for count in range(_MAX_STEPS + 1):
+            image = tensor_map(names, state)
+            size = torch.maximum(frobenius(state), frobenius(image))
+            solved = frobenius(image - state) <= _ROUNDINGS * eps * size
+            if count == _MAX_STEPS or bool((solved | lost).all()):
+                break
+            step = _solve(_identity_minus_slope(names, state), image - state)
+            state = torch.where((solved | lost)[..., None, None], state, state + step)
+        missed = ~solved | lost
+        # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units.
+        state = torch.where(missed[..., None, None], 0.0, image)
+        jacobian = _identity_minus_slope(names, state) if with_jacobian else state
+    return state, jacobian, missed
+
+
+def _identity_minus_slope(names: TensorNames, state: Tensor) -> Tensor:
+    """Return I - J of the map at a state, entries of the state row after row."""
+    with torch.enable_grad():
+        point = state.detach().requires_grad_()
+        image = tensor_map(names, point).flatten(-2)
+        rows = []
+        for k in range(image.shape[-1]):
+            entry = image[..., k]
+            (row,) = torch.autograd.grad(entry.sum(), point, retain_graph=True, allow_unused=True)
+            rows.append(torch.zeros_like(point, requires_grad=False) if row is None else row)
+    slope = torch.stack([row.flatten(-2) for row in rows], dim=-2)
+    return torch.eye(slope.shape[-1], dtype=slope.dtype, device=slope.device) - slope
+
+
+def _solve(matrix: Tensor, residual: Tensor) -> Tensor:
+    """Solve for every instance; singular ones, which are no contractions, give what they give."""
+    flat = residual.flatten(-2).unsqueeze(-1)
+    return torch.linalg.solve_ex(matrix, flat)[0].reshape(residual.shape)
+
+
+Scope = Mapping[str, float]
+
+_NEED_VARIABLES = frozenset({"grad", "jac", "next", "fixed_point"})
+
+
+def batches_steps(body: Expr) -> bool:
+    """Whether a body can be evaluated at many steps at once.
+
+    What asks for the variables themselves cannot: their values would have to be repeated for every step.
+    """
+    return not any(
+        node.kind in (Kind.AT, Kind.FOR_ALL) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
+        for node in body.walk()
+    )
+
+
+def at_many_steps(
+    bodies: Sequence[Expr], names: TensorNames, magnitudes: Magnitudes, scopes: Sequence[Scope]
+) -> tuple[TensorNames, Magnitudes]:
+    """Return what names mean at many steps: a batch of all steps of all instances, instances running fastest.
+
+    Args:
+        bodies: The formulas that will be evaluated; what no step occurs in is evaluated here, once.
+        names: What names mean on the instances.
+        magnitudes: Their magnitudes.
+        scopes: The values of the step indices, one mapping for each step.
+    """
+    count, instances = len(scopes), names.batch[0] if names.batch else 1
+    batch = (count * instances,)
+    inside = replace(names, batch=batch, trouble=None if names.trouble is None else [])
+    known = Magnitudes(inside)
+    for body in bodies:
+        for part in _fixed_parts(body, frozenset(scopes[0])):
+            inside.cache[id(part)] = _repeated(tensor_value(part, names), count, instances)
+            with torch.no_grad():
+                known.keep(part, _repeated(magnitudes.of(part, {}), count, instances))
+        for node in body.walk():
+            if node.kind is Kind.INDEX:
+                states = [tensor_value(node, names, scope) for scope in scopes]
+                if names.batch:
+                    states = [state.expand(instances, *state.shape[-2:]) for state in states]
+                inside.cache[id(node)] = torch.stack(states).reshape(-1, *states[0].shape[-2:])
+    for name in scopes[0]:
+        steps = names.like.new_tensor([float(scope[name]) for scope in scopes])
+        inside.cache[name] = steps.repeat_interleave(instances)
+    return inside, known
+
+
+def per_step(values: Tensor, count: int, batch: tuple[int, ...]) -> Tensor:
+    """Return values of the batch of all steps as steps x instances, or as steps where there is no batch."""
+    if values.ndim == 0:
+        return values.expand(count, *batch)
+    return values.reshape(count, *batch)
+
+
+def shown_steps(scope: Scope, body: Expr, last_step: int) -> bool:
+    """Whether every state that a body refers to exists at a step; those of a quantifier further in do not count."""
+    for node in body.walk():
+        if node.kind is Kind.INDEX:
+            index = node.args[0]
+            free = {part.name for part in index.walk() if part.kind is Kind.NAME}
+            if free <= scope.keys() and not 0 <= step_of(index, scope) <= last_step:
+                return False
+    return True
+
+
+def _repeated(value: Tensor, count: int, instances: int) -> Tensor:
+    """Repeat the value of each instance for every step; one value for all instances stays one."""
+    if value.ndim in (0, 2):
+        return value
+    return value.expand(count, *value.shape).reshape(count * instances, *value.shape[1:])
+
+
+def _fixed_parts(expr: Expr, indices: frozenset[str]) -> list[Expr]:
+    """Return the largest parts that are numbers or matrices and in which no step occurs."""
+    numeric = expr.type is not None and expr.type.sort in (Sort.SCALAR, Sort.MATRIX)
+    if numeric and not any(node.kind is Kind.INDEX or node.name in indices for node in expr.walk()):
+        return [expr]
+    if expr.kind is Kind.INDEX:
+        return []
+    return [part for arg in expr.args for part in _fixed_parts(arg, indices)]

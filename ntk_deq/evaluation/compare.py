@@ -1,0 +1,159 @@
+"""Comparisons and connectives on balls: what is certain, what is tight, what is unsure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.evaluation.arithmetic import to_matrix, to_scalar
+from ntk_deq.evaluation.quantity import TIGHT, Comparison, Margin, Matrix, Outcome, Scalar, Truth, margin_of, show_ball
+
+Steps = tuple[tuple[str, float], ...]
+NO_STEP = "a quantifier ranges over no step"
+"""The reason of an outcome that nothing was compared for."""
+
+_REFLEXIVE = ("<=", ">=", "==")
+_FLIP = {">=": "<=", ">": "<"}
+
+
+def compare_chain(
+    values: Sequence[Scalar | Matrix | Outcome], operators: Sequence[str], steps: Steps, same: Sequence[bool] = ()
+) -> Outcome:
+    """Evaluate `v0 op0 v1 op1 v2 ...` as the conjunction of its links.
+
+    Args:
+        values: The sides.
+        operators: The signs between them.
+        steps: Values of the step indices.
+        same: For each sign, whether the sides next to it are one and the same number; left out: none are known to be.
+    """
+    links = []
+    for place, relation in enumerate(operators):
+        left, right = values[place], values[place + 1]
+        if same and same[place] and isinstance(left, Scalar) and left.ball.is_finite():
+            number, truth = show_ball(left.ball), Truth.TRUE if relation in _REFLEXIVE else Truth.FALSE
+            links.append(Outcome(truth, Comparison(number, number, relation, Margin(0.0, 0.0), left.scale, steps)))
+        else:
+            links.append(_compare(left, relation, right, steps))
+    return conjunction(links)
+
+
+def _compare(left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps) -> Outcome:
+    plain = all(isinstance(v, Scalar) or (isinstance(v, Matrix) and v.ball.shape == (1, 1)) for v in (left, right))
+    if plain:
+        return _compare_scalars(to_scalar(left), relation, to_scalar(right), steps)
+    if relation == "==":
+        assert isinstance(left, Matrix)
+        assert isinstance(right, Matrix)
+        return _compare_identity(left, right, steps)
+    return _compare_entries(left, relation, right, steps)
+
+
+def _compare_scalars(left: Scalar, relation: str, right: Scalar, steps: Steps) -> Outcome:
+    a, b = (right, left) if relation in _FLIP else (left, right)
+    sign = _FLIP.get(relation, relation)
+    margin = b.ball - a.ball
+    if sign in ("==", "!="):
+        distance = abs(margin)
+        margin = -distance if sign == "==" else distance
+    scale = max(left.scale, right.scale)
+    comparison = Comparison(show_ball(left.ball), show_ball(right.ball), relation, margin_of(margin), scale, steps)
+    return _judge(sign, margin, max(_size(left.ball), _size(right.ball)), comparison)
+
+
+def _size(ball: arb) -> float:
+    """Return how large a side is: the midpoint of its ball, without sign."""
+    return abs(float(ball.mid())) if ball.is_finite() else 0.0
+
+
+def _judge(sign: str, margin: arb, size: float, comparison: Comparison) -> Outcome:
+    """Turn the ball of a margin into a truth value.
+
+    Args:
+        sign: One of <= < == !=; a positive margin is good.
+        margin: Its ball.
+        size: Of the larger side.
+        comparison: What was compared, with the scale of its sides.
+    """
+    identity = sign == "=="
+    if not margin.is_finite():
+        return Outcome(Truth.UNSURE, comparison, "a side is undefined or unbounded", identity)
+    decided = sc.is_true({"<=": ">=", "<": ">", "==": ">=", "!=": ">"}[sign], margin, arb(0))
+    if decided is not None:
+        return Outcome(Truth.TRUE if decided else Truth.FALSE, comparison, "", identity)
+    radius = sc.upper(margin.rad())
+    if comparison.scale < float("inf") and radius <= TIGHT * comparison.scale:
+        if sign in ("<", "!="):
+            return Outcome(Truth.STRICT_TIGHT, comparison, "", identity)
+        return Outcome(Truth.TIGHT if radius <= TIGHT * size else Truth.NEAR_ZERO, comparison, "", identity)
+    return Outcome(Truth.UNSURE, comparison, "the margin's ball is wide and contains zero", identity)
+
+
+def _compare_identity(left: Matrix, right: Matrix, steps: Steps) -> Outcome:
+    difference = ct.subtract(left.ball, right.ball)
+    distance = ct.frobenius(difference)
+    scale = max(left.scale, right.scale)
+    norms = [ct.frobenius(side.ball) for side in (left, right)]
+    shown = [show_ball(norm) for norm in norms]
+    comparison = Comparison(
+        f"a matrix of Frobenius norm {shown[0]}", f"one of {shown[1]}", "==", margin_of(-distance), scale, steps
+    )
+    return _judge("==", -distance, max(map(_size, norms)), comparison)
+
+
+def _compare_entries(
+    left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps
+) -> Outcome:
+    a, b = (right, left) if relation in _FLIP else (left, right)
+    sign = _FLIP.get(relation, relation)
+    if isinstance(a, Matrix) and isinstance(b, Matrix):
+        margin = ct.entry_min(ct.subtract(b.ball, a.ball))
+    elif isinstance(b, Matrix):
+        margin = ct.entry_min(b.ball) - to_scalar(a).ball
+    else:
+        margin = to_scalar(b).ball - ct.entry_max(to_matrix(a).ball)
+    scale = max(v.scale for v in (left, right) if not isinstance(v, Outcome))
+    names = [
+        "the entries" if isinstance(v, Matrix) else show_ball(v.ball)
+        for v in (left, right)
+        if not isinstance(v, Outcome)
+    ]
+    size = max(_size(ct.frobenius(v.ball) if isinstance(v, Matrix) else to_scalar(v).ball) for v in (left, right))
+    return _judge(sign, margin, size, Comparison(names[0], names[1], relation, margin_of(margin), scale, steps))
+
+
+def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the worst outcome; of equally bad ones, the one with the smallest margin relative to its scale."""
+    if not outcomes:
+        return Outcome(Truth.UNSURE, None, NO_STEP)
+    worst = min(outcomes, key=lambda o: (o.truth, _relative(o)))
+    # A conjunction is an identity only if each part that is merely tight is one.
+    identity = all(o.identity for o in outcomes if o.truth in (Truth.TIGHT, Truth.NEAR_ZERO))
+    return Outcome(worst.truth, worst.comparison, worst.reason, identity)
+
+
+def disjunction(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the best outcome."""
+    return max(outcomes, key=lambda o: (o.truth, _relative(o)))
+
+
+def negation(outcome: Outcome) -> Outcome:
+    """Return the negation; only what is certain can be negated."""
+    flipped = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(outcome.truth, Truth.UNSURE)
+    comparison = outcome.comparison
+    if comparison is not None:
+        low, high = comparison.margin.lo, comparison.margin.hi
+        margin = type(comparison.margin)(-high, -low)
+        comparison = Comparison(
+            comparison.lhs, comparison.rhs, f"not {comparison.relation}", margin, comparison.scale, comparison.steps
+        )
+    return Outcome(flipped, comparison, outcome.reason)
+
+
+def _relative(outcome: Outcome) -> float:
+    if outcome.comparison is None:
+        return 0.0
+    return outcome.comparison.margin.lo / outcome.comparison.scale if outcome.comparison.scale > 0 else 0.0

@@ -1,0 +1,377 @@
+"""Which kinks a derivative meets: zeros of an argument of relu, abs or step on the way from the variable to the value.
+
+Two things make a zero harmless. The argument's entry may not *move*: near the instance it is the same number whatever
+the variable does, so that relu passes it on as a constant. Or what comes out may not *matter*: it meets only factors
+that are zero and do not move. Both are decided entry by entry, from zeros that are certain; where nothing special is
+known of a function, every entry of its value moves with every entry of its arguments.
+
+An equilibrium needs a word. Let F be its map and S a set of entries of the state such that the entries S of F(Z) do not
+move as long as the entries S of Z do not. For variables near by, the map of the other entries, with the entries S as
+they are, has a solution near by too (what makes an equilibrium exist makes that one exist), and the two parts together
+are a fixed point of F: the equilibrium, of which the entries S have not moved. The largest such set is found from
+below: entries move that are shown to.
+
+Whether an extreme eigenvalue is simple, so that it has a derivative, or repeated, so that it has none.
+
+For a small exact matrix the characteristic polynomial, in whole numbers, says how often each root occurs. Else
+enclosures of all eigenvalues can show that one is simple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from flint import acb, arb, arb_mat
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.eigenvalues import eigenvalue_discs
+from ntk_deq.certified.precise import PreciseMatrix, adopt
+from ntk_deq.certified.precise.matrix import whole_matrix
+from ntk_deq.evaluation.derivatives.rules import number_place
+from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, KINKED, STATE, Node, reachable
+from ntk_deq.evaluation.functions.floats import MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
+from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.tree import Kind
+
+_LARGEST = 2**20
+"""Entries of a node up to which zeros are followed; beyond, every zero of an argument counts."""
+
+_SAME_PLACES = (str(Kind.NEGATE), str(Kind.ADD), str(Kind.SUBTRACT))
+
+
+@dataclass(frozen=True)
+class Signs:
+    """Where the entries of a quantity are above, below or at zero for certain."""
+
+    above: Tensor
+    below: Tensor
+    zero: Tensor
+
+
+def signs_of(node: Node) -> Signs:
+    """Return what is certain of the signs of a node's entries."""
+    ball = PreciseMatrix(arb_mat([[node.value.ball]])) if isinstance(node.value, Scalar) else node.dense()
+    if isinstance(ball, PreciseMatrix):
+        found = [torch.tensor([bool(test(x)) for x in ball.flat]).reshape(ball.shape) for test in _TESTS]
+        return Signs(*found)
+    if not isinstance(ball, ct.Ball) or not ball.is_finite:
+        nowhere = torch.zeros(node.shape, dtype=torch.bool)
+        return Signs(nowhere, nowhere, nowhere)
+    centre = ball.work.cpu()
+    return Signs(centre > ball.radius, centre < -ball.radius, (centre == 0) & (ball.radius == 0))
+
+
+_TESTS = (lambda x: x > 0, lambda x: x < 0, lambda x: x == 0)
+
+
+class Kinks:
+    """The kinks of one formula for one variable.
+
+    Args:
+        root: What is differentiated.
+        target: The variable.
+        states: The state in the map of each equilibrium, by the equilibrium's number.
+    """
+
+    def __init__(self, root: Node, target: Node, states: Mapping[int, Node]) -> None:
+        self._root, self._target = root, target
+        self._nodes = reachable([root])[::-1]
+        self._states = {states[node.number].number: node for node in self._nodes if node.operation == EQUILIBRIUM}
+        changing = {target.number}
+        changing |= {number for number, node in self._states.items() if target.number in node.depends}
+        self._active = {node.number for node in self._nodes if node.depends & changing}
+        self._resting: set[int] = set()  # what is computed from a state
+        for node in self._nodes:
+            inside = node.operation != EQUILIBRIUM and any(arg.number in self._resting for arg in node.args)
+            if inside or node.number in self._states:
+                self._resting.add(node.number)
+        self._signs: dict[int, Signs] = {}
+        self._moves: dict[int, Tensor] = {}
+        self._alive: dict[int, Tensor] = {}
+        self._matters: dict[int, Tensor] = {}
+
+    def worst(self) -> bool | None:
+        """Return True where a kink is met for certain, False where one may be, None where none is."""
+        unsure = [node for node in self._kinked() if bool(self._unsure(node).any())]
+        if not unsure:
+            return None
+        if all(node.shape[0] * node.shape[1] <= _LARGEST for node in self._nodes):
+            self._follow()
+            self._look_back()
+        met = [(self._unsure(node) & self._met(node), self._sign(node.args[0]).zero) for node in unsure]
+        if not any(bool(places.any()) for places, _ in met):
+            return None
+        return any(bool((places & zero).any()) for places, zero in met)
+
+    def _kinked(self) -> list[Node]:
+        return [n for n in self._nodes if n.operation in KINKED and n.args[0].number in self._active]
+
+    def _sign(self, node: Node) -> Signs:
+        if node.number not in self._signs:
+            self._signs[node.number] = signs_of(node)
+        return self._signs[node.number]
+
+    def _unsure(self, node: Node) -> Tensor:
+        signs = self._sign(node.args[0])
+        return ~(signs.above | signs.below)
+
+    def _met(self, node: Node) -> Tensor:
+        """Return where a zero of a relu's, abs's or step's argument would be a kink of the value."""
+        if not self._moves:
+            return torch.ones(node.shape, dtype=torch.bool)
+        moving = self._moves[node.args[0].number]
+        # step is a constant to those who ask what matters, so that its jumps all count.
+        return moving if node.operation == "step" else moving & self._matters[node.number]
+
+    def _zeros(self) -> dict[int, Tensor]:
+        """Return, for each state, the entries that are not shown to be zero.
+
+        Where every state that is zero on a set of entries has an image that is so too, the equilibrium is zero there.
+        What is asked of the image must hold at all those states, so that no value at the equilibrium is looked at.
+        """
+        nowhere = {number: torch.zeros(node.shape, dtype=torch.bool) for number, node in self._states.items()}
+        images = {number: node.args[0].number for number, node in self._states.items()}
+        alive, active, self._active = nowhere, self._active, set()
+        while True:
+            for node in self._nodes:
+                self._step(node, nowhere, alive, everywhere=True)
+            more = {number: alive[number] | self._alive[image] for number, image in images.items()}
+            if all(torch.equal(more[number], alive[number]) for number in images):
+                self._active = active
+                return {number: alive[number] & ~self._sign(node).zero for number, node in self._states.items()}
+            alive = more
+
+    def _follow(self) -> None:
+        """Find what moves, and what is or may become other than zero, from the variable on."""
+        alive = self._zeros()
+        images = {number: node.args[0].number for number, node in self._states.items()}
+        moving = {number: torch.zeros(node.shape, dtype=torch.bool) for number, node in self._states.items()}
+        while True:
+            for node in self._nodes:
+                self._step(node, moving, alive)
+            more = {number: moving[number] | self._moves[image] for number, image in images.items()}
+            # The equilibrium is its own image: what is zero in one is so in the other.
+            less = {number: alive[number] & (self._alive[image] | moving[number]) for number, image in images.items()}
+            if all(torch.equal(more[k], moving[k]) and torch.equal(less[k], alive[k]) for k in images):
+                return
+            moving, alive = more, less
+
+    def _step(
+        self, node: Node, moving: Mapping[int, Tensor], alive: Mapping[int, Tensor], *, everywhere: bool = False
+    ) -> None:
+        """Find what moves of a node and what is alive, at the equilibrium or at every state that is zero as said."""
+        shape, certain = node.shape, not (everywhere and node.number in self._resting)
+        if node.operation == STATE:
+            moves, lives = moving[node.number], alive[node.number]
+        elif node is self._target:
+            moves = lives = torch.ones(shape, dtype=torch.bool)
+        elif not node.args:
+            moves, lives = torch.zeros(shape, dtype=torch.bool), torch.ones(shape, dtype=torch.bool)
+        else:
+            args = [(self._moves[arg.number], self._alive[arg.number]) for arg in node.args]
+            moves, lives = self._passed(node, args, certain=certain)
+        if node.number not in self._active:
+            moves = torch.zeros(shape, dtype=torch.bool)
+        self._moves[node.number] = moves
+        self._alive[node.number] = moves | (lives & ~self._sign(node).zero if certain and _is_plain(node) else lives)
+
+    def _passed(self, node: Node, args: list[tuple[Tensor, Tensor]], *, certain: bool) -> tuple[Tensor, Tensor]:
+        """Return where a node's value moves and where it may be other than zero, from the same of its arguments."""
+        operation = node.operation
+        (moves, lives), *others = args
+        if operation in _SAME_PLACES and all(m.shape == moves.shape for m, _ in others):
+            for other_moves, other_lives in others:
+                moves, lives = moves | other_moves, lives | other_lives
+            return moves, lives
+        if operation == EQUILIBRIUM or operation == "abs":
+            return moves, lives
+        if operation == "relu":
+            below = self._sign(node.args[0]).below & certain
+            return moves & ~below, lives & ~below
+        if operation == str(Kind.DIVIDE):
+            return (lives if bool(others[0][0].any()) else moves), lives
+        product = _product(node)
+        if product is not None:
+            (other_moves, other_lives) = others[0]
+            moved = _met(product(_one(moves), _one(other_lives))) | _met(product(_one(lives), _one(other_moves)))
+            return moved, _met(product(_one(lives), _one(other_lives)))
+        moved_places = _rearranged(node, moves)
+        if moved_places is not None:
+            lively = _rearranged(node, lives)
+            assert lively is not None
+            return moved_places, lively
+        anywhere = operation != "step" and any(bool(m.any()) for m, _ in args)
+        return torch.full(node.shape, anywhere), torch.ones(node.shape, dtype=torch.bool)
+
+    def _look_back(self) -> None:
+        """Find which entries the value moves with, from the value back."""
+        self._matters = {node.number: torch.zeros(node.shape, dtype=torch.bool) for node in self._nodes}
+        self._matters[self._root.number] = self._moves[self._root.number].clone()
+        changed = True
+        while changed:
+            changed = False
+            for node in self._nodes[::-1]:
+                wanted = self._matters[node.number]
+                if not bool(wanted.any()):
+                    continue
+                if node.number in self._states:  # an entry of the state matters as one of the equilibrium
+                    changed |= self._want(self._states[node.number], wanted)
+                for place, arg in enumerate(node.args):
+                    changed |= self._want(arg, self._share(node, wanted, place))
+
+    def _want(self, node: Node, places: Tensor) -> bool:
+        before = self._matters[node.number]
+        self._matters[node.number] = before | (places & self._moves[node.number])
+        return not torch.equal(before, self._matters[node.number])
+
+    def _share(self, node: Node, wanted: Tensor, place: int) -> Tensor:
+        """Return which entries of an argument the wanted entries of a value move with."""
+        operation, arg = node.operation, node.args[place]
+        if operation in (*_SAME_PLACES, EQUILIBRIUM, "abs", "relu") and arg.shape == wanted.shape:
+            return wanted
+        if operation == str(Kind.TRANSPOSE):
+            return wanted.mT
+        if len(node.args) == 2:
+            other = self._alive[node.args[1 - place].number]
+            if operation == "hadamard":
+                return wanted & other
+            if operation == str(Kind.MULTIPLY) and number_place(*node.args) is None:
+                found = _one(wanted) @ _one(other).mT if place == 0 else _one(other).mT @ _one(wanted)
+                return _met(found)
+            if operation == str(Kind.MULTIPLY):
+                number = number_place(*node.args)
+                return (wanted & other).any().reshape(1, 1) if place == number else wanted & other
+        return torch.ones(arg.shape, dtype=torch.bool)
+
+
+def _one(places: Tensor) -> Tensor:
+    return places.double()
+
+
+def _met(counts: Tensor) -> Tensor:
+    return counts > 0
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node's value can be looked at entry by entry without writing out what has a structure."""
+    return node.is_scalar or isinstance(node.value.ball, ct.Ball | PreciseMatrix)
+
+
+def _product(node: Node) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """Return the product that a node takes of its two arguments, or None."""
+    match node.operation:
+        case "multiply":
+            return torch.matmul if number_place(*node.args) is None else torch.mul
+        case "hadamard":
+            return torch.mul
+        case "kron":
+            return torch.kron
+        case "dot":
+            return lambda x, y: x.mT @ y
+    return None
+
+
+def _rearranged(node: Node, places: Tensor) -> Tensor | None:
+    """Return the places that entries of the argument come to, for what only moves or adds up entries; or None."""
+    match node.operation:
+        case "transpose":
+            return places.mT
+        case "vec":
+            return places.mT.reshape(-1, 1)
+        case "diag":
+            return torch.diag(places[:, 0]) if places.shape[1] == 1 else places.diagonal().reshape(-1, 1)
+        case "sum":
+            return places.any().reshape(1, 1)
+        case "trace":
+            return places.diagonal().any().reshape(1, 1)
+    return None
+
+
+_RANKED: dict[str, Callable[[acb], arb]] = {
+    REAL_PART_MAX: lambda value: value.real,
+    REAL_PART_MIN: lambda value: -value.real,
+    MODULUS_MAX: abs,
+}
+
+EXTREMES = frozenset(_RANKED)
+"""The functions of one extreme eigenvalue."""
+
+_ORDER = 12
+"""Up to this order the characteristic polynomial is written out: about a millisecond."""
+
+
+def is_repeated(matrix: ct.Ball, which: str) -> bool | None:
+    """Return whether an extreme eigenvalue is repeated: True or False for certain, None where it is not known.
+
+    An eigenvalue of which only the conjugate is as extreme counts as simple, and the modulus 0 as repeated.
+
+    Args:
+        matrix: n x n.
+        which: `lambda_max`, `lambda_min` or `rho`.
+
+    Example:
+        >>> import torch
+        >>> is_repeated(ct.ball(torch.eye(2)), "lambda_max"), is_repeated(ct.ball(torch.diag(torch.arange(2.0))), "rho")
+        (True, False)
+    """
+    if not matrix.is_finite:
+        return None
+    roots = _exact_roots(matrix) or _discs(matrix)
+    if not roots:
+        return None
+    rank = _RANKED[which]
+    top, count = max(roots, key=lambda root: float(rank(root[0]).mid()))
+    others = [value for value, _ in roots if value is not top and not _conjugate(value, top)]
+    if not all(rank(value) < rank(top) for value in others):
+        return None
+    if which == MODULUS_MAX and not abs(top) > 0:
+        return True if abs(top) == 0 else None
+    return count > 1
+
+
+def _conjugate(value: acb, top: acb) -> bool:
+    return not value.imag.contains(0) and bool(value.conjugate().overlaps(top))
+
+
+def _exact_roots(matrix: ct.Ball) -> list[tuple[acb, int]]:
+    """Return the eigenvalues of a small exact matrix and how often each occurs, or nothing."""
+    if matrix.shape[0] > _ORDER or not matrix.is_exact:
+        return []
+    whole = whole_matrix(adopt(matrix))
+    if whole is None:
+        return []
+    found: list[tuple[acb, int]] = whole[0].charpoly().complex_roots()  # type: ignore[assignment]
+    return [(acb(root), int(count)) for root, count in found]
+
+
+def _discs(matrix: ct.Ball) -> list[tuple[acb, int]]:
+    """Return balls that hold one eigenvalue each, or nothing where those of some meet."""
+    if not isinstance(matrix, ct.Ball):
+        return []
+    discs = eigenvalue_discs(matrix)
+    spread = arb(0, discs.radius)
+    balls = [acb(arb(c.real) + spread, arb(c.imag) + spread) for c in discs.centres.tolist()]
+    apart = all(not x.overlaps(y) for i, x in enumerate(balls) for y in balls[:i])
+    return [(ball, 1) for ball in balls] if apart and all(ball.is_finite() for ball in balls) else []
+
+
+def moves_freely(node: Node, target: Node) -> bool:
+    """Return whether a matrix certainly moves in every (or every symmetric) direction as a variable does."""
+    if node is target:
+        return not node.is_scalar
+    moving = [arg for arg in node.args if target.number in arg.depends]
+    if node.operation in (str(Kind.NEGATE), str(Kind.TRANSPOSE)):
+        return moves_freely(node.args[0], target)
+    if node.operation in (str(Kind.ADD), str(Kind.SUBTRACT)) and len(moving) == 1:
+        return moves_freely(moving[0], target)
+    if node.operation == str(Kind.ADD) and len(node.args) == 2:
+        left, right = node.args
+        turned = str(Kind.TRANSPOSE)
+        pair = (right.operation == turned and right.args[0] is left) or (
+            left.operation == turned and left.args[0] is right
+        )
+        return pair and moves_freely(left if right.operation == turned else right, target)
+    return False

@@ -1,0 +1,341 @@
+"""The graph of a formula: every name followed to its definition, and equal subformulas one node.
+
+The nodes of a formula's graph: quantities, what they were computed from, and what they change with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, partial
+
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.balls import evaluate, step_of
+from ntk_deq.evaluation.environment import Environment, ModelFormulas
+from ntk_deq.evaluation.equilibria import iterate_ball
+from ntk_deq.evaluation.floats import UndifferentiableError
+from ntk_deq.evaluation.functions.balls import call
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.tree import Expr, Kind, Span
+
+Value = Scalar | Matrix
+EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH = (
+    "equilibrium",
+    "variable",
+    "state",
+    "constant",
+    "squared length",
+)
+"""What nodes do besides the operators and functions of the language."""
+
+KINKED = ("relu", "step", "abs")
+"""Functions without a derivative at zero."""
+
+ONE = Scalar(arb(1), 1.0)
+
+
+@dataclass(eq=False)
+class Node:
+    """A quantity and how it was computed.
+
+    Attributes:
+        number: Its place in the tape; arguments have smaller ones.
+        operation: An operator or function of the language, or one of the words above.
+        args: What it was computed from.
+        depends: Numbers of the variables and states that it changes with.
+        compute: Returns its value.
+    """
+
+    number: int
+    operation: str
+    args: tuple[Node, ...]
+    depends: frozenset[int]
+    compute: Callable[[], Value]
+
+    @cached_property
+    def value(self) -> Value:
+        """The value as a ball."""
+        return self.compute()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns; 1 x 1 for a number."""
+        return self.value.ball.shape if isinstance(self.value, Matrix) else (1, 1)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a number, not a matrix."""
+        return isinstance(self.value, Scalar)
+
+    def matrix(self) -> Matrix:
+        """Return its value, which must be a matrix."""
+        return ar.to_matrix(self.value)
+
+    def dense(self) -> ct.Ball:
+        """Return its value as a dense ball, a number as 1 x 1."""
+        value = self.value
+        if isinstance(value, Scalar):
+            return ct.from_scalar(value.ball)
+        ball: ct.Ball = dense_form(value.ball)
+        return ball
+
+
+def reachable(roots: Iterable[Node]) -> list[Node]:
+    """Return every node that a formula rests on, the latest first."""
+    seen: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.number not in seen:
+            seen[node.number] = node
+            stack.extend(node.args)
+    return [seen[number] for number in sorted(seen, reverse=True)]
+
+
+_BINARY = {
+    Kind.ADD: ar.add,
+    Kind.SUBTRACT: ar.subtract,
+    Kind.MULTIPLY: ar.multiply,
+    Kind.DIVIDE: ar.divide,
+    Kind.POWER: ar.power,
+}
+
+
+@dataclass(eq=False)
+class Frame:
+    """What names mean in one part of a formula.
+
+    Attributes:
+        env: The environment that values come from.
+        variables: The nodes of the variables; inside `at` some are computed from others.
+        state: The model's state where it is given (in the map, in `next`), or None: the equilibrium.
+        outer: Where a state is given, the frame without it.
+        nodes: Nodes of definitions built so far.
+    """
+
+    env: Environment
+    variables: dict[str, Node]
+    state: Node | None = None
+    outer: Frame | None = None
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    @property
+    def free(self) -> Frame:
+        """The frame in which the model's state is the equilibrium."""
+        return self if self.outer is None else self.outer
+
+    def with_state(self, state: Node) -> Frame:
+        """Return the frame in which the model's state is a given node."""
+        return Frame(self.env, self.variables, state, self.free)
+
+
+class Tape:
+    """The nodes of one environment.
+
+    Attributes:
+        base: The frame of the environment itself.
+        equilibria: For each equilibrium node the state in its map, and the environment.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._indices: Mapping[str, float] = {}
+        self.base = Frame(env, {})
+        for name, value in env.variables.items():
+            self.base.variables[name] = self._leaf(VARIABLE, (name,), partial(_value, value))
+        self.equilibria: dict[int, tuple[Node, Environment]] = {}
+
+    def build(self, expr: Expr, indices: Mapping[str, float]) -> Node:
+        """Return the node of an expression.
+
+        Args:
+            expr: What is differentiated.
+            indices: Values of the step indices in scope.
+
+        Raises:
+            UndifferentiableError: It holds a derivative or something else that has none.
+        """
+        self._indices = indices
+        return self._build(expr, self.base)
+
+    def _add(
+        self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
+    ) -> Node:
+        if key not in self._nodes:
+            # step is constant wherever it has a derivative at all.
+            depends = frozenset[int]().union(*(a.depends for a in args)) if operation != "step" else frozenset[int]()
+            self._nodes[key] = Node(len(self._nodes), operation, args, depends, compute)
+        return self._nodes[key]
+
+    def _leaf(self, operation: str, key: tuple[object, ...], compute: Callable[[], Value]) -> Node:
+        node = self._add((operation, *key), operation, (), compute)
+        node.depends = frozenset({node.number}) if operation != CONSTANT else node.depends
+        return node
+
+    def _operator(self, operation: str, args: tuple[Node, ...], compute: Callable[[], Value]) -> Node:
+        return self._add((operation, *(a.number for a in args)), operation, args, compute)
+
+    def _number(self, value: Fraction | int) -> Node:
+        number = Fraction(value)
+        return self._leaf(CONSTANT, (number,), lambda: Scalar(sc.exact(number), abs(float(number))))
+
+    def _build(self, expr: Expr, frame: Frame) -> Node:
+        if expr.kind is Kind.NUMBER:
+            assert expr.value is not None
+            return self._number(expr.value)
+        if expr.kind is Kind.NAME:
+            return self._name(expr.name, frame)
+        if expr.kind is Kind.INDEX:
+            return self._iterate(int(step_of(expr.args[0], self._indices)), frame)
+        if expr.kind is Kind.AT:
+            return self._at(expr, frame)
+        if expr.kind is Kind.CALL and expr.name in ("grad", "jac"):
+            raise UndifferentiableError(f"`{expr.name}` inside a derivative: second derivatives are not supported")
+        if expr.kind is Kind.CALL and expr.name == "fixed_point":
+            return self._name(self._formulas(frame).state, frame.free)
+        args = tuple(self._build(arg, frame) for arg in expr.args)
+        if expr.kind is Kind.CALL and expr.name == "next":
+            return self._build(self._formulas(frame).map, frame.with_state(args[0]))
+        if expr.kind is Kind.POWER:
+            return self._power(args[0], args[1], integer_literal(expr.args[1]), frame.env)
+        return self._apply(expr, args, frame.env)
+
+    def _apply(self, expr: Expr, args: tuple[Node, ...], env: Environment) -> Node:
+        """Return the node of an operator or a function whose value is that of its arguments' values."""
+        notes, kind = env.notes, expr.kind
+        if kind is Kind.CALL:
+            return self._operator(expr.name, args, lambda: _value(call(expr.name, [a.value for a in args], env)))
+        if kind is Kind.NEGATE:
+            return self._operator(str(kind), args, lambda: _value(ar.negate(args[0].value)))
+        if kind is Kind.TRANSPOSE:
+            return self._operator(str(kind), args, lambda: _value(ar.transpose(args[0].value)))
+        if kind in _BINARY:
+            operation = _BINARY[kind]
+            return self._operator(str(kind), args, lambda: _value(operation(args[0].value, args[1].value, notes)))
+        raise UndifferentiableError(f"`{expr.name or kind}` cannot stand inside a derivative")
+
+    def _power(self, base: Node, exponent: Node, degree: int | None, env: Environment) -> Node:
+        """Return a power; a matrix's becomes products, and an even one of a length that of its square.
+
+        The square of a length is differentiable at zero, where the length is not.
+        """
+        if degree is not None and base.shape != (1, 1):
+            return self._matrix_power(base, degree, env)
+        is_length = base.operation == "fro" or (base.operation == "norm" and 1 in base.args[0].shape)
+        if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
+            square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))
+            return square if degree == 2 else self._scalar_power(square, self._number(degree // 2), env)
+        return self._scalar_power(base, exponent, env)
+
+    def _scalar_power(self, base: Node, exponent: Node, env: Environment) -> Node:
+        return self._operator(
+            str(Kind.POWER), (base, exponent), lambda: _value(ar.power(base.value, exponent.value, env.notes))
+        )
+
+    def _matrix_power(self, base: Node, degree: int, env: Environment) -> Node:
+        def product(left: Node, right: Node) -> Node:
+            return self._operator(
+                str(Kind.MULTIPLY), (left, right), lambda: _value(ar.multiply(left.value, right.value, env.notes))
+            )
+
+        if degree < 0:
+            inverse = self._operator("inv", (base,), lambda: _value(call("inv", [base.value], env)))
+            return self._matrix_power(inverse, -degree, env)
+        if degree == 0:
+            order = base.shape[0]
+            return self._leaf(CONSTANT, ("I", order), lambda: _value(call("I", [self._number(order).value], env)))
+        if degree == 1:
+            return base
+        half = self._matrix_power(base, degree // 2, env)
+        square = product(half, half)
+        return product(square, base) if degree % 2 else square
+
+    def _name(self, name: str, frame: Frame) -> Node:
+        env = frame.env
+        if name in self._indices:
+            return self._number(Fraction(self._indices[name]))
+        if name in frame.variables:
+            return frame.variables[name]
+        if name in frame.nodes:
+            return frame.nodes[name]
+        if name in env.sizes:
+            return self._number(env.sizes[name])
+        if frame.state is not None and name in env.state_free():
+            return self._name(name, frame.free)
+        if name in env.lets:
+            node = self._build(env.lets[name].expr, frame)
+        elif name == self._formulas(frame).state:
+            node = frame.state if frame.state is not None else self._equilibrium(frame)
+        else:
+            node = self._build(self._formulas(frame).definitions[name], frame)
+        frame.nodes[name] = node
+        if frame.state is None:
+            self._share(node, name, env)
+        return node
+
+    @staticmethod
+    def _share(node: Node, name: str, env: Environment) -> None:
+        """Let a definition's node take its value from the environment's cache, or put it there."""
+        compute = node.compute
+
+        def shared() -> Value:
+            if name not in env.cache:
+                env.cache[name] = compute()
+            return _value(env.cache[name])
+
+        if node.operation not in (VARIABLE, EQUILIBRIUM):  # an equilibrium asks for its name itself
+            node.compute = shared
+
+    @staticmethod
+    def _formulas(frame: Frame) -> ModelFormulas:
+        assert frame.env.formulas is not None  # the type checker of the language knows every name
+        return frame.env.formulas
+
+    def _equilibrium(self, frame: Frame) -> Node:
+        env, name = frame.env, self._formulas(frame).state
+        key = tuple(sorted((variable, node.number) for variable, node in frame.variables.items()))
+
+        def value() -> Value:
+            return _value(evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env))
+
+        state = self._leaf(STATE, key, value)
+        image = self._build(self._formulas(frame).map, frame.with_state(state))
+        node = self._add((EQUILIBRIUM, *key), EQUILIBRIUM, (image,), value)
+        node.depends = image.depends - state.depends
+        self.equilibria[node.number] = (state, env)
+        return node
+
+    def _iterate(self, step: int, frame: Frame) -> Node:
+        """Return the state at a step of the fixed-point run."""
+        env = frame.env
+        node = self._leaf(CONSTANT, ("zero state",), lambda: iterate_ball(env, 0))
+        for _ in range(step):
+            node = self._build(self._formulas(frame).map, frame.with_state(node))
+        return node
+
+    def _at(self, expr: Expr, frame: Frame) -> Node:
+        replaced = {name: self._build(arg, frame) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
+        values: dict[str, Value] = {}
+        for name, node in replaced.items():
+            is_matrix = isinstance(frame.env.variables[name], Matrix)
+            values[name] = node.matrix() if is_matrix else ar.to_scalar(node.value)
+        inside = Frame(frame.env.replaced(values), {**frame.variables, **replaced})
+        return self._build(expr.args[0], inside)
+
+
+def _value(value: object) -> Value:
+    if isinstance(value, Scalar | Matrix):
+        return value
+    raise UndifferentiableError("a statement has no derivative")
+
+
+def _squared(length: Node) -> Scalar:
+    value = ar.to_scalar(length.value)
+    return Scalar(ct.power(value.ball, 2), value.scale * value.scale)

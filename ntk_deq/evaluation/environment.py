@@ -1,0 +1,216 @@
+"""The names of one instance: variables, sizes, model quantities, definitions; each evaluated once, when asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+
+from ntk_deq.certified import Ball
+from ntk_deq.certified.precise import adopt, as_ball
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation.layer import layer_weight
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.library import model_signature
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr, Formula
+
+if TYPE_CHECKING:
+    from ntk_deq.evaluation.derivatives import Derivatives
+    from ntk_deq.verify.training.moments import Moments
+
+Value = Scalar | Matrix | Outcome
+
+
+@dataclass(frozen=True)
+class ModelFormulas:
+    """The formulas of a model's signature, parsed; `weight` is L of a map act(Z L + C), act relu or the identity."""
+
+    state: str
+    map: Expr
+    contraction: Expr
+    definitions: dict[str, Expr]
+    weight: Expr | None = None
+
+    @property
+    def tainted(self) -> set[str]:
+        """The state and the names of definitions that depend on it."""
+        found = {self.state}
+        for name, expr in self.definitions.items():
+            if any(node.name in found for node in expr.walk()):
+                found.add(name)
+        return found
+
+
+@cache
+def model_formulas(name: str) -> ModelFormulas:
+    """Return the parsed formulas of the model registered under `name`."""
+    signature = model_signature(name)
+    formulas = ModelFormulas(
+        signature.state,
+        parse(signature.map),
+        parse(signature.contraction),
+        {key: parse(text) for key, text in signature.definitions.items()},
+    )
+    scalars = {variable.name for variable in signature.variables if not variable.shape}
+    weight = layer_weight(formulas.map, formulas.state, tainted=formulas.tainted, scalars=scalars)
+    return replace(formulas, weight=weight)
+
+
+class OutsideClaimError(NtkDeqError):
+    """An instance turns out not to be one that the claim speaks of: a derivative at a kink, a division by zero.
+
+    Attributes:
+        hypothesis: The implicit hypothesis that fails: `differentiable` or `defined`.
+        certain: Whether it fails for certain, or only may.
+    """
+
+    def __init__(self, hypothesis: str, detail: str, *, certain: bool) -> None:
+        super().__init__(detail)
+        self.hypothesis = hypothesis
+        self.certain = certain
+
+
+class DeadlineError(NtkDeqError):
+    """The time given to a claim has run out in the middle of an instance."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A comparison of two numbers, evaluated.
+
+    Attributes:
+        expr: The comparison.
+        indices: The steps or times in scope.
+        left: Its left side.
+        right: Its right side.
+    """
+
+    expr: Expr
+    indices: Mapping[str, float]
+    left: Scalar
+    right: Scalar
+
+
+@dataclass
+class Notes:
+    """What an evaluation came across.
+
+    Attributes:
+        unsure: Troubles that leave a result unsure: an unconverged solve, a divisor that may be zero.
+        estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
+        deadline: When to give up, on the clock of `time.thread_time`, or None.
+        sides: Where the two sides of each comparison are kept for the record of a training run, or None: nobody asks.
+    """
+
+    unsure: list[str] = field(default_factory=list)
+    estimated: dict[str, str] = field(default_factory=dict)
+    deadline: float | None = None
+    sides: list[Sides] | None = None
+
+    def check_time(self) -> None:
+        """Give up where the deadline has passed.
+
+        Raises:
+            DeadlineError: It has.
+        """
+        if self.deadline is not None and time.thread_time() > self.deadline:
+            raise DeadlineError("the time limit ran out")
+
+    def kink(self, detail: str, *, certain: bool) -> NoReturn:
+        """Stop: a derivative is asked for where there is, or may be, none."""
+        raise OutsideClaimError("differentiable", detail, certain=certain)
+
+    def undefined(self, detail: str, *, certain: bool) -> None:
+        """Stop where a formula has certainly no value; go on, with no information, where it only may have none."""
+        if certain:
+            raise OutsideClaimError("defined", detail, certain=True)
+        self.doubt(detail)
+
+    def doubt(self, detail: str) -> None:
+        """Keep a reason for being unsure."""
+        if detail not in self.unsure:
+            self.unsure.append(detail)
+
+
+@dataclass
+class Environment:
+    """Everything that a formula's names can mean on one instance.
+
+    Attributes:
+        model: The setting's model, or None.
+        sizes: Values of the size letters.
+        variables: Free and drawn variables, as exact balls (or balls with a radius inside `at`).
+        lets: The claim's definitions.
+        notes: Where troubles are recorded; shared by derived environments.
+        max_steps: Budget of a fixed-point solve.
+        last_step: The last step of the claim's run.
+        precision: Bits of every matrix, where its entries are arb; None: floats.
+        cache: Values of names that are not variables.
+        iterates: The states at steps 0, 1, ... computed so far.
+        moments: The steps or times of a training run, or None: there is none, or it has not begun.
+        origin: At a moment of a training run: the environment of its start, for what does not change along the run.
+        met: Comparisons of hypotheses that are true by how variables were computed, with the names of these: the key
+            is the hypothesis' name and the place of the comparison in it.
+        failing: A hypothesis that is known to fail, or None.
+        derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
+        per_step: Values of parts of a quantified formula that do not depend on every index in scope, by the part and
+            the values of those that it depends on; likewise.
+        indexed: Each such part, by its identity, and the indices in it.
+    """
+
+    model: ModelSignature | None
+    sizes: Mapping[str, int]
+    variables: dict[str, Scalar | Matrix]
+    lets: Mapping[str, Formula]
+    notes: Notes
+    max_steps: int = 20_000
+    last_step: int = 0
+    precision: int | None = None
+    cache: dict[str, Value] = field(default_factory=dict)
+    iterates: list[Matrix] = field(default_factory=list)
+    moments: Moments | None = None
+    origin: Environment | None = None
+    met: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    failing: str | None = None
+    derivatives: Derivatives | None = field(default=None, init=False)
+    per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
+    indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)
+
+    @property
+    def like(self) -> torch.Tensor:
+        """A tensor with the dtype and device of this instance's matrices."""
+        for value in self.variables.values():
+            if isinstance(value, Matrix):
+                return torch.zeros((), dtype=value.ball.dtype, device=value.ball.device)
+        return torch.zeros((), dtype=torch.float64)
+
+    def constant(self, value: Ball) -> Ball:
+        """Return a constant matrix as a ball of this environment's kind."""
+        return value if self.precision is None else as_ball(adopt(value))
+
+    @property
+    def formulas(self) -> ModelFormulas | None:
+        """The model's parsed formulas."""
+        return None if self.model is None else model_formulas(self.model.name)
+
+    def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
+        """Return the environment in which some variables have other values; model quantities follow."""
+        return replace(self, variables={**self.variables, **values}, cache={}, iterates=[], origin=None)
+
+    def with_state(self, state: Matrix) -> Environment:
+        """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
+        assert self.model is not None  # the type checker of the language admits states only where there is a model
+        keep = {k: v for k, v in self.cache.items() if k in self.state_free()}
+        return replace(self, cache={**keep, self.model.state: state}, iterates=[])
+
+    def state_free(self) -> set[str]:
+        """Names of model definitions that do not depend on the state."""
+        assert self.model is not None
+        formulas = model_formulas(self.model.name)
+        return set(formulas.definitions) - formulas.tainted

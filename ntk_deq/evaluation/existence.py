@@ -1,0 +1,157 @@
+"""Why a model's equilibrium exists and is the only one, and how far from it a state can be.
+
+A contraction in the Frobenius norm is one reason. The map Z -> act(Z L + C), act = relu or the identity, has others,
+looked for in this order. Per sample z = act(W z + c) with W = L'; let e = z - z* and r = z - act(W z + c). As act has
+difference quotients D between 0 and 1, e = r + D W e.
+
+1. W with diagonal entries below one, and T_ij = |W_ij|/(1 - W_ii) off the diagonal: entry i alone has the solution
+   act(u_i/(1 - W_ii)), u_i what the other entries and c give it, and solving for every entry at once moves states apart
+   by at most T. Where T v < v for some v > 0 that is a contraction. Moving all but e_i to the right gives
+   |e| <= |r| max(1, 1/(1 - W_ii)) + T |e|, hence |e| <= (I - T)^-1 s |r|. Norms below one, a spectral radius of |W|
+   below one, a triangular W and a single unit with W <= 0 are cases of it.
+2. I - W >= m I > 0 in its symmetric part: z1 = act(W z + c) is the proximal map's value, so m norm(z1 - z*) <=
+   norm(W (z - z1)), and norm(e) <= (1 + norm(W)/m) norm(r). The residual over m is no bound.
+3. I - D W of positive determinant for all D of zeros and ones: I - W is a P-matrix, so that one solution exists
+   whatever c. The entries of (I - D W)^-1 are quotients of functions that are linear in each entry of D; between 0 and
+   1 they are extreme at the ends, and e = (I - D W)^-1 r.
+
+References:
+    Samelson, Thrall and Wesler, Proc. AMS 9, 1958 (3); Chen and Xiang, Mathematical Programming 106, 2006 (the bounds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from flint import arb, arb_mat
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.functions import absolute_value, maximum
+from ntk_deq.certified.precise import PreciseMatrix, adopt
+from ntk_deq.certified.precise.sums import frobenius
+from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
+from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+
+_CONTRACTION, _GAP = "contraction factor", "gap of the equilibrium"  # no name of the language has a blank in it
+
+_WIDEST = 48
+"""Units up to which the first reason is looked at: an inverse of that order takes some 10 ms."""
+
+_CORNERS = 4
+"""Units up to which all patterns of zeros and ones are: 16 inverses."""
+
+
+@dataclass(frozen=True)
+class Existence:
+    """What is known of the equilibrium of a model's map.
+
+    Attributes:
+        gap: A ball of a number g with norm(Z - Z*) <= norm(F(Z) - Z)/g for every state Z, in the Frobenius norm, where
+            the only equilibrium is Z*; None where nothing is known.
+        contracts: Whether the map contracts in that norm.
+    """
+
+    gap: arb | None
+    contracts: bool
+
+
+def contraction_factor(env: Environment) -> Scalar:
+    """Return the model's Lipschitz constant on this instance."""
+    assert env.formulas is not None
+    known = env.cache.get(_CONTRACTION)
+    if not isinstance(known, Scalar):
+        known = evaluate_scalar(env.formulas.contraction, env)
+        env.cache[_CONTRACTION] = known
+    return known
+
+
+def existence(env: Environment) -> Existence:
+    """Return why the equilibrium of the model's map exists, if a reason is found."""
+    gap = 1 - contraction_factor(env).ball  # a ball: close to the edge a float cannot tell the factor from 1
+    if gap > 0:
+        return Existence(gap, True)
+    known = env.cache.get(_GAP)
+    if not isinstance(known, Scalar):
+        known = Scalar(_other_gap(env), 1.0)
+        env.cache[_GAP] = known
+    return Existence(known.ball if known.ball > 0 else None, False)
+
+
+def _other_gap(env: Environment) -> arb:
+    """Return the gap that another reason than contraction gives, or zero."""
+    assert env.formulas is not None
+    weight = None if env.formulas.weight is None else evaluate(env.formulas.weight, env)
+    if not isinstance(weight, Matrix) or not weight.ball.is_finite or weight.ball.shape[0] != weight.ball.shape[1]:
+        return arb(0)
+    size = _by_dominance(weight.ball) or _by_monotonicity(weight.ball) or _by_patterns(weight.ball)
+    return arb(0) if size is None else (1 / size).lower()
+
+
+def _entries(weight: ct.Ball, most: int) -> list[list[arb]] | None:
+    """Return the rows of W = L', or None where there are too many."""
+    if weight.shape[0] > most:
+        return None
+    try:
+        return adopt(ct.transpose(weight)).rows()
+    except LimitError:
+        return None
+
+
+def _by_dominance(weight: ct.Ball) -> arb | None:
+    """Return a bound of norm(e)/norm(r) by the first reason, or None."""
+    rows = _entries(weight, _WIDEST)
+    if rows is None or not all(rows[i][i] < 1 for i in range(len(rows))):
+        return None
+    order, zero = len(rows), arb(0)
+    left = [1 - rows[i][i] for i in range(order)]
+    shares = [[zero if i == j else absolute_value(rows[i][j]) / left[i] for j in range(order)] for i in range(order)]
+    floats = torch.tensor([[float(x.mid()) for x in row] for row in shares], dtype=torch.float64)
+    found, info = torch.linalg.solve_ex(
+        torch.eye(order, dtype=torch.float64) - floats, torch.ones(order, 1, dtype=torch.float64)
+    )
+    if int(info) or not bool((found > 0).all()) or not bool(torch.isfinite(found).all()):
+        return None
+    v = [arb(x) for x in found.flatten().tolist()]
+    if not all(sum((t * x for t, x in zip(row, v, strict=True)), zero) < v[i] for i, row in enumerate(shares)):
+        return None
+    system = arb_mat([[(1 if i == j else 0) - shares[i][j] for j in range(order)] for i in range(order)])
+    scales = arb_mat([[maximum(arb(1), 1 / left[i]) if i == j else zero for j in range(order)] for i in range(order)])
+    try:
+        return _finite(frobenius(PreciseMatrix(system.inv() * scales)).upper())
+    except ZeroDivisionError:  # a pivot's ball contains zero
+        return None
+
+
+def _by_monotonicity(weight: ct.Ball) -> arb | None:
+    """Return a bound of norm(e)/norm(r) by the second reason, or None."""
+    one = ct.identity(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    half = ct.scale(arb(0.5), ct.add(weight, ct.transpose(weight)))
+    modulus = ct.lambda_min(ct.subtract(one, half), symmetric=True)
+    return (1 + ct.spectral_norm(weight) / modulus).upper() if modulus > 0 else None
+
+
+def _by_patterns(weight: ct.Ball) -> arb | None:
+    """Return a bound of norm(e)/norm(r) by the third reason, or None."""
+    rows = _entries(weight, _CORNERS)
+    if rows is None:
+        return None
+    order = len(rows)
+    largest = [arb(0)] * order**2
+    for pattern in product((0, 1), repeat=order):
+        system = arb_mat([[int(i == j) - d * rows[i][j] for j in range(order)] for i, d in enumerate(pattern)])
+        if not system.det() > 0:
+            return None
+        try:
+            inverse = system.inv()
+        except ZeroDivisionError:
+            return None
+        largest = [maximum(x, absolute_value(y)) for x, y in zip(largest, inverse.entries(), strict=True)]
+    return _finite(frobenius(PreciseMatrix(arb_mat(order, order, largest))).upper())
+
+
+def _finite(value: arb) -> arb | None:
+    return value if value.is_finite() else None

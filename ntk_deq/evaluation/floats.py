@@ -1,0 +1,309 @@
+"""Evaluate a formula in plain floating point: differentiable, with no error bound.
+
+This backend drives the fixed-point solves, the estimated derivatives and the search's margins; verdicts come from the
+balls. Scalars may carry one batch dimension and matrices one in front of their two: many instances of the same sizes
+are then evaluated at once. The number of dimensions tells a matrix (two or more) from a scalar.
+
+`grad` and `jac` of the language in plain floating point, one instance or many of the same sizes at once.
+
+Many instances cost one backward pass: the gradient of the sum over the batch holds the gradient of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation.balls import step_of
+from ntk_deq.evaluation.environment import ModelFormulas
+from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar, vec
+from ntk_deq.fixed_point import Anderson, fixed_point
+from ntk_deq.language.tree import Expr, Formula, Kind
+
+SOLVER = Anderson(memory=8)
+"""Near the edge of contraction plain iteration needs millions of steps; whatever the solver, the ball proves it."""
+
+
+class UndifferentiableError(NtkDeqError):
+    """A formula inside `grad` or `jac` that no route differentiates."""
+
+
+NO_INDICES: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """What names mean in floating point.
+
+    Attributes:
+        variables: Values of the free variables: scalars and matrices, with or without a batch dimension.
+        sizes: Values of the size letters.
+        lets: The claim's definitions.
+        formulas: The model's formulas, or None.
+        like: A tensor with the dtype and device of the results.
+        state: The model's state where it is given (inside the map), or None: the equilibrium.
+        state_shape: Its shape.
+        guess: A known equilibrium to start the solve from, or None: zeros.
+        max_steps: Budget of the solve.
+        solve: How to find the equilibrium from a start, or None: by a differentiable iteration.
+        batch: The shape that the batch dimension has: `()` or `(count,)`.
+        trouble: Where marks of undefined instances are gathered (true where one is), or None: nobody asks.
+        kinks: Where marks of zero arguments of relu and abs are gathered, or None: nobody asks.
+        upper: Whether relu and abs have their slope from above at zero, which only derivatives see.
+        trains: Whether an index is a step of a training run; the values are those of its start.
+        moments: What names mean at the steps of that run that are known, or None: only at its start.
+        known: At a step of runs from a batch of instances: which of the runs get there; None: all.
+        cache: Values of names and of subformulas; a replaced environment starts anew.
+        iterates: The states at steps 0, 1, ... computed so far; likewise.
+    """
+
+    variables: Mapping[str, Tensor]
+    sizes: Mapping[str, float]
+    lets: Mapping[str, Formula]
+    formulas: ModelFormulas | None
+    like: Tensor
+    state: Tensor | None = None
+    state_shape: tuple[int, int] = (0, 0)
+    guess: Tensor | None = None
+    max_steps: int = 20_000
+    solve: Callable[[TensorNames, Tensor | None], Tensor] | None = None
+    batch: tuple[int, ...] = ()
+    trouble: list[Tensor] | None = None
+    kinks: list[Tensor] | None = None
+    upper: bool = False
+    trains: bool = False
+    moments: Mapping[float, TensorNames] | None = None
+    known: Tensor | None = None
+    cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+
+
+def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
+    """Return the value of a scalar or matrix expression as a tensor.
+
+    Args:
+        expr: The expression.
+        names: What its names mean.
+        indices: Values of the step indices in scope.
+    """
+    if id(expr) in names.cache:
+        return names.cache[id(expr)]
+    handler = _OPERATORS.get(expr.kind)
+    if handler is not None:
+        return handler(*(tensor_value(arg, names, indices) for arg in expr.args))
+    special = _SPECIAL.get(expr.kind)
+    if special is None:
+        raise UndifferentiableError(f"`{expr.name or expr.kind}` cannot stand inside grad, jac or a model's map")
+    return special(expr, names, indices)
+
+
+def _number(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    assert expr.value is not None
+    return _kept(expr, names, float(expr.value))
+
+
+def _kept(expr: Expr, names: TensorNames, number: float) -> Tensor:
+    """Return a constant; `expr` will not be evaluated again."""
+    value = names.cache[id(expr)] = names.like.new_tensor(number)
+    return value
+
+
+def _name(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    name = expr.name
+    if name in indices:
+        return names.like.new_tensor(float(indices[name]))
+    if name in names.variables:
+        return names.variables[name]
+    if name in names.cache:
+        return names.cache[name]
+    if name in names.sizes:
+        return _kept(expr, names, float(names.sizes[name]))
+    value = names.cache[name] = _named(name, names)
+    return value
+
+
+def _named(name: str, names: TensorNames) -> Tensor:
+    if name in names.lets:
+        return tensor_value(names.lets[name].expr, names)
+    assert names.formulas is not None
+    if name == names.formulas.state:
+        return names.state if names.state is not None else equilibrium(names, names.guess)
+    return tensor_value(names.formulas.definitions[name], names)
+
+
+def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
+    """The equilibrium as a differentiable function of the variables."""
+    assert names.formulas is not None
+    if names.solve is not None:
+        return names.solve(names, guess)
+    formulas, keys = names.formulas, tuple(names.variables)
+
+    def step(state: Tensor, *values: Tensor) -> Tensor:
+        inside = TensorNames(
+            dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like, state=state
+        )
+        return tensor_value(formulas.map, inside)
+
+    start = guess if guess is not None else names.like.new_zeros(names.state_shape)
+    # The whole state is one sample: the claim language knows nothing of rows.
+    return fixed_point(step, start, *names.variables.values(), solver=SOLVER, batch_dims=0, max_steps=names.max_steps)
+
+
+def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
+    """Apply the model's map to a state."""
+    assert names.formulas is not None
+    return tensor_value(names.formulas.map, replace(names, state=state))
+
+
+def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    """The state at a step of the fixed-point run, or a name at a known step of a training run."""
+    at = step_of(expr.args[0], indices)
+    if names.trains:
+        known = {0.0: names} if names.moments is None else names.moments
+        if at not in known:
+            raise UndifferentiableError(f"`{expr.name}` at step {at:g} of a training run is not known here")
+        return _name(expr, known[at], {})
+    step = int(at)
+    if not names.iterates:
+        names.iterates.append(names.like.new_zeros(names.state_shape))
+    while len(names.iterates) <= step:
+        names.iterates.append(tensor_map(names, names.iterates[-1]))
+    return names.iterates[step]
+
+
+def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    values = {name: tensor_value(arg, names, indices) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
+    values = {name: value if names.variables[name].ndim > 1 else scalar(value) for name, value in values.items()}
+    inside = replace(names, variables={**names.variables, **values}, state=None, guess=None)
+    return tensor_value(expr.args[0], inside, indices)
+
+
+def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    if expr.name in ("grad", "jac"):
+        pass  # the two modules evaluate through each other
+
+        return tensor_derivative(expr, names, indices)
+    args = [tensor_value(arg, names, indices) for arg in expr.args]
+    if expr.name in ("next", "fixed_point"):
+        return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
+    gathered = {"step": names.trouble, "relu": names.kinks, "abs": names.kinks}.get(expr.name)
+    if gathered is not None:
+        zero = args[0] == 0
+        gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
+    if names.upper and expr.name in ("relu", "abs"):
+        return torch.where(args[0] >= 0, args[0], 0 if expr.name == "relu" else -args[0])
+    return FUNCTIONS[expr.name](names.like, *args)
+
+
+_SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, float]], Tensor]] = {
+    Kind.NUMBER: _number,
+    Kind.NAME: _name,
+    Kind.INDEX: _index,
+    Kind.AT: _at,
+    Kind.CALL: _call,
+}
+
+
+def _spread(value: Tensor) -> Tensor:
+    """Give a scalar the two dimensions of a matrix."""
+    return value if value.ndim == 0 else value[..., None, None]
+
+
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
+    if left.ndim < 2:
+        return left * right if right.ndim < 2 else _spread(left) * right
+    if right.ndim < 2:
+        return left * _spread(right)
+    if left.shape[-1] != right.shape[-2]:
+        single = left.shape[-1] == left.shape[-2] == 1
+        return _spread(scalar(left)) * right if single else left * _spread(scalar(right))
+    return left @ right
+
+
+def _add(left: Tensor, right: Tensor) -> Tensor:
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) + scalar(right)
+    return left + right
+
+
+def _divide(left: Tensor, right: Tensor) -> Tensor:
+    divisor = scalar(right)
+    return left / (_spread(divisor) if left.ndim > 1 else divisor)
+
+
+def _power(base: Tensor, exponent: Tensor) -> Tensor:
+    if base.ndim > 1 and base.shape[-1] > 1:
+        return torch.linalg.matrix_power(base, int(exponent))
+    # A 1 x 1 matrix stays one: what takes a matrix may stand around it.
+    return base ** (_spread(scalar(exponent)) if base.ndim > 1 else scalar(exponent))
+
+
+_OPERATORS: dict[Kind, Callable[..., Tensor]] = {
+    Kind.NEGATE: torch.neg,
+    Kind.ADD: _add,
+    Kind.SUBTRACT: lambda a, b: _add(a, -b),
+    Kind.MULTIPLY: _multiply,
+    Kind.DIVIDE: _divide,
+    Kind.POWER: _power,
+    Kind.TRANSPOSE: lambda a: a.mT,
+}
+
+
+_SAME = 1e-9
+"""Relative; two derivatives closer than this are one as far as rounding can tell."""
+
+
+def tensor_derivative(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    """Return `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x); no gradient flows through it.
+
+    An instance with a zero at a kink is marked as trouble where the slopes from below and from above give different
+    derivatives; where a kink is not met, or does not matter, they give the same.
+
+    Args:
+        expr: The call.
+        names: What the names mean.
+        indices: Values of the step indices in scope.
+    """
+    if names.trouble is None:
+        return _derivative(expr, names, indices)
+    kinks: list[Tensor] = []
+    found = _derivative(expr, replace(names, kinks=kinks), indices)
+    met = torch.zeros(names.batch, dtype=torch.bool, device=names.like.device)
+    for mark in kinks:
+        met = met | mark
+    if bool(met.any()):
+        other = _derivative(expr, replace(names, trouble=None, upper=True), indices)
+        size = torch.maximum(found.abs(), other.abs()).reshape(*names.batch, -1).amax(-1)
+        apart = (other - found).abs().reshape(*names.batch, -1).amax(-1)
+        names.trouble.append(met & (apart > _SAME * size))
+    return found
+
+
+def _derivative(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
+    """Return the derivative, with zero slopes or those from above at kinks."""
+    inner, name = expr.args[0], expr.args[1].name
+    origin = names.variables[name].detach()
+    core = () if origin.ndim < 2 else tuple(origin.shape[-2:])
+    with torch.enable_grad():
+        x = origin.expand((*names.batch, *core)).clone().requires_grad_()
+        fixed = {key: value.detach() for key, value in names.variables.items()}
+        inside = replace(names, variables={**fixed, name: x})
+        value = tensor_value(inner, inside, indices)
+        if expr.name == "grad":
+            return _pulled(scalar(value), x)
+        entries = vec(value)[..., 0] if value.ndim > 1 else value.unsqueeze(-1)
+        rows = [_pulled(entries[..., k], x) for k in range(entries.shape[-1])]
+    columns = [vec(row)[..., 0] if row.ndim > 1 else row.unsqueeze(-1) for row in rows]
+    return torch.stack(columns, dim=-2)
+
+
+def _pulled(value: Tensor, x: Tensor) -> Tensor:
+    """Return the derivative of each instance's number by its x; zero where it does not depend on it."""
+    if not value.requires_grad:
+        return torch.zeros_like(x, requires_grad=False)
+    (gradient,) = torch.autograd.grad(value.sum(), x, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(x, requires_grad=False) if gradient is None else gradient

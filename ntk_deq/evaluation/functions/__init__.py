@@ -1,0 +1,1 @@
+"""What a function of the language is to each kind of number: balls, floats, slopes."""

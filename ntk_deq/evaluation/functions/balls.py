@@ -1,0 +1,246 @@
+"""The functions of the language on balls with scales."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.structured import require_room as guard_entries
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+
+if TYPE_CHECKING:
+    from ntk_deq.evaluation.environment import Environment, Notes
+
+Value = Scalar | Matrix | Outcome
+Handler = Callable[[Sequence[Value], "Environment"], Value]
+
+
+def call(name: str, args: Sequence[Value], env: Environment) -> Value:
+    """Apply the function called `name`; the type checker has seen to the arity and the shapes."""
+    return OPERATIONS[name](args, env)
+
+
+def _integer(value: Value) -> int:
+    return int(float(ar.to_scalar(value).ball.mid()))
+
+
+def _norm(functional: Callable[[ct.Ball], arb]) -> Handler:
+    """A functional of one matrix whose natural scale is the matrix's; of a scalar, its absolute value."""
+
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        if isinstance(args[0], Scalar):
+            return _absolute(args, env)
+        matrix = ar.to_matrix(args[0])
+        return Scalar(functional(matrix.ball), matrix.scale)
+
+    return handler
+
+
+def _lowest(functional: Callable[[ct.Ball], arb], *, of_gram: bool) -> Handler:
+    """A functional that is zero where the form of a matrix shows that it is not of full rank.
+
+    Args:
+        functional: The functional.
+        of_gram: Whether that takes a matrix that is positive semidefinite by its form.
+    """
+    plain = _norm(functional)
+
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        matrix = args[0]
+        if isinstance(matrix, Matrix) and matrix.is_deficient and (matrix.gram or not of_gram):
+            return Scalar(arb(0), matrix.scale)
+        return plain(args, env)
+
+    return handler
+
+
+def _same_shape(operation: Callable[[ct.Ball], ct.Ball]) -> Handler:
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        matrix = ar.to_matrix(args[0])
+        return Matrix(operation(matrix.ball), matrix.scale)
+
+    return handler
+
+
+def _kron(args: Sequence[Value], env: Environment) -> Value:
+    a, b = (ar.to_matrix(arg) for arg in args)
+    return Matrix(ct.kron(a.ball, b.ball), a.scale * b.scale, a.most * b.most, a.gram and b.gram)
+
+
+def _hadamard(args: Sequence[Value], env: Environment) -> Value:
+    a, b = (ar.to_matrix(arg) for arg in args)
+    # The product of entries is a submatrix of the Kronecker product, in the same rows and columns for a square one.
+    return Matrix(ct.hadamard(a.ball, b.ball), a.scale * b.scale, a.most * b.most, a.gram and b.gram)
+
+
+def _diag(args: Sequence[Value], env: Environment) -> Value:
+    matrix = ar.to_matrix(args[0])
+    return Matrix(ct.diag(matrix.ball), matrix.scale)
+
+
+def _eye(args: Sequence[Value], env: Environment) -> Value:
+    n = _integer(args[0])
+    one = ct.identity(n, dtype=env.like.dtype, device=env.like.device)
+    return Matrix(env.constant(one), float(n) ** 0.5)
+
+
+def _constant(value: float) -> Handler:
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        rows, cols = _integer(args[0]), _integer(args[1]) if len(args) > 1 else 1
+        guard_entries(rows, cols, "A constant matrix")
+        filled = ct.ball(env.like.new_full((rows, cols), value))
+        return Matrix(env.constant(filled), abs(value) * float(rows * cols) ** 0.5)
+
+    return handler
+
+
+def _commutation(args: Sequence[Value], env: Environment) -> Value:
+    n, m = _integer(args[0]), _integer(args[-1])
+    guard_entries(n * m, n * m, "A commutation matrix")
+    permutation = ct.commutation(n, m, dtype=env.like.dtype, device=env.like.device)
+    return Matrix(env.constant(permutation), float(n * m) ** 0.5)
+
+
+def _step(args: Sequence[Value], env: Environment) -> Value:
+    """The derivative of relu; an argument that is or may be zero is noted, for no derivative exists there."""
+    value = args[0]
+    matrix = (
+        value
+        if isinstance(value, Matrix)
+        else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
+    )
+    note_kinks(matrix.ball, env.notes)
+    result = ct.step(matrix.ball)
+    if isinstance(value, Scalar):
+        return Scalar(ct.as_scalar(result), 1.0)
+    return Matrix(result, float(result.shape[0] * result.shape[1]) ** 0.5)
+
+
+def note_kinks(ball: ct.Ball, notes: Notes) -> None:
+    """Note entries at which relu has no derivative (exact zeros), or may have none."""
+    if not ball.radius < float("inf"):
+        notes.kink("an argument of relu that is not known", certain=False)
+        return
+    nearest = ct.entry_min(ct.absolute(ball))
+    if nearest == 0:
+        notes.kink("an argument of relu is exactly zero", certain=True)
+    elif not nearest > 0:
+        notes.kink("an argument of relu that may be zero", certain=False)
+
+
+def _relu(args: Sequence[Value], env: Environment) -> Value:
+    if isinstance(args[0], Scalar):
+        zero = Scalar(arb(0), 0.0)
+        return _extreme(ct.maximum)([args[0], zero], env)
+    return _same_shape(ct.relu)(args, env)
+
+
+def _absolute(args: Sequence[Value], env: Environment) -> Value:
+    if isinstance(args[0], Scalar):
+        return Scalar(ct.absolute_value(args[0].ball), args[0].scale)
+    return _same_shape(ct.absolute)(args, env)
+
+
+def _extreme(of_scalars: Callable[..., arb], of_entries: Callable[[ct.Ball], arb] | None = None) -> Handler:
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        if len(args) == 1 and isinstance(args[0], Matrix) and of_entries is not None:
+            return Scalar(of_entries(args[0].ball), args[0].scale)
+        scalars = [ar.to_scalar(arg) for arg in args]
+        ball = scalars[0].ball
+        for other in scalars[1:]:
+            ball = of_scalars(ball, other.ball)
+        return Scalar(ball, max(s.scale for s in scalars))
+
+    return handler
+
+
+def _analytic(function: Callable[[arb], arb], what: str) -> Handler:
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        value = ar.to_scalar(args[0])
+        ball = function(value.ball)
+        if not ball.is_finite() and value.ball.is_finite():
+            env.notes.undefined(
+                f"{what} of {value.ball.str(6)}", certain=bool(value.ball <= 0 if what == "log" else value.ball < 0)
+            )
+        return Scalar(ball, max(ar.magnitude(ball), value.scale**0.5 if what == "sqrt" else 0.0))
+
+    return handler
+
+
+def _sized(functional: Callable[[ct.Ball], arb]) -> Handler:
+    """A sum over entries: its scale grows with the square root of their number (Cauchy and Schwarz)."""
+
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        if isinstance(args[0], Scalar):
+            return args[0]
+        matrix = ar.to_matrix(args[0])
+        return Scalar(functional(matrix.ball), matrix.scale * float(matrix.ball.shape[0] * matrix.ball.shape[1]) ** 0.5)
+
+    return handler
+
+
+def _determinant(args: Sequence[Value], env: Environment) -> Value:
+    matrix = ar.to_matrix(args[0])
+    ball = arb(0) if matrix.is_deficient else ct.determinant(matrix.ball)
+    # Hadamard's bound: |det A| <= (fro(A)/sqrt(n))^n.
+    n = matrix.ball.shape[0]
+    return Scalar(ball, max(ar.raised(matrix.scale / float(n) ** 0.5, n), ar.magnitude(ball)))
+
+
+def _condition(args: Sequence[Value], env: Environment) -> Value:
+    matrix = ar.to_matrix(args[0])
+    smallest = arb(0) if matrix.is_deficient else ct.sigma_min(matrix.ball)
+    if not smallest.is_finite() or smallest.contains(0):
+        singular = smallest.is_finite() and bool(smallest == 0)
+        what = "a condition number of a singular matrix" if singular else "a condition number that cannot be bounded"
+        env.notes.undefined(what, certain=singular)
+        return Scalar(arb("nan"), float("inf"))
+    ball = ct.divide(ct.sigma_max(matrix.ball), smallest)
+    return Scalar(ball, ar.magnitude(ball))
+
+
+def _dot(args: Sequence[Value], env: Environment) -> Value:
+    return ar.to_scalar(ar.multiply(ar.transpose(args[0]), args[1], env.notes))
+
+
+def _inverse(args: Sequence[Value], env: Environment) -> Value:
+    return ar.inverse(ar.to_matrix(args[0]), env.notes)
+
+
+OPERATIONS: dict[str, Handler] = {
+    "I": _eye,
+    "abs": _absolute,
+    "commutation": _commutation,
+    "cond": _condition,
+    "det": _determinant,
+    "diag": _diag,
+    "dot": _dot,
+    "exp": _analytic(ct.exponential, "exp"),
+    "fro": _norm(ct.frobenius),
+    "hadamard": _hadamard,
+    "inv": _inverse,
+    "kron": _kron,
+    "lambda_max": _norm(ct.lambda_max),
+    "lambda_min": _lowest(ct.lambda_min, of_gram=True),
+    "log": _analytic(ct.logarithm, "log"),
+    "max": _extreme(ct.maximum, ct.entry_max),
+    "min": _extreme(ct.minimum, ct.entry_min),
+    "norm": _norm(ct.spectral_norm),
+    "norm1": _norm(ct.norm1),
+    "norminf": _norm(ct.norminf),
+    "ones": _constant(1.0),
+    "relu": _relu,
+    "rho": _norm(ct.rho),
+    "sigma_max": _norm(ct.sigma_max),
+    "sigma_min": _lowest(ct.sigma_min, of_gram=False),
+    "sqrt": _analytic(ct.square_root, "sqrt"),
+    "step": _step,
+    "sum": _sized(ct.entry_sum),
+    "trace": _sized(ct.trace),
+    "vec": _same_shape(ct.vec),
+    "zeros": _constant(0.0),
+}

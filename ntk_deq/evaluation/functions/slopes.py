@@ -1,0 +1,339 @@
+"""How cotangents pass the functions of the language; rules as in `operator_rules`.
+
+The derivative of a simple singular value: the product u v' of its singular vectors, with an error bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.precise import PreciseMatrix
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.certified.scalar import exact, lower, upper
+from ntk_deq.errors import LimitError, NtkDeqError
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.derivatives.cotangent import (
+    Cotangent,
+    inner,
+    minus,
+    outer,
+    rearranged,
+    scaled,
+    times_entries,
+    times_left,
+    times_right,
+    times_signs,
+)
+from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.rules import OPERATOR_RULES, Rule, transposed_value
+from ntk_deq.evaluation.derivatives.tape import ONE, Node
+from ntk_deq.evaluation.environment import Notes
+from ntk_deq.evaluation.functions.balls import note_kinks
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+
+_ROOT_TWO = math.nextafter(math.sqrt(2.0), 2.0)
+
+
+def singular_direction(a: ct.Ball, index: int) -> ct.Ball | None:
+    """Return the ball of u v' for a singular value of a matrix that is certainly simple, or None.
+
+    The symmetric matrix H = [[0, A], [A', 0]] has the eigenvalues +-sigma_i, and zeros where A is not square. For float
+    u~, v~, s let x~ = (u~; v~)/sqrt 2 and d the distance from s to every other eigenvalue. The part p of x~ orthogonal
+    to the eigenvector x has norm(p) <= norm(H x~ - s x~)/d = eta (Davis and Kahan). With delta = |norm(x~)^2 - 1|,
+    fro(x x' - x~ x~') <= delta + 2 eta^2 + sqrt 2 (1 + delta) eta, and u v'/2 is one of two equal blocks of x x', so
+
+    fro(u v' - u~ v~') <= sqrt 2 (delta + 2 eta^2) + 2 (1 + delta) eta.
+
+    Args:
+        a: rows x cols.
+        index: 0 for the largest of the min(rows, cols) singular values, -1 for the smallest.
+
+    Returns:
+        The rows x cols ball, or None where the value is not certainly apart from the others and from zero.
+
+    References:
+        Davis and Kahan, SIAM J. Numer. Anal. 7, 1970.
+
+    Example:
+        >>> ball = singular_direction(ct.ball(torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64))), 0)
+        >>> ball.radius < 1e-14, ball.centre.tolist()
+        (True, [[1.0, 0.0], [0.0, 0.0]])
+    """
+    values = ct.singular_values(a)
+    if not all(value.is_finite() for value in values):
+        return None
+    place = index % len(values)
+    try:
+        left, found, right = torch.linalg.svd(a.work, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        return None
+    near = float(found[place])
+    gaps = [max(lower(v - near), lower(near - v)) for k, v in enumerate(values) if k != place]
+    distance = min([*gaps, near])  # zero and the negative values are at least `near` away
+    if not (distance > 0 and values[place] > 0):
+        return None
+    u, v = ct.Ball(left[:, place : place + 1].contiguous()), ct.Ball(right[place : place + 1].mT.contiguous())
+    work = ct.Ball(a.work, a.radius, a.reason)
+    defects = (_defect(work, v, u, near), _defect(ct.transpose(work), u, v, near))
+    eta = divide_up(max(defects), distance)
+    delta = max(upper(abs(ct.power(ct.frobenius(side), 2) - 1)) for side in (u, v))
+    error = add_up(
+        multiply_up(_ROOT_TWO, add_up(delta, multiply_up(2.0, eta, eta))), multiply_up(2.0, add_up(1.0, delta), eta)
+    )
+    product = ct.matmul(u, ct.transpose(v))
+    return ct.Ball(product.centre.to(a.centre.dtype), add_up(error, product.radius, _lost(product.centre, a)))
+
+
+def _defect(a: ct.Ball, v: ct.Ball, u: ct.Ball, near: float) -> float:
+    """Return an upper bound of norm(A v - s u)."""
+    return upper(ct.frobenius(ct.subtract(ct.matmul(a, v), ct.scale(exact(near), u))))
+
+
+def _lost(centre: torch.Tensor, a: ct.Ball) -> float:
+    """Return an upper bound of what rounding to a's element type loses."""
+    return upper(ct.frobenius(ct.Ball(centre - centre.to(a.centre.dtype).double())))
+
+
+_ZERO = Scalar(arb(0), 0.0)
+
+
+class NoRuleError(NtkDeqError):
+    """A derivative that no rule certifies.
+
+    Attributes:
+        operation: The function.
+        reason: Why.
+    """
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(f"{operation}: {reason}")
+        self.operation = operation
+        self.reason = reason
+
+
+def _relu(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass C .* D; where an argument may be zero any slope will do, as `kinks` has seen, and 0 is taken."""
+    return times_signs(cot, signs_of(node.args[0]).above.to(torch.int8))
+
+
+def _absolute(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    signs = signs_of(node.args[0])
+    return times_signs(cot, signs.above.to(torch.int8) - signs.below.to(torch.int8))
+
+
+def _vec(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    rows, cols = node.args[0].shape
+    return rearranged(cot, lambda c: c.reshape(-1, cols, rows).mT.reshape(cot.count, -1))
+
+
+def _diag(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    rows, cols = node.args[0].shape
+    if cols == 1:
+        return rearranged(cot, lambda c: c.reshape(-1, rows, rows).diagonal(dim1=1, dim2=2).contiguous())
+    return rearranged(cot, lambda c: torch.diag_embed(c).reshape(cot.count, -1))
+
+
+def _kron(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass Y = A (x) B: block (i, j) of C gives <block, B> to A[i, j] and A[i, j] block to B."""
+    (p, q), (r, s) = (arg.shape for arg in node.args)
+    order = (0, 1, 3, 2, 4) if place == 0 else (0, 2, 4, 1, 3)
+    factor = node.args[1 - place]
+    size = factor.shape[0] * factor.shape[1]
+    rows = rearranged(cot, lambda c: c.reshape(cot.count, p, r, q, s).permute(order).reshape(-1, size))
+    share = inner(rows, factor.matrix())
+    return rearranged(share, lambda c: c.reshape(cot.count, -1))
+
+
+def _hadamard(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return times_entries(cot, node.args[1 - place].matrix())
+
+
+def _dot(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return outer(cot, node.args[1 - place].matrix())
+
+
+def _inverse(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass Y = inv(A): -Y' C Y'."""
+    transposed = transposed_value(node)
+    return minus(times_right(times_left(transposed, cot, node.shape), node.shape, transposed))
+
+
+def _trace(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    unit = torch.eye(node.args[0].shape[0], dtype=cot.ball.dtype, device=cot.ball.device)
+    return outer(cot, _exact(unit))
+
+
+def _exact(tensor: Tensor) -> Matrix:
+    return Matrix(ct.Ball(tensor), 1.0)
+
+
+def _sum(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    argument = node.args[0]
+    if argument.is_scalar:
+        return cot
+    return outer(cot, _exact(torch.ones(argument.shape, dtype=cot.ball.dtype, device=cot.ball.device)))
+
+
+def _determinant(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = det(A): c y inv(A)'."""
+    inverse = ct.transpose(ct.inverse(node.args[0].dense()))
+    if not inverse.is_finite:
+        raise NoRuleError("det", "the derivative of a determinant is certified for invertible matrices only")
+    return outer(scaled(ar.to_scalar(node.value), cot), Matrix(inverse, upper(ct.frobenius(inverse))))
+
+
+def _frobenius(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = fro(A): c A/fro(A)."""
+    matrix = node.args[0].matrix()
+    size = ct.frobenius(matrix.ball)
+    if not size > 0:
+        zero = bool(size == 0)
+        notes.kink(f"the argument of a norm {'is' if zero else 'may be'} zero", certain=zero)
+    direction = ar.divide(matrix, Scalar(size, matrix.scale), notes)
+    return outer(cot, ar.to_matrix(direction))
+
+
+def _norm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    argument = node.args[0]
+    if argument.is_scalar:
+        note_kinks(argument.dense(), notes)
+        return _absolute(node, cot, place, notes)
+    if 1 in argument.shape:
+        return _frobenius(node, cot, place, notes)
+    if isinstance(cot.ball, PreciseMatrix):
+        raise LimitError("the derivative of a spectral norm is not evaluated at more than float64's precision")
+    return _singular(0)(node, cot, place, notes)
+
+
+def _singular(index: int) -> Rule:
+    def rule(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        return outer(cot, _direction(node, index, notes))
+
+    return rule
+
+
+def _direction(node: Node, index: int, notes: Notes) -> Matrix:
+    direction = singular_direction(node.args[0].dense(), index)
+    if direction is None:
+        # Also where the bound fails only for want of digits: nothing certain may rest on a guess there.
+        notes.kink(f"a {node.operation} whose singular value may be zero or not simple", certain=False)
+    return Matrix(direction, 1.0)
+
+
+def _condition(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = sigma_max/sigma_min: c (u1 v1' - y un vn')/sigma_min."""
+    matrix = node.args[0].matrix()
+    smallest = Scalar(ct.sigma_min(matrix.ball), matrix.scale)
+    top, low = _direction(node, 0, notes), _direction(node, -1, notes)
+    slope = ar.divide(ar.subtract(top, ar.multiply(ar.to_scalar(node.value), low, notes), notes), smallest, notes)
+    return outer(cot, ar.to_matrix(slope))
+
+
+def _largest_column(node: Node, cot: Cotangent, place: int, notes: Notes, *, rows: bool = False) -> Cotangent:
+    """Pass y = the largest absolute column (row) sum: c times the signs of that column (row)."""
+    ball = node.args[0].dense()
+    columns = ct.transpose(ball) if rows else ball
+    count = columns.shape[1]
+    sums = [ct.norm1(ct.Ball(columns.centre[:, k : k + 1], columns.radius, columns.reason)) for k in range(count)]
+    best = _certain_largest(sums, "a largest sum", notes)
+    note_kinks(ct.Ball(columns.centre[:, best : best + 1], columns.radius), notes)
+    signs = torch.zeros_like(columns.centre)
+    signs[:, best] = columns.centre[:, best].sign()
+    return outer(cot, _exact((signs.mT if rows else signs).contiguous()))
+
+
+def _row_sum(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return _largest_column(node, cot, place, notes, rows=True)
+
+
+def _certain_largest(values: list[arb], what: str, notes: Notes) -> int:
+    """Return the place of the value that is certainly above all others; stop where there is none."""
+    best = max(range(len(values)), key=lambda k: float(values[k].mid()))
+    if not all(values[best] > value for k, value in enumerate(values) if k != best):
+        notes.kink(f"{what} that is, or may be, reached twice", certain=False)
+    return best
+
+
+def _extreme(sign: int) -> Rule:
+    """Pass a maximum (sign 1) or minimum (sign -1): the cotangent goes to the only place that reaches it."""
+
+    def rule(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        what = "a maximum" if sign > 0 else "a minimum"
+        if len(node.args) > 1 or node.args[0].is_scalar:
+            values = [sign * ar.to_scalar(arg.value).ball for arg in node.args]
+            return cot if _certain_largest(values, what, notes) == place else scaled(_ZERO, cot)
+        ball = node.args[0].dense()
+        flat = (sign * ball.centre).flatten()
+        top = flat.topk(min(2, flat.numel()))
+        values = [ct.with_radius(value, ball.radius) for value in top.values.tolist()]
+        _certain_largest(values, what, notes)
+        pick = torch.zeros_like(flat)
+        pick[top.indices[0]] = 1.0
+        return outer(cot, _exact(pick.reshape(ball.shape)))
+
+    return rule
+
+
+def _square_root(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    """Pass y = sqrt(x): c/(2 y)."""
+    root = ar.to_scalar(node.value)
+    if not root.ball > 0:
+        notes.kink(f"a square root {'at' if root.ball == 0 else 'that may be at'} zero", certain=bool(root.ball == 0))
+    return scaled(ar.to_scalar(ar.divide(Scalar(arb(0.5), 0.5), root, notes)), cot)
+
+
+def _exponential(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return scaled(ar.to_scalar(node.value), cot)
+
+
+def _logarithm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return scaled(ar.to_scalar(ar.divide(ONE, node.args[0].value, notes)), cot)
+
+
+RULES: dict[str, Rule] = {
+    **OPERATOR_RULES,
+    "abs": _absolute,
+    "cond": _condition,
+    "det": _determinant,
+    "diag": _diag,
+    "dot": _dot,
+    "exp": _exponential,
+    "fro": _frobenius,
+    "hadamard": _hadamard,
+    "inv": _inverse,
+    "kron": _kron,
+    "log": _logarithm,
+    "max": _extreme(1),
+    "min": _extreme(-1),
+    "norm": _norm,
+    "norm1": _largest_column,
+    "norminf": _row_sum,
+    "relu": _relu,
+    "sigma_max": _singular(0),
+    "sigma_min": _singular(-1),
+    "sqrt": _square_root,
+    "sum": _sum,
+    "trace": _trace,
+    "vec": _vec,
+}
+"""Every operator and function with a certified rule; constants (I, zeros, ones, commutation, step) need none."""
+
+
+IN_FLOATS = frozenset({"cond", "max", "min", "norm1", "norminf", "sigma_max", "sigma_min"})
+"""Functions whose rules take float balls only."""
+
+
+def rule_of(operation: str) -> Rule:
+    """Return the rule of an operation.
+
+    Raises:
+        NoRuleError: It has none.
+    """
+    if operation not in RULES:
+        raise NoRuleError(operation, "its derivative has no certified rule")
+    return RULES[operation]

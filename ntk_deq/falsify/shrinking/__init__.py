@@ -1,1 +1,0 @@
-"""The passes of the shrinker: sizes, scales, whole tensors, single numbers."""

@@ -1,0 +1,1 @@
+"""Files from strangers: strict YAML, archives without pickle, positions and problems, atomic writing."""

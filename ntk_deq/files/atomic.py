@@ -1,0 +1,122 @@
+"""Files that appear whole or not at all, also where several processes write the same one; never through a link.
+
+How files of results are written: replaced whole, or longer by whole lines, and never through a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+
+_PARTIAL = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.partial")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file in one step: a reader sees the old one or the whole new one. A link at `path` is replaced.
+
+    Raises:
+        OSError: It cannot be written; nothing is left behind.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("xb") as stream:  # never what is there already, such as a link
+            stream.write(content)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a file is what `write_whole` leaves behind where it is killed."""
+    return _PARTIAL.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
+def own_folder(path: Path) -> Path:
+    """Return a folder, made where it is missing, that is no link: what is written or removed there is nowhere else.
+
+    Raises:
+        OSError: It is a link or a file, or it cannot be made.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, and nothing is written through one", str(path))
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def sweep(folder: Path, pid: int) -> None:
+    """Remove what a process that was ended has half written in a folder or below it."""
+    with contextlib.suppress(OSError):
+        for path in folder.rglob(f".*.{pid}-*.partial"):
+            path.unlink(missing_ok=True)
+
+
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)  # no link; Windows: bytes as they are
+
+
+def replace_file(path: str | Path, text: str) -> None:
+    """Write `text` to a file in one step: a reader sees the old file or the whole new one.
+
+    Raises:
+        OSError: It cannot be written; nothing is left behind.
+    """
+    write_whole(Path(path), text.encode("utf-8", errors="replace"))
+
+
+def append_line(path: str | Path, line: str) -> None:
+    """Append a line to a file and push it to the disk, all of it or nothing; an unfinished last line is cut off first.
+
+    Args:
+        path: The file; it is made where it is missing, its folder must exist. Where it has a second name (a hard link),
+            this name gets a file of its own.
+        line: ASCII text that ends with a newline.
+
+    Raises:
+        OSError: The path is a link or no file, or the line cannot be written, as on a full disk; what was there before
+            is as it was.
+    """
+    target = Path(path)
+    descriptor = _opened(target)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        write_whole(target, target.read_bytes())
+        descriptor = _opened(target)
+    try:
+        size = _end_of_lines(descriptor)
+        try:
+            os.ftruncate(descriptor, size)
+            left = memoryview(line.encode("ascii"))
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no file", str(path))
+
+
+def _end_of_lines(descriptor: int) -> int:
+    """Return where the last whole line of a file ends; a run that was killed while writing leaves a part of one."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(end - 65536, 0)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        found = os.read(descriptor, end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

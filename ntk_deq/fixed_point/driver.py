@@ -1,0 +1,326 @@
+"""The one loop that every solver runs in: evaluates the map, judges each sample by its true residual, stops it.
+
+Euclidean norms of rows that neither overflow nor underflow, so that tiny and huge states are judged alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.fixed_point.result import Equilibrium, Status, is_batched, tangents_off
+from ntk_deq.fixed_point.solvers import Solver, as_solver
+
+
+def row_norms(rows: Float[Tensor, "B n"]) -> Float[Tensor, " B"]:
+    """Return the Euclidean norm of each row, scaled by its largest entry before squaring.
+
+    Without the scaling, a residual of 1e-200 would square to zero and count as converged.
+
+    Args:
+        rows: One sample a row; n may be 0.
+
+    Returns:
+        The norms; inf or NaN exactly where a row holds a non-finite entry or its norm exceeds the dtype's range.
+
+    Example:
+        >>> row_norms(torch.tensor([[3e-200, 4e-200], [0.0, -1e200]], dtype=torch.float64)).tolist()
+        [5e-200, 1e+200]
+    """
+    if rows.shape[1] == 0:
+        return rows.new_zeros(rows.shape[0])
+    largest = rows.abs().amax(dim=1).clamp(min=torch.finfo(rows.dtype).tiny)
+    return largest * torch.linalg.vector_norm(rows / largest.unsqueeze(1), dim=1)
+
+
+# Default rtol in units of eps: a map evaluated near its fixed point returns it up to a few roundings per entry.
+RTOL_EPS = 32.0
+# Rounding level in units of eps * sqrt(entries): inner products of length n err by about sqrt(n) eps (Higham and Mary,
+# 2019, SIAM J. Sci. Comput. 41); 32 leaves room for intermediate values larger than the result.
+ROUNDING_EPS = 32.0
+# Steps without a new smallest residual after which a residual at rounding level is taken as final.
+ROUNDING_PATIENCE = 10
+# Steps without a new smallest residual after which a residual above rounding level counts as stagnation. Long, since
+# the residual of a non-normal map may grow for hundreds of steps before it falls.
+STAGNATION_PATIENCE = 500
+# A relative change of the point by so many eps tells how far rounding may move each entry of the image.
+NOISE_EPS = 16.0
+# Every so many updates, entries that have shrunk out of sight are asked whether they are zero.
+DYING_EVERY = 32
+DEFAULT_MAX_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """When a sample counts as solved, and when it is given up."""
+
+    rtol: float
+    atol: float
+    max_steps: int
+
+    @classmethod
+    def resolve(cls, dtype: torch.dtype, rtol: float | None, atol: float | None, max_steps: int) -> Criteria:
+        """Fill in the dtype's defaults and check the values."""
+        info = torch.finfo(dtype)
+        for name, tolerance in (("rtol", rtol), ("atol", atol)):
+            if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+                raise ArgumentError(f"`{name}` must be a finite number >= 0 or None. Got {tolerance!r}.")
+        if not (isinstance(max_steps, int) and max_steps >= 0):
+            raise ArgumentError(f"`max_steps` must be an integer >= 0. Got {max_steps!r}.")
+        return cls(
+            rtol=RTOL_EPS * info.eps if rtol is None else rtol,
+            # The smallest normal number: no scale of the problem is assumed, and a state that decays to zero ends.
+            atol=info.tiny if atol is None else atol,
+            max_steps=max_steps,
+        )
+
+
+def solve_fixed_point(
+    step: Callable[[Tensor], Tensor],
+    initial: Float[Tensor, "*shape"],
+    *,
+    solver: str | Solver = "picard",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    batch_dims: int = 1,
+    contraction: float | Tensor | None = None,
+    raise_on_failure: bool = True,
+) -> Equilibrium:
+    """Find z with z = step(z), sample by sample.
+
+    A sample is solved when norm(step(z) - z) <= (1 - q) (atol + rtol norm(z)) and the same holds for each entry by
+    itself, so that an entry far smaller than the others is as well known as they are; q is the `contraction`, 0 where
+    it is unknown or not below one. An entry whose residual is what rounding makes of it is judged by that. A sample is
+    solved too when neither its residual nor that of any entry has made progress for 10 steps and it is at rounding
+    level, 32 eps sqrt(n) norm(z) for n entries. Small steps alone never count. Entries that shrink out of sight are
+    tried at zero, once, and stay there if the map keeps them there. Solved samples are not moved any more, and a sample
+    that turns non-finite cannot touch the others.
+
+    The result carries no gradients; for those, and inside `torch.func` transforms, use `fixed_point`.
+
+    Args:
+        step: Any map from a tensor to one of the same shape, dtype and device. Samples must not interact.
+        initial: Where to start, floating point.
+        solver: A name out of `SOLVERS`, or a solver with options (`make_solver`).
+        rtol: Relative tolerance; None: 32 times the dtype's eps.
+        atol: Absolute tolerance; None: the dtype's smallest normal number.
+        max_steps: Updates allowed.
+        batch_dims: How many leading dimensions count samples; with 0 the whole tensor is one sample.
+        contraction: A Lipschitz constant q of the map, if known: the factor 1 - q, and `error_bound`.
+        raise_on_failure: Whether an unsolved sample is an error; if not, see `status`.
+
+    Returns:
+        The point with status, residual, steps and error bound of every sample.
+
+    Raises:
+        ArgumentError: An argument is out of range, or the map's output does not match its input.
+        EquilibriumError: A sample is not solved and `raise_on_failure` is set; the error's `result` holds it all.
+
+    Example:
+        >>> root = solve_fixed_point(torch.cos, torch.ones(1, 1, dtype=torch.float64))
+        >>> round(root.value.item(), 12), root.all_converged
+        (0.739085133215, True)
+    """
+    method = as_solver(solver)
+    _check_initial(initial, batch_dims)
+    criteria = Criteria.resolve(initial.dtype, rtol, atol, max_steps)
+    bound = _check_contraction(contraction)
+    with torch.no_grad(), tangents_off():
+        result = _iterate(step, initial.detach(), method, criteria, batch_dims, bound)
+    if raise_on_failure and not result.all_converged:
+        raise EquilibriumError(
+            f"No fixed point found with the solver {method.name}.\n{result.describe_failures()}", result
+        )
+    return result
+
+
+def _iterate(
+    step: Callable[[Tensor], Tensor],
+    initial: Tensor,
+    method: Solver,
+    criteria: Criteria,
+    batch_dims: int,
+    contraction: float | None,
+) -> Equilibrium:
+    shape, batch = initial.shape, initial.shape[:batch_dims]
+    samples, entries = math.prod(batch), math.prod(shape[batch_dims:])
+    info = torch.finfo(initial.dtype)
+    rounding = max(criteria.rtol, ROUNDING_EPS * info.eps * math.sqrt(entries))
+    point = initial.reshape(samples, entries)
+    state = method.init_state(point)
+    failed = torch.zeros(samples, dtype=torch.bool, device=initial.device)
+    solved = torch.zeros_like(failed)
+    steps = torch.zeros(samples, dtype=torch.int64, device=initial.device)
+    idle = torch.zeros_like(steps)  # steps since the smallest residual
+    best = initial.new_full((samples,), math.inf)
+    units = _Units(criteria, contraction, point)
+    for count in range(criteria.max_steps + 1):
+        image = _evaluate(step, point.reshape(shape)).reshape(samples, entries)
+        gap = image - point
+        residual = row_norms(gap)  # NaN or inf where the image is not finite; every test below fails then
+        size = row_norms(point)
+        improved = residual < best
+        best = torch.where(improved, residual, best)
+        near = residual <= size * rounding + criteria.atol
+        if bool((near & ~(solved | failed)).any()):
+            each, progress = units.judge(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, image, near)
+            solved = solved | each
+            improved = improved | progress
+        idle = torch.where(improved, 0, idle + 1)
+        solved = solved | near & (idle >= ROUNDING_PATIENCE)
+        bounded = residual <= best.clamp(min=info.tiny) / info.eps**2
+        lost = ~(solved | bounded & (idle < STAGNATION_PATIENCE))
+        trial = method.rejects(residual, state)
+        failed = failed | (lost if trial is None else lost & ~trial)
+        active = ~(solved | failed)
+        if count == criteria.max_steps or not bool(active.any()):
+            break
+        proposal, state = method.advance(point, image, residual, state)
+        point = torch.where(active.unsqueeze(1), proposal, point)
+        if count % DYING_EVERY == DYING_EVERY - 1:
+            point = units.try_zeros(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, residual, active)
+        steps = steps + active
+        del image, proposal, gap  # three of the largest tensors, not needed while the map works
+    # A failed sample stands still, so that its last residual still tells why it failed.
+    finite = torch.isfinite(residual)
+    status = torch.where(bounded, int(Status.STAGNATED), int(Status.DIVERGED))
+    status = torch.where(finite, status, int(Status.NON_FINITE))
+    status = torch.where(failed, status, torch.where(solved, int(Status.CONVERGED), int(Status.MAX_STEPS)))
+    residual = torch.where(finite, residual, math.inf)
+    return Equilibrium(
+        value=(point if count else point.clone()).reshape(shape),  # never a view of `initial`
+        status=status.reshape(batch),
+        residual=residual.reshape(batch),
+        steps=steps.reshape(batch),
+        contraction=contraction,
+        solver=method.name,
+    )
+
+
+class _Units:
+    """Judge the entries of each sample by themselves: how well each is known, and which of them are dying.
+
+    Args:
+        criteria: Tolerances.
+        contraction: A Lipschitz constant of the map, or None.
+        start: Where the iteration starts.
+    """
+
+    def __init__(self, criteria: Criteria, contraction: float | None, start: Tensor) -> None:
+        self._criteria = criteria
+        self._share = 1 - contraction if contraction is not None and contraction < 1 else 1.0
+        self._eps = torch.finfo(start.dtype).eps
+        self._largest = row_norms(start)
+        self._probed = torch.zeros(start.shape[0], dtype=torch.bool, device=start.device)
+        self._tried = torch.zeros_like(start, dtype=torch.bool)
+        self._noise: Tensor | None = None
+        self._best = start.new_full((2, start.shape[0]), math.inf)
+
+    def judge(
+        self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, near: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return which samples near their end are solved entry by entry, and which have come nearer to that.
+
+        Progress is seen in the residuals of the entries that are not known yet, absolute and relative to their size:
+        in the one, large entries that only rounding moves would hide small ones, and in the other those that cancel.
+        """
+        rtol, atol = self._criteria.rtol, self._criteria.atol
+        sizes, gaps = point.abs(), (image - point).abs()
+        allowed = self._share * (atol + rtol * sizes)
+        if self._noise is not None:
+            allowed = torch.maximum(allowed, self._noise)
+        known = gaps <= allowed
+        whole = row_norms(gaps) <= self._row_allowance(point)
+        solved = near & whole & known.all(dim=1)
+        ask = near & ~solved & ~self._probed
+        if bool(ask.any()):
+            known = known | (gaps <= self._probe(step, point, image, ask))
+            solved = near & (row_norms(gaps) <= self._row_allowance(point)) & known.all(dim=1)
+        rest = torch.where(known, 0.0, gaps)
+        tiny = torch.finfo(point.dtype).tiny
+        lag = torch.stack([row_norms(rest), row_norms(rest / sizes.clamp(min=tiny))])
+        progress = near & (lag < self._best).any(dim=0)
+        self._best = torch.where(near, torch.minimum(lag, self._best), self._best)
+        return solved, progress
+
+    def _row_allowance(self, point: Tensor) -> Tensor:
+        rtol, atol = self._criteria.rtol, self._criteria.atol
+        asked = self._share * (atol + rtol * row_norms(point))
+        return asked if self._noise is None else torch.maximum(asked, row_norms(self._noise))
+
+    def _probe(self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, ask: Tensor) -> Tensor:
+        """Find out how far a change of every entry by a few roundings moves each entry of the image."""
+        places = torch.arange(point.shape[1], device=point.device)
+        moved = torch.zeros_like(point)
+        # In one pattern of signs the terms of a sum may cancel, and in three hardly ever.
+        for pattern in (places % 2, places // 2 % 2, places * places // 3 % 2):
+            signs = (1 - 2 * pattern).to(point.dtype)
+            moved = torch.maximum(moved, (step(point * (1 + NOISE_EPS * self._eps * signs)) - image).abs())
+        moved = torch.where(torch.isfinite(moved), moved, 0.0)
+        before = torch.zeros_like(moved) if self._noise is None else self._noise
+        self._noise = torch.where(ask.unsqueeze(1), moved, before)
+        self._probed = self._probed | ask
+        return self._noise
+
+    def try_zeros(self, step: Callable[[Tensor], Tensor], point: Tensor, residual: Tensor, active: Tensor) -> Tensor:
+        """Return the point with the entries at zero that have shrunk out of sight, once for each entry.
+
+        A unit that has died while it feeds itself falls towards zero and never gets there. At zero, one evaluation
+        tells; one that is fed all the same comes up from there as from any other start.
+        """
+        size = row_norms(point)
+        self._largest = torch.maximum(self._largest, torch.nan_to_num(size, nan=0.0, posinf=0.0))
+        reach = self._criteria.rtol * self._largest
+        small = (point != 0) & (point.abs() <= reach.unsqueeze(1)) & ~self._tried
+        asked = active & small.any(dim=1)
+        if not bool(asked.any()):
+            return point
+        zeroed = torch.where(small & asked.unsqueeze(1), 0.0, point)
+        there = row_norms(step(zeroed) - zeroed)
+        better = asked & (there <= torch.maximum(residual, self._criteria.rtol * size))
+        self._tried = self._tried | (small & better.unsqueeze(1))
+        self._best = torch.where(better, math.inf, self._best)
+        return torch.where(better.unsqueeze(1), zeroed, point)
+
+
+def _evaluate(step: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+    writes = None if point.is_inference() else point._version
+    image = step(point)
+    if writes is not None and point._version != writes:
+        # Comparing the point with its image would compare it with itself, and call every map solved.
+        raise ArgumentError("The map of a fixed point must not write into its argument. Got a map that works in place.")
+    if not isinstance(image, Tensor):
+        raise ArgumentError(f"The map of a fixed point must return a tensor. Got {type(image).__name__}.")
+    for what in ("shape", "dtype", "device"):
+        given, got = getattr(point, what), getattr(image, what)
+        if given != got:
+            shown = (tuple(given), tuple(got)) if what == "shape" else (given, got)
+            raise ArgumentError(f"The map of a fixed point must keep the {what} {shown[0]}. Got {shown[1]}.")
+    if is_batched(image):
+        raise ArgumentError("`solve_fixed_point` cannot run inside `torch.func.vmap`; use `fixed_point` there.")
+    return image
+
+
+def _check_initial(initial: Tensor, batch_dims: int) -> None:
+    if not (isinstance(initial, Tensor) and initial.is_floating_point()):
+        got = f"dtype {initial.dtype}" if isinstance(initial, Tensor) else type(initial).__name__
+        raise ArgumentError(f"`initial` of a fixed point must be a real floating-point tensor. Got {got}.")
+    if not (isinstance(batch_dims, int) and 0 <= batch_dims <= initial.ndim):
+        allowed = f"an integer from 0 to {initial.ndim}, the dimensions of `initial`"
+        raise ArgumentError(f"`batch_dims` must be {allowed}. Got {batch_dims!r}.")
+
+
+def _check_contraction(contraction: float | Tensor | None) -> float | None:
+    if contraction is None:
+        return None
+    value = float(contraction)
+    if value < 0:
+        raise ArgumentError(f"`contraction` must be a number >= 0 or None. Got {value!r}.")
+    return value

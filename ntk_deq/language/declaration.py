@@ -1,0 +1,118 @@
+"""What a model looks like from outside: its variables, their shapes, its map in the claim language. Needs no torch.
+
+Names that already mean something in the claim language or in a model, so that nothing else may be called so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.parser import KEYWORDS
+
+TRAINED_LOSS = "norm(yhat - y)^2/2"
+"""The loss that every training run and `loss_gradients` take; a model that declares another `L` is not trained."""
+
+
+class Role(StrEnum):
+    """What a variable of a model is for."""
+
+    PARAMETER = "parameter"
+    HYPERPARAMETER = "hyperparameter"
+    INPUT = "input"
+    TARGET = "target"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A free variable of a model.
+
+    Attributes:
+        name: The symbol, as in the paper.
+        shape: Size letters: `()` for a scalar, `("m",)` for a column vector, `("d", "m")` for a matrix.
+        role: What the variable is for.
+        description: A few words.
+        domain: The domain assumed when a setting names none, in the claim file's domain grammar.
+    """
+
+    name: str
+    shape: tuple[str, ...]
+    role: Role
+    description: str
+    domain: str = "real"
+
+
+@dataclass(frozen=True)
+class ModelSignature:
+    """A model as the claim language sees it.
+
+    The texts in `map`, `contraction` and `definitions` are expressions of the claim language, so that every backend
+    (shapes, balls, LaTeX) reads them from this one place.
+
+    Attributes:
+        name: The name used in a claim file, for example `implicit-relu`.
+        title: One line for people.
+        sizes: The size letters, in display order.
+        variables: Every free variable.
+        state: Name of the equilibrium state, for example `Z`.
+        state_shape: Its size letters.
+        map: The fixed-point map, an expression in the variables, the definitions and the state.
+        contraction: A Lipschitz constant of the map in the state, in the Frobenius norm.
+        definitions: Further names in order; each may use the variables, the state and earlier names.
+        implementation: `module:Class` of the torch implementation, imported only when it is needed.
+        reference: Where the model is defined.
+    """
+
+    name: str
+    title: str
+    sizes: tuple[str, ...]
+    variables: tuple[Variable, ...]
+    state: str
+    state_shape: tuple[str, ...]
+    map: str
+    contraction: str
+    definitions: dict[str, str] = field(default_factory=dict)
+    implementation: str = ""
+    reference: str = ""
+
+    def variable(self, name: str) -> Variable:
+        """Return the variable called `name`; raises KeyError where there is none."""
+        for variable in self.variables:
+            if variable.name == name:
+                return variable
+        raise KeyError(name)
+
+    @property
+    def foreign_loss(self) -> str | None:
+        """The declared loss `L` where it is not the one that runs minimise; None: it is, or none is declared.
+
+        Example:
+            >>> from ntk_deq.language.library import IMPLICIT_RELU
+            >>> IMPLICIT_RELU.foreign_loss is None
+            True
+        """
+        declared = self.definitions.get("L", TRAINED_LOSS)
+        return None if "".join(declared.split()) == "".join(TRAINED_LOSS.split()) else declared
+
+    def names(self, *roles: Role) -> tuple[str, ...]:
+        """Return the names of the variables with one of `roles` (all of them when none is given)."""
+        return tuple(v.name for v in self.variables if not roles or v.role in roles)
+
+
+def reserved(name: str, model: ModelSignature | None) -> str | None:
+    """Return what a name already means, or None where it is free.
+
+    Example:
+        >>> reserved("norm", None), reserved("beta", None)
+        ('a function of the language', None)
+    """
+    if name in KEYWORDS:
+        return "a word of the language"
+    if name in FUNCTIONS:
+        return "a function of the language"
+    if model is not None and name == model.state:
+        return f"the state of model {model.name}"
+    if model is not None and name in model.definitions:
+        return f"defined by model {model.name} as {model.definitions[name]}"
+    return None

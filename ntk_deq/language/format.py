@@ -1,0 +1,175 @@
+"""Tree to text: the canonical spelling of an expression, which parses back to an equal tree."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_DOWN, Decimal, localcontext
+from fractions import Fraction
+
+from ntk_deq.language.tree import Expr, Kind
+
+# How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
+QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
+
+BINDING = {
+    Kind.FOR_ALL: QUANTIFIED,
+    Kind.OR: DISJUNCTION,
+    Kind.AND: CONJUNCTION,
+    Kind.NOT: NEGATION,
+    Kind.COMPARE: COMPARISON,
+    Kind.ADD: SUM,
+    Kind.SUBTRACT: SUM,
+    Kind.MULTIPLY: PRODUCT,
+    Kind.DIVIDE: PRODUCT,
+    Kind.NEGATE: SIGN,
+    Kind.POWER: POWER,
+}
+"""The binding strength of every kind that is not an atom."""
+
+_JOINTS = {
+    Kind.OR: " or ",
+    Kind.AND: " and ",
+    Kind.ADD: " + ",
+    Kind.SUBTRACT: " - ",
+    Kind.MULTIPLY: "*",
+    Kind.DIVIDE: "/",
+}
+
+
+def format_expr(expr: Expr) -> str:
+    """Return the canonical text of a tree from `parse`; it parses back to an equal tree, spans aside.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> format_expr(parse("((A*B))' +-1.50*inv( Q ) <=(2)"))
+        "(A*B)' + -1.5*inv(Q) <= 2"
+    """
+    match expr.kind:
+        case Kind.NUMBER:
+            return format_number(expr.value if expr.value is not None else Fraction(0))
+        case Kind.NAME:
+            return expr.name
+        case Kind.INDEX:
+            return f"{expr.name}[{_part(expr.args[0], DISJUNCTION)}]"
+        case Kind.CALL:
+            return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
+        case Kind.AT:
+            first, *values = [_part(argument, DISJUNCTION) for argument in expr.args]
+            pairs = [f"{name} = {value}" for name, value in zip(expr.names, values, strict=True)]
+            return f"at({', '.join([first, *pairs])})"
+        case Kind.TRANSPOSE:
+            return f"{_part(expr.args[0], ATOM)}'"
+        case Kind.NEGATE:
+            return f"-{_part(expr.args[0], POWER)}"
+        case Kind.POWER:
+            return f"{_part(expr.args[0], ATOM)}^{_exponent(expr.args[1])}"
+        case Kind.NOT:
+            return f"not {_part(expr.args[0], NEGATION)}"
+        case Kind.COMPARE:
+            text = _part(expr.args[0], SUM)
+            for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
+                text += f" {operator} {_part(operand, SUM)}"
+            return text
+        case Kind.FOR_ALL:
+            condition = f" with {_part(expr.args[1], DISJUNCTION)}" if len(expr.args) > 1 else ""
+            return f"{_part(expr.args[0], DISJUNCTION)} for all {', '.join(expr.names)}{condition}"
+        case _:
+            strength = BINDING[expr.kind]
+            left, right = expr.args
+            return f"{_part(left, strength)}{_JOINTS[expr.kind]}{_part(right, strength + 1)}"
+
+
+def describe(expr: Expr) -> str:
+    """Return the text of a typed tree with its type, as `check` shows it.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> from ntk_deq.language.typing import infer
+        >>> from ntk_deq.language.types import matrix
+        >>> describe(infer(parse("X'*X"), {"X": matrix("N", "d")}))
+        "X'*X : matrix d x d"
+    """
+    return f"{format_expr(expr)} : {expr.type if expr.type is not None else 'no type yet'}"
+
+
+def format_number(value: Fraction) -> str:
+    """Return the shortest plain or scientific literal of a number, exactly; a fraction in brackets where none is exact.
+
+    Example:
+        >>> [format_number(Fraction(text)) for text in ("0.001", "1500000000", "-2", "1/3")]
+        ['0.001', '15e8', '(-2)', '(1/3)']
+    """
+    if value < 0:
+        return f"(-{format_number(-value)})"
+    scale = decimal_places(value)
+    if scale is None:
+        return f"({value.numerator}/{value.denominator})"
+    digits = str(value.numerator * 10**scale // value.denominator)
+    plain = digits if scale == 0 else f"{digits.zfill(scale + 1)[:-scale]}.{digits.zfill(scale + 1)[-scale:]}"
+    mantissa = digits.rstrip("0")
+    power = len(digits) - len(mantissa) - scale
+    if power == 0:
+        return plain
+    scientific = f"{mantissa}e{power}"
+    # Up to 8 characters (0 among them) a plain number reads better than a shorter scientific one.
+    return plain if len(plain) <= max(8, len(scientific)) else scientific
+
+
+def short_decimal(value: float, *, digits: int = 10, cut: int = 6) -> str:
+    """Return a float so that what is shown is the number, or its first digits with an ellipsis where it has more.
+
+    Nothing is rounded: 1 - 2^-10 is never shown as 0.999, nor 1 - 2^-53 as 1.
+
+    Args:
+        value: Any float, infinities and NaN included.
+        digits: The most significant digits that are shown in full.
+        cut: How many of them are shown of a number that has more.
+
+    Example:
+        >>> short_decimal(0.25), short_decimal(1 - 2**-10), short_decimal(1 - 2**-30), short_decimal(1e-17 / 3)
+        ('0.25', '0.9990234375', '0.999999…', '3.33333…e-18')
+    """
+    if not math.isfinite(value):
+        return str(float(value))
+    if value == int(value) and abs(value) < 1e5:
+        return str(int(value))
+    text = f"{value:.{digits}g}"
+    if float(text) == value:
+        mantissa, mark, exponent = text.partition("e")
+        return f"{mantissa}e{int(exponent)}" if mark else mantissa
+    exact = Decimal(value)
+    power = exact.adjusted()
+    if -5 <= power < cut - 1:
+        return f"{_shortened(exact, power - cut + 1):f}…"
+    return f"{_shortened(exact.scaleb(-power), 1 - cut):f}…e{power}"
+
+
+def _shortened(number: Decimal, place: int) -> Decimal:
+    """Return a number without its digits below 10^place."""
+    with localcontext(prec=50):  # a float may have hundreds of digits, of which few are kept
+        return number.quantize(Decimal(1).scaleb(place), ROUND_DOWN)
+
+
+def decimal_places(value: Fraction) -> int | None:
+    """Return how many decimals write a number exactly, or None where no finite number of them does."""
+    rest, twos, fives = value.denominator, 0, 0
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    return max(twos, fives) if rest == 1 else None
+
+
+def binding(expr: Expr) -> int:
+    """Return how tightly a tree binds as text; numbers that need brackets bring their own."""
+    return BINDING.get(expr.kind, ATOM)
+
+
+def _part(expr: Expr, wanted: int) -> str:
+    text = format_expr(expr)
+    return text if binding(expr) >= wanted else f"({text})"
+
+
+def _exponent(expr: Expr) -> str:
+    signed = expr.kind is Kind.NEGATE and binding(expr.args[0]) == ATOM
+    return format_expr(expr) if signed else _part(expr, ATOM)

@@ -1,0 +1,1 @@
+"""How formulas are written: LaTeX, MathML, SymPy."""

@@ -1,0 +1,357 @@
+"""Tree to presentation MathML, for the report: every text is escaped and nothing refers to a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from html import escape
+
+from ntk_deq.language.format import (
+    ATOM,
+    CONJUNCTION,
+    DISJUNCTION,
+    NEGATION,
+    POWER,
+    PRODUCT,
+    SUM,
+    binding,
+    format_number,
+)
+from ntk_deq.language.notation.names import Symbol, symbol
+from ntk_deq.language.run import PATH_LENGTH
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import ONE, Sort
+
+# Between a sum and a product: a Kronecker product needs brackets as a factor, not as a summand.
+_TENSOR = (SUM + PRODUCT) / 2
+# Where a call is printed as a product, a fraction or a power, it binds as one.
+_PRINTED_AS = {"kron": _TENSOR, "hadamard": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "exp": POWER, "inv": POWER}
+
+_RELATIONS = {"<=": "≤", "<": "<", ">=": "≥", ">": ">", "==": "=", "!=": "≠"}
+_ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "dot": "˙"}
+_BARS = {"norm": ("‖", ""), "fro": ("‖", "F"), "norm1": ("‖", "1"), "norminf": ("‖", "∞"), "abs": ("|", "")}
+_SUBSCRIPTED = {
+    "sigma_min": ("σ", "min"),
+    "sigma_max": ("σ", "max"),
+    "lambda_min": ("λ", "min"),
+    "lambda_max": ("λ", "max"),
+}
+_WORDS = {"rho": "ρ", "trace": "tr", "sum": "∑", "step": "relu′", "next": "F"}
+
+
+def to_mathml(expr: Expr) -> str:
+    """Return a `<math display="block">` element that shows an expression.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> to_mathml(parse("gamma0 < 1"))
+        '<math display="block"><mrow><msub><mi>γ</mi><mn>0</mn></msub><mo>&lt;</mo><mn>1</mn></mrow></math>'
+    """
+    return f'<math display="block">{_show(expr)}</math>'
+
+
+def _tag(name: str, *parts: str, **attributes: str) -> str:
+    given = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    return f"<{name}{given}>{''.join(parts)}</{name}>"
+
+
+def _row(*parts: str) -> str:
+    return parts[0] if len(parts) == 1 else _tag("mrow", *parts)
+
+
+def _mi(text: str) -> str:
+    return _tag("mi", escape(text))
+
+
+def _mn(text: str) -> str:
+    return _tag("mn", escape(text))
+
+
+def _mo(text: str, **attributes: str) -> str:
+    return _tag("mo", escape(text), **attributes)
+
+
+def _text(text: str) -> str:
+    return _tag("mtext", escape(f"\N{NO-BREAK SPACE}{text}\N{NO-BREAK SPACE}"))
+
+
+def _fenced(inner: str, left: str = "(", right: str = ")") -> str:
+    return _row(_mo(left, stretchy="true"), inner, _mo(right, stretchy="true"))
+
+
+def _small(bracket: str) -> str:
+    return _mo(bracket, stretchy="false")
+
+
+def _joined(parts: Iterable[str], joint: str) -> str:
+    row: list[str] = []
+    for part in parts:
+        row.extend([joint, part] if row else [part])
+    return _row(*row)
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return _joined(parts, _mo(","))
+
+
+def _letter(text: str) -> str:
+    return _mn(text) if text.isdigit() else _mi(text)
+
+
+def _symbol(sign: Symbol) -> str:
+    base = _letter(sign.base)
+    if sign.accent:
+        base = _tag("mover", base, _mo(_ACCENTS[sign.accent], stretchy="false"), accent="true")
+    if sign.subscript:
+        return _tag("msub", base, _listed(_letter(part) for part in sign.subscript.split(",")))
+    return base
+
+
+def _number(value: Fraction) -> str:
+    text = format_number(value)
+    mantissa, has_power, power = text.partition("e")
+    if not has_power:
+        return _mn(text)
+    ten = _tag("msup", _mn("10"), _signed(power))
+    return ten if mantissa == "1" else _row(_mn(mantissa), _mo("×"), ten)
+
+
+def _signed(digits: str) -> str:
+    return _row(_mo("−"), _mn(digits[1:])) if digits.startswith("-") else _mn(digits)
+
+
+def _strength(expr: Expr) -> float:
+    """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
+    if expr.kind is Kind.CALL:
+        return _PRINTED_AS.get(expr.name, ATOM)
+    if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
+        return PRODUCT
+    if expr.kind is Kind.INDEX:
+        return ATOM if _is_time(expr.args[0]) else POWER
+    if expr.kind is Kind.TRANSPOSE:
+        return POWER
+    return _TENSOR if expr.kind is Kind.AT else binding(expr)
+
+
+def _part(expr: Expr, wanted: float) -> str:
+    inner = _show(expr)
+    return inner if _strength(expr) >= wanted else _fenced(inner)
+
+
+def _raised(base: Expr, exponent: str) -> str:
+    return _tag("msup", _part(base, ATOM), exponent)
+
+
+def _show(expr: Expr) -> str:
+    """Return the element of a node: the method of its kind, found by name."""
+    return _SHOWN[expr.kind](expr)
+
+
+def _show_number(expr: Expr) -> str:
+    return _number(expr.value if expr.value is not None else Fraction(0))
+
+
+def _show_name(expr: Expr) -> str:
+    return _symbol(symbol(expr.name))
+
+
+def _show_index(expr: Expr) -> str:
+    name = _mi("ℓ") if expr.name == PATH_LENGTH else _symbol(symbol(expr.name))
+    index = expr.args[0]
+    step = _row(_small("("), _show(index), _small(")"))
+    if _is_time(index):
+        return _row(name, _mo("\N{FUNCTION APPLICATION}"), step)
+    return _tag("msup", name, step)
+
+
+def _is_time(index: Expr) -> bool:
+    return index.type is not None and index.type.sort is Sort.TIME
+
+
+def _show_at(expr: Expr) -> str:
+    pairs = [
+        _row(_symbol(symbol(name)), _mo("="), _show(value))
+        for name, value in zip(expr.names, expr.args[1:], strict=True)
+    ]
+    return _tag("msub", _row(_part(expr.args[0], ATOM), _mo("|", stretchy="true")), _listed(pairs))
+
+
+def _show_negate(expr: Expr) -> str:
+    return _row(_mo("−", form="prefix"), _part(expr.args[0], PRODUCT if _is_fraction(expr.args[0]) else POWER))
+
+
+def _show_sum(expr: Expr) -> str:
+    left, right = expr.args
+    sign = "+" if expr.kind is Kind.ADD else "−"
+    # Two signs must not meet, as they would in a - -b.
+    second = _fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, _TENSOR)
+    return _row(_part(left, SUM), _mo(sign, form="infix"), second)
+
+
+def _show_product(expr: Expr) -> str:
+    left, right = expr.args
+    head = _first(right)
+    # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
+    visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
+    joint = _mo("·" if visible else "\N{INVISIBLE TIMES}")
+    if head.kind is Kind.CALL and head.name not in _BARS and head.name not in _NOTATIONS:
+        joint += _tag("mspace", width="0.17em")
+    first = _part(left, POWER if _only_scales(left, right) else PRODUCT)
+    return _row(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
+
+
+def _only_scales(left: Expr, right: Expr) -> bool:
+    """Whether the left factor is a product of size 1 x 1 that scales the right one: (b'b) A, which is not b' (b A)."""
+    if left.kind is not Kind.MULTIPLY or left.type is None or right.type is None:
+        return False
+    return left.type.sort is Sort.MATRIX and left.type.rows == left.type.cols == ONE != right.type.rows
+
+
+def _is_fraction(expr: Expr) -> bool:
+    """Whether a node is printed as a fraction, which needs no brackets as a factor."""
+    return expr.kind is Kind.DIVIDE or (expr.kind is Kind.CALL and expr.name == "jac")
+
+
+def _first(expr: Expr) -> Expr:
+    """Return the leftmost leaf as printed."""
+    while expr.kind in (Kind.MULTIPLY, Kind.POWER, Kind.TRANSPOSE):
+        expr = expr.args[0]
+    return expr
+
+
+def _last(expr: Expr) -> Expr:
+    """Return the rightmost factor as printed."""
+    while expr.kind is Kind.MULTIPLY:
+        expr = expr.args[-1]
+    return expr
+
+
+def _is_word(expr: Expr) -> bool:
+    return expr.kind in (Kind.NAME, Kind.INDEX) and expr.name != PATH_LENGTH and symbol(expr.name).is_word
+
+
+def _show_quotient(expr: Expr) -> str:
+    return _tag("mfrac", _show(expr.args[0]), _show(expr.args[1]))
+
+
+def _show_power(expr: Expr) -> str:
+    return _raised(expr.args[0], _show(expr.args[1]))
+
+
+def _show_transpose(expr: Expr) -> str:
+    return _raised(expr.args[0], _mo("⊤"))
+
+
+def _show_comparison(expr: Expr) -> str:
+    row = [_part(expr.args[0], SUM)]
+    for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
+        row += [_mo(_RELATIONS[operator]), _part(operand, SUM)]
+    return _row(*row)
+
+
+def _show_and(expr: Expr) -> str:
+    return _joined([_part(expr.args[0], CONJUNCTION), _part(expr.args[1], NEGATION)], _text("and"))
+
+
+def _show_or(expr: Expr) -> str:
+    return _joined([_part(expr.args[0], DISJUNCTION), _part(expr.args[1], CONJUNCTION)], _text("or"))
+
+
+def _show_not(expr: Expr) -> str:
+    return _row(_text("not"), _part(expr.args[0], ATOM))
+
+
+def _show_for_all(expr: Expr) -> str:
+    names = _listed(_symbol(symbol(name)) for name in expr.names)
+    row = [_part(expr.args[0], DISJUNCTION), _mo(","), _tag("mspace", width="1em"), _mo("∀"), names]
+    if len(expr.args) > 1:
+        row += [_mo(":"), _part(expr.args[1], DISJUNCTION)]
+    return _row(*row)
+
+
+def _show_call(expr: Expr) -> str:
+    name, arguments = expr.name, expr.args
+    if name in _BARS:
+        bar, subscript = _BARS[name]
+        fenced = _fenced(_listed(map(_show, arguments)), bar, bar)
+        return _tag("msub", fenced, _letter(subscript)) if subscript else fenced
+    if name in _NOTATIONS and arguments:
+        return _NOTATIONS[name](arguments)
+    if name in _SUBSCRIPTED:
+        letter, subscript = _SUBSCRIPTED[name]
+        head = _tag("msub", _mi(letter), _mi(subscript))
+    else:
+        head = _tag("mi", escape(_WORDS.get(name, name)), mathvariant="normal")
+    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(_listed(map(_show, arguments))))
+
+
+def _infix(sign: str) -> Callable[[tuple[Expr, ...]], str]:
+    def show(arguments: tuple[Expr, ...]) -> str:
+        return _joined([_part(argument, POWER) for argument in arguments], _mo(sign))
+
+    return show
+
+
+def _sized(letter: str, separator: str) -> Callable[[tuple[Expr, ...]], str]:
+    def show(arguments: tuple[Expr, ...]) -> str:
+        sizes = _joined(
+            [_part(argument, SUM if separator == "," else PRODUCT) for argument in arguments], _mo(separator)
+        )
+        return _tag("msub", _letter(letter), sizes)
+
+    return show
+
+
+def _differential(what: Expr) -> str:
+    return _row(_mo("∂", form="prefix"), _mi("vec"), _fenced(_show(what)))
+
+
+def _jacobian(arguments: tuple[Expr, ...]) -> str:
+    return _tag("mfrac", *map(_differential, arguments))
+
+
+def _gradient(arguments: tuple[Expr, ...]) -> str:
+    function, variables = arguments[0], arguments[1:]
+    return _row(_tag("msub", _mo("∇", form="prefix"), _listed(map(_show, variables))), _part(function, POWER))
+
+
+def _limit(arguments: tuple[Expr, ...]) -> str:
+    head = _tag("msup", _mi("F"), _mo("∞"))
+    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(_listed(map(_show, arguments))))
+
+
+_NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
+    "kron": _infix("⊗"),
+    "hadamard": _infix("⊙"),
+    "I": _sized("I", ","),
+    "zeros": _sized("0", "×"),
+    "ones": _sized("1", "×"),
+    "commutation": _sized("K", ","),
+    "sqrt": lambda arguments: _tag("msqrt", _listed(map(_show, arguments))),
+    "exp": lambda arguments: _tag("msup", _mi("e"), _listed(map(_show, arguments))),
+    "inv": lambda arguments: _raised(arguments[0], _signed("-1")),
+    "dot": lambda arguments: _fenced(_listed(map(_show, arguments)), "⟨", "⟩"),
+    "grad": _gradient,
+    "jac": _jacobian,
+    "fixed_point": _limit,
+}
+
+_SHOWN: dict[Kind, Callable[[Expr], str]] = {
+    Kind.NUMBER: _show_number,
+    Kind.NAME: _show_name,
+    Kind.INDEX: _show_index,
+    Kind.CALL: _show_call,
+    Kind.AT: _show_at,
+    Kind.NEGATE: _show_negate,
+    Kind.ADD: _show_sum,
+    Kind.SUBTRACT: _show_sum,
+    Kind.MULTIPLY: _show_product,
+    Kind.DIVIDE: _show_quotient,
+    Kind.POWER: _show_power,
+    Kind.TRANSPOSE: _show_transpose,
+    Kind.COMPARE: _show_comparison,
+    Kind.AND: _show_and,
+    Kind.OR: _show_or,
+    Kind.NOT: _show_not,
+    Kind.FOR_ALL: _show_for_all,
+}

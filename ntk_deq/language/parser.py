@@ -1,0 +1,360 @@
+"""Text to tree: the parser of the claim language, with limits that keep a hostile text from costing time or memory.
+
+From reductions of the grammar to the tree: one method a rule, and the limits on names and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from importlib import resources
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.tree import Expr, Kind, Span
+
+KEYWORDS = frozenset({"and", "or", "not", "for", "all", "with", "at"})
+"""Words that no variable or definition may be called."""
+
+MAX_LITERAL = 60
+MAX_EXPONENT = 400
+# A longer flat sum or conjunction becomes a balanced tree, so that its depth grows with the logarithm of its length.
+MAX_CHAIN = 50
+
+_ARITHMETIC = {"+": Kind.ADD, "-": Kind.SUBTRACT, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
+_OPPOSITE = {"+": "-", "-": "+"}
+
+
+def _span(children: Sequence[Token | Expr | None]) -> Span:
+    present = [child for child in children if child is not None]
+    first, last = present[0], present[-1]
+    start = first.span.start if isinstance(first, Expr) else first.start_pos
+    stop = last.span.stop if isinstance(last, Expr) else last.end_pos
+    return Span(start or 0, stop or 0)
+
+
+def _identifier(token: Token) -> str:
+    name = str(token)
+    span = _span([token])
+    if name in KEYWORDS:
+        raise ExpressionError(f"`{name}` is a word of the language and cannot be a name.", (span.start, span.stop))
+    if len(name) > MAX_LITERAL:
+        raise ExpressionError(
+            f"a name may have at most {MAX_LITERAL} characters. Got {len(name)}.", (span.start, span.stop)
+        )
+    return name
+
+
+def _number(token: Token) -> Fraction:
+    """Return the exact value of a literal whose size is bounded before any power of ten is formed."""
+    span = _span([token])
+    where = (span.start, span.stop)
+    if len(token) > MAX_LITERAL:
+        raise ExpressionError(f"a number may have at most {MAX_LITERAL} characters. Got {len(token)}.", where)
+    mantissa, _, exponent = token.lower().partition("e")
+    whole, _, decimals = mantissa.partition(".")
+    digits = (whole + decimals).rstrip("0")
+    power = int(exponent or 0) + len(whole) - len(digits)  # of the last digit that is not zero
+    if abs(int(exponent or 0)) > MAX_EXPONENT or (digits.strip("0") and abs(power) > MAX_EXPONENT):
+        raise ExpressionError(
+            f"a number's power of ten must be between -{MAX_EXPONENT} and {MAX_EXPONENT}. Got {token}.", where
+        )
+    return Fraction(str(token))
+
+
+def _left_deep(operands: list[Expr], operators: list[str], kinds: dict[str, Kind]) -> Expr:
+    tree = operands[0]
+    for operator, operand in zip(operators, operands[1:], strict=True):
+        tree = Expr(kinds[operator], Span(tree.span.start, operand.span.stop), (tree, operand))
+    return tree
+
+
+def _balanced(operands: list[Expr], operators: list[str], kinds: dict[str, Kind]) -> Expr:
+    """Return a tree of logarithmic depth with the same value; `a - b + c - d` becomes `(a - b) + (c - d)`.
+
+    Behind a minus the signs of the right half are turned round: `a - b - c + d` becomes `(a - b) - (c - d)`.
+    """
+    if len(operands) <= 2:
+        return _left_deep(operands, operators, kinds)
+    middle = (len(operands) + 1) // 2
+    joint, inner = operators[middle - 1], operators[middle:]
+    if joint == "-":
+        inner = [_OPPOSITE[operator] for operator in inner]
+    left = _balanced(operands[:middle], operators[: middle - 1], kinds)
+    right = _balanced(operands[middle:], inner, kinds)
+    return Expr(kinds[joint], Span(left.span.start, right.span.stop), (left, right))
+
+
+def _chain(children: list[Token | Expr], kinds: dict[str, Kind], *, regroup: bool) -> Expr:
+    operands = [child for child in children if isinstance(child, Expr)]
+    operators = [str(child) for child in children if not isinstance(child, Expr)]
+    build: Callable[[list[Expr], list[str], dict[str, Kind]], Expr] = _left_deep
+    if regroup and len(operands) > MAX_CHAIN:
+        build = _balanced
+    return build(operands, operators, kinds)
+
+
+class TreeBuilder(Transformer[Token, Expr]):
+    """Builds the tree bottom up while the LALR automaton reduces, so that no recursion depends on the text."""
+
+    def number(self, children: list[Token]) -> Expr:
+        """Build a literal."""
+        return Expr(Kind.NUMBER, _span(children), value=_number(children[0]))
+
+    def name(self, children: list[Token]) -> Expr:
+        """Build a name."""
+        return Expr(Kind.NAME, _span(children), name=_identifier(children[0]))
+
+    def index(self, children: list[Token | Expr]) -> Expr:
+        """Build a name at a step, `Z[k]`."""
+        name, _, step, _ = children
+        assert isinstance(name, Token)
+        assert isinstance(step, Expr)
+        return Expr(Kind.INDEX, _span(children), (step,), name=_identifier(name))
+
+    def bracketed(self, children: list[Token | Expr]) -> Expr:
+        """Pass on what stands in brackets, whose span now includes them."""
+        inner = children[1]
+        assert isinstance(inner, Expr)
+        return replace(inner, span=_span(children))
+
+    def transpose(self, children: list[Token | Expr]) -> Expr:
+        """Build a transpose."""
+        return self._node(Kind.TRANSPOSE, children)
+
+    def negate(self, children: list[Token | Expr]) -> Expr:
+        """Build a negation."""
+        return self._node(Kind.NEGATE, children)
+
+    def not_(self, children: list[Token | Expr]) -> Expr:
+        """Build a denial."""
+        return self._node(Kind.NOT, children)
+
+    def power(self, children: list[Token | Expr]) -> Expr:
+        """Build a power."""
+        return self._node(Kind.POWER, children)
+
+    def sum(self, children: list[Token | Expr]) -> Expr:
+        """Build a chain of + and -."""
+        return _chain(children, _ARITHMETIC, regroup=True)
+
+    def product(self, children: list[Token | Expr]) -> Expr:
+        """Build a chain of * and /."""
+        return _chain(children, _ARITHMETIC, regroup=False)
+
+    def disjunction(self, children: list[Token | Expr]) -> Expr:
+        """Build a chain of `or`."""
+        return _chain(children, {"or": Kind.OR}, regroup=True)
+
+    def conjunction(self, children: list[Token | Expr]) -> Expr:
+        """Build a chain of `and`."""
+        return _chain(children, {"and": Kind.AND}, regroup=True)
+
+    def comparison(self, children: list[Token | Expr]) -> Expr:
+        """Build one node for a whole chain of comparisons."""
+        operators = tuple(str(child) for child in children if isinstance(child, Token))
+        return replace(self._node(Kind.COMPARE, children), operators=operators)
+
+    def for_all(self, children: list[Token | Expr | None]) -> Expr:
+        """Build a quantified statement."""
+        names = tuple(_identifier(c) for c in children if isinstance(c, Token) and c.type == "NAME")
+        arguments = tuple(child for child in children if isinstance(child, Expr))
+        span = _span(children)
+        for name in names:
+            if names.count(name) > 1:
+                raise ExpressionError(f"`for all` lists `{name}` twice.", (span.start, span.stop))
+        return Expr(Kind.FOR_ALL, span, arguments, names=names)
+
+    def keyword(self, children: list[Token | Expr]) -> Expr:
+        """Return an AT node of one pair as a stand-in that `call` unpacks at once."""
+        name, _, value = children
+        assert isinstance(name, Token)
+        assert isinstance(value, Expr)
+        return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name),))
+
+    def call(self, children: list[Token | Expr | None]) -> Expr:
+        """Build a call, or the node of `at`."""
+        head = children[0]
+        assert isinstance(head, Token)
+        arguments = [child for child in children if isinstance(child, Expr)]
+        span = _span(children)
+        pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
+        if str(head) == "at":
+            return _at(arguments, pairs, span)
+        if pairs:
+            raise ExpressionError(
+                f"`{head}` takes no named arguments.",
+                (pairs[0].span.start, pairs[0].span.stop),
+                "write == for `equals`; only at(expression, NAME = expression) names its arguments",
+            )
+        return Expr(Kind.CALL, span, tuple(arguments), name=_identifier(head))
+
+    @staticmethod
+    def _node(kind: Kind, children: list[Token | Expr]) -> Expr:
+        return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
+
+
+def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
+    names = [pair.names[0] for pair in pairs]
+    if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
+        raise ExpressionError(
+            "`at` takes one expression and then at least one replacement: at(expression, NAME = expression).",
+            (span.start, span.stop),
+        )
+    for name, pair in zip(names, pairs, strict=True):
+        if names.count(name) > 1:
+            raise ExpressionError(f"`at` replaces `{name}` twice.", (pair.span.start, pair.span.stop))
+    return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
+
+
+__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse"]
+
+MAX_TEXT = 20_000
+# Comparing or pickling a tree costs the interpreter about four frames a level; its default limit is 1000 frames.
+MAX_DEPTH = 100
+
+_REMEDIES = {
+    "≤": "write <=",
+    "≥": "write >=",
+    "≠": "write !=",
+    "·": "write * for a product",
+    "×": "write * for a product",
+    "⊗": "write kron(A, B)",
+    "⊙": "write hadamard(A, B)",
+    "⊤": "write ' for a transpose",
+    ".": "write A' for a transpose, hadamard(A, B) for a product of entries",
+    "’": "write ' for a transpose",
+    "−": "write - (a hyphen) for minus",
+    "√": "write sqrt(x)",
+    "|": "write norm(x) for a norm, abs(x) for an absolute value, `or` between conditions",
+    "‖": "write norm(x) for the spectral norm, fro(x) for the Frobenius norm",
+    "&": "write `and`",
+    "!": "write `not`, or != for `differs from`",
+    "∧": "write `and`",
+    "∨": "write `or`",
+    "∀": "write the quantifier at the end: ... for all k",
+    "%": "the language has no remainder and no comments",
+    "#": "the language has no comments",
+    "@": "write * for a matrix product",
+    "{": "brackets are ( ) only",
+    "}": "brackets are ( ) only",
+}
+
+_TOKEN_REMEDIES = {
+    "TIMES": "write ^ for a power",
+    "EQUALS": "write == for `equals`",
+    "LSQB": "only a name can carry a step, as in Z[k]: name this under `let`; brackets are ( )",
+    "NAME": "write * for a product",
+    "NUMBER": "write * for a product",
+    "LPAR": "write * for a product",
+    "FOR": "a quantifier stands once, at the end of a statement or of a bracket",
+}
+
+
+def parse(text: str) -> Expr:
+    """Return the tree of an expression; no node has a type yet.
+
+    Spans are offsets in `text`; a bracketed expression's span includes its brackets. A sum or a conjunction of more
+    than 50 terms comes out as a balanced tree instead of a left-deep one.
+
+    Args:
+        text: At most 20 000 characters, nested at most 100 levels deep.
+
+    Raises:
+        ExpressionError: The text is no expression, or passes a limit.
+
+    Example:
+        >>> tree = parse("norm(A') <= 2*c for all k")
+        >>> tree.kind, tree.args[0].kind, tree.args[0].operators
+        (<Kind.FOR_ALL: 'for all'>, <Kind.COMPARE: 'compare'>, ('<=',))
+    """
+    _check_limits(text)
+    try:
+        tree: Expr = _parser().parse(text)  # type: ignore[assignment]
+    except UnexpectedCharacters as error:
+        raise _unexpected_character(text, error) from None
+    except UnexpectedToken as error:
+        raise _unexpected_token(text, error) from None
+    except UnexpectedInput as error:  # pragma: no cover - the two above are all that the LALR parser raises
+        raise ExpressionError("not an expression", (0, len(text))) from error
+    _check_depth(tree)
+    return tree
+
+
+@cache
+def _parser() -> Lark:
+    grammar = resources.files("ntk_deq.claims").joinpath("grammar.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer="contextual", transformer=TreeBuilder(), keep_all_tokens=True)
+
+
+def _check_limits(text: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise ExpressionError(
+            f"an expression may have at most {MAX_TEXT} characters. Got {len(text)}.", (MAX_TEXT, len(text))
+        )
+    if not text.strip():
+        raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
+    open_brackets = 0
+    for bracket in re.finditer(r"[()\[\]]", text):
+        open_brackets += 1 if bracket.group() in "([" else -1
+        if open_brackets > MAX_DEPTH:
+            raise _too_deep(bracket.span())
+
+
+def _check_depth(tree: Expr) -> None:
+    stack = [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            raise _too_deep((node.span.start, node.span.stop))
+        stack.extend((child, depth + 1) for child in node.args)
+
+
+def _too_deep(span: tuple[int, int]) -> ExpressionError:
+    return ExpressionError(
+        f"the expression is nested more than {MAX_DEPTH} levels deep.",
+        span,
+        "define its parts under `let` and use their names",
+    )
+
+
+def _unexpected_character(text: str, error: UnexpectedCharacters) -> ExpressionError:
+    start = error.pos_in_stream or 0
+    character = text[start]
+    shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
+    return ExpressionError(f"unexpected character {shown}.", (start, start + 1), _REMEDIES.get(character))
+
+
+def _unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
+    token = error.token
+    if token.type == "$END":
+        stop = len(text.rstrip())
+        missing = _unclosed(text)
+        return ExpressionError("the expression ends too early.", (max(stop - 1, 0), stop), missing)
+    start = token.start_pos if token.start_pos is not None else 0
+    hint = _TOKEN_REMEDIES.get(token.type)
+    if token.type == "TIMES" and not text[:start].endswith("*"):
+        hint = None
+    if token.type in ("NAME", "NUMBER", "LPAR") and not {"TIMES", "SLASH"} & set(error.accepts or error.expected):
+        hint = None
+    if token.type == "NAME" and text[:start].rstrip().endswith("]"):
+        hint = "write * for a product"
+    return ExpressionError(f"unexpected {str(token)!r}.", (start, start + len(token)), hint)
+
+
+def _unclosed(text: str) -> str | None:
+    """Say which bracket lacks its partner, if one does."""
+    stack: list[str] = []
+    for bracket in re.findall(r"[()\[\]]", text):
+        if bracket in "([":
+            stack.append(bracket)
+        elif stack:
+            stack.pop()
+    if not stack:
+        return None
+    return f"close the bracket with {')' if stack[-1] == '(' else ']'}"

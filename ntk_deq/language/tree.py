@@ -1,0 +1,143 @@
+"""The tree of an expression of the claim language: one uniform, immutable node that every backend walks.
+
+Definitions of a claim: the order in which they build on each other, and those that nothing uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from ntk_deq.errors import Position
+from ntk_deq.language.types import Type
+
+if TYPE_CHECKING:
+    from ntk_deq.language.types import Type
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A named expression of a claim: typed tree, source text, place."""
+
+    name: str
+    text: str
+    expr: Expr
+    position: Position
+
+
+class Kind(StrEnum):
+    """What a node is."""
+
+    NUMBER = "number"  # value
+    NAME = "name"  # name
+    INDEX = "index"  # name[args[0]]: a quantity at a step
+    CALL = "call"  # name(args...)
+    AT = "at"  # at(args[0], names[0] = args[1], ...): a model quantity with some variables replaced
+    NEGATE = "negate"  # -args[0]
+    ADD = "add"
+    SUBTRACT = "subtract"
+    MULTIPLY = "multiply"  # scalar or matrix product
+    DIVIDE = "divide"  # by a scalar
+    POWER = "power"  # scalar^scalar, or square matrix^integer
+    TRANSPOSE = "transpose"  # args[0]'
+    COMPARE = "compare"  # args[0] operators[0] args[1] operators[1] ...; operators among <= < >= > == !=
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+    FOR_ALL = "for all"  # args[0] for all names [with args[1]]: names are step indices
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a node stands in its source text: offsets from 0, `stop` excluded."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A node. `type` is None as parsed and set by `ntk_deq.language.typing.infer`."""
+
+    kind: Kind
+    span: Span
+    args: tuple[Expr, ...] = ()
+    name: str = ""
+    names: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    value: Fraction | None = None
+    type: Type | None = None
+
+    def walk(self) -> Iterator[Expr]:
+        """Yield this node and every node below it, parents first."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.args))
+
+
+def names_in(expr: Expr) -> set[str]:
+    """Return every name that an expression reads, with a step or without.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> sorted(names_in(parse("norm(Z[l]) <= c*m")))
+        ['Z', 'c', 'l', 'm']
+    """
+    return {node.name for node in expr.walk() if node.kind in (Kind.NAME, Kind.INDEX)}
+
+
+def sort_definitions(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:
+    """Return the names in an order in which each uses only earlier ones, and a cycle if there is one.
+
+    The order of the file is kept where it is such an order already. Where there is a cycle, it starts and ends with the
+    same name, and the order is that of the file.
+    """
+    uses = {name: [used for used in names_in(formula.expr) if used in let] for name, formula in let.items()}
+    place = {name: index for index, name in enumerate(let)}
+    if all(place[used] < place[name] for name, all_used in uses.items() for used in all_used):
+        return list(let), []
+    try:
+        return list(TopologicalSorter({name: sorted(used) for name, used in uses.items()}).static_order()), []
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        return list(let), cycle[::-1]
+
+
+def dependents(names: set[str], let: Mapping[str, Formula]) -> set[str]:
+    """Return the names together with every definition that uses one of them, directly or through others."""
+    users: dict[str, list[str]] = {}
+    for name, formula in let.items():
+        for used in names_in(formula.expr):
+            users.setdefault(used, []).append(name)
+    reached = set(names)
+    waiting = list(names)
+    while waiting:
+        for user in users.get(waiting.pop(), ()):
+            if user not in reached:
+                reached.add(user)
+                waiting.append(user)
+    return reached
+
+
+def unused(candidates: Iterable[str], let: Mapping[str, Formula], used: set[str]) -> set[str]:
+    """Return the candidates that no statement needs, directly or through definitions.
+
+    Args:
+        candidates: Names of `given` and `let`.
+        let: The definitions.
+        used: Names that the hypotheses, the conclusions and the settings use.
+    """
+    needed = set(used)
+    waiting = [name for name in needed if name in let]
+    while waiting:
+        for name in names_in(let[waiting.pop()].expr) - needed:
+            needed.add(name)
+            if name in let:
+                waiting.append(name)
+    return set(candidates) - needed

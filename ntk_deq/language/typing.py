@@ -1,0 +1,298 @@
+"""Shapes and sorts: gives every node of a tree its type, or says which two shapes do not fit and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from ntk_deq.errors import ExpressionError, nearest_name
+from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.functions import FUNCTIONS, TRANSPOSES, Call, Parameter
+from ntk_deq.language.operators import comparison, division, power, product, sum_, transposition, truth
+from ntk_deq.language.shapes import Shapes, fail
+from ntk_deq.language.steps import Steps, unknown
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, TIME, Sort, Type, shape_type
+
+if TYPE_CHECKING:
+    from ntk_deq.language.types import SizeRange
+
+
+def infer(
+    expr: Expr,
+    environment: Mapping[str, Type],
+    *,
+    sizes: Mapping[str, SizeRange] | None = None,
+    model: ModelSignature | None = None,
+    index_names: frozenset[str] = frozenset(),
+    indexed: frozenset[str] = frozenset(),
+    variables: frozenset[str] | None = None,
+    trajectory: Mapping[str, Type] | None = None,
+    time: bool = False,
+) -> Expr:
+    """Return the same tree with a type on every node.
+
+    Two sizes agree where they are the same polynomial in the size letters, or where every letter is fixed and the
+    numbers agree. A 1 x 1 matrix (`b'*b`) may stand wherever a number is needed; its node keeps the type
+    `matrix 1 x 1`, and whoever evaluates reads its only entry. A product is a matrix product where the inner sizes
+    agree, otherwise a 1 x 1 factor scales. A step index counts as a number outside of Z[...].
+
+    Args:
+        expr: A tree from `parse`.
+        environment: Types of the names that may be used.
+        sizes: Ranges of the size letters; a letter may be used as a number.
+        model: The setting's model; `fixed_point` and `next` need one.
+        index_names: Step indices that are already bound, for example the run's own.
+        indexed: Names that may carry a step, as in `Z[k]`.
+        variables: Names that `grad`, `jac` and `at` may name. Left out: the environment without the model's
+            state and definitions.
+        trajectory: Types of the names that have a value at a step only.
+        time: Whether a step is a time: then Z[...] takes 0 or an index alone.
+
+    Raises:
+        ExpressionError: The expression is ill-typed; the message names both shapes, the span points at the place.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> from ntk_deq.language.types import matrix
+        >>> environment = {"X": matrix("N", "d"), "W": matrix("d", "m")}
+        >>> str(infer(parse("relu(X*W)"), environment).type)
+        'matrix N x m'
+        >>> infer(parse("W*X"), environment)
+        Traceback (most recent call last):
+        ExpressionError: cannot multiply matrix d x m by matrix N x d: inner sizes m and N differ.
+    """
+    if variables is None:
+        derived = {model.state, *model.definitions} if model is not None else set()
+        variables = frozenset(environment) - derived
+    checker = _Checker(
+        environment=environment,
+        shapes=Shapes(sizes or {}),
+        model=model,
+        variables=variables,
+        steps=Steps(
+            environment, indexed, trajectory or {}, index=TIME if time else STEP, any=bool(indexed or index_names)
+        ),
+    )
+    return checker.visit(expr, index_names, _Role.VALUE)
+
+
+def expect_boolean(expr: Expr) -> Expr:
+    """Return a typed tree that states something; raise ExpressionError for a number or a matrix."""
+    if expr.type is None or expr.type.sort is not Sort.BOOLEAN:
+        fail(expr.span, f"a statement is needed here, such as `a <= b`. Got {_plain(expr.type)}.")
+    return expr
+
+
+def expect_scalar(expr: Expr, *, sizes: Mapping[str, SizeRange] | None = None) -> Expr:
+    """Return a typed tree that is a number (or a 1 x 1 matrix); raise ExpressionError otherwise."""
+    shapes = Shapes(sizes or {})
+    if expr.type is None or not shapes.is_scalar(expr.type):
+        fail(expr.span, f"a number is needed here. Got {_plain(expr.type, shapes)}.")
+    return expr
+
+
+def _plain(type_: Type | None, shapes: Shapes | None = None) -> str:
+    return "an expression without a type" if type_ is None else (shapes or Shapes({})).show(type_)
+
+
+class _Role(Enum):
+    """What a node is read as, which its parent decides."""
+
+    VALUE = auto()
+    STEP = auto()  # inside Z[...]
+    SIZE = auto()  # an argument of I, zeros, ones, commutation
+    VARIABLE = auto()  # the name in grad(f, x)
+    CONDITION = auto()  # behind `with`
+    BOUND = auto()  # a side of a comparison behind `with`
+
+
+_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.VARIABLE: _Role.VARIABLE}
+
+
+@dataclass(frozen=True)
+class _Checker:
+    """One walk over a tree; `bound` is the set of step indices that can be used at a node."""
+
+    environment: Mapping[str, Type]
+    shapes: Shapes
+    model: ModelSignature | None
+    variables: frozenset[str]
+    steps: Steps
+
+    def visit(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
+        """Type a node and all below it. One interpreter frame a level, so that the parser's depth limit suffices."""
+        roles = self._roles(node, role)
+        inner = bound
+        if node.kind is Kind.FOR_ALL:
+            self.steps.check_quantifier(node, self.shapes.sizes)
+            inner = bound | frozenset(node.names)
+        typed = []
+        for child, child_role in zip(node.args, roles, strict=True):
+            typed.append(self.visit(child, inner, child_role))
+        if typed:
+            node = replace(node, args=tuple(typed))
+        return replace(node, type=self._type(node, bound, role))
+
+    def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:
+        """Return how the children are to be read, and refuse a kind of node that has no place here."""
+        if role in (_Role.STEP, _Role.BOUND):
+            self.steps.check_part(node, bracket=role is _Role.STEP)
+        if role is _Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
+            fail(node.span, "a size may be made of positive integers and size letters with + and * only.")
+        if role is _Role.CONDITION:
+            self.steps.check_condition(node)
+            if node.kind is Kind.COMPARE:
+                return (_Role.BOUND,) * len(node.args)
+        if role is not _Role.VALUE:
+            return (role,) * len(node.args)
+        if node.kind is Kind.POWER and node.args[1].kind is Kind.NAME and node.args[1].name not in self.environment:
+            exponent = node.args[1]
+            if exponent.name in TRANSPOSES and exponent.name not in self.shapes.sizes:
+                fail(exponent.span, f"unknown name `{exponent.name}`.", "write A' for a transpose")
+        if node.kind is Kind.INDEX:
+            return (_Role.STEP,)
+        if node.kind is Kind.FOR_ALL:
+            return (_Role.VALUE, _Role.CONDITION)[: len(node.args)]
+        if node.kind is Kind.CALL:
+            parameters = self._parameters(node)
+            return tuple(_PARAMETER_ROLES.get(parameter, _Role.VALUE) for parameter in parameters)
+        return (_Role.VALUE,) * len(node.args)
+
+    def _type(self, node: Expr, bound: frozenset[str], role: _Role) -> Type:
+        """Return the type of a node whose children have theirs."""
+        if role in (_Role.STEP, _Role.BOUND):
+            return self.steps.step(node, bound)
+        if role is _Role.SIZE:
+            return self._size_part(node)
+        if role is _Role.VARIABLE:
+            return self._variable(node)
+        match node.kind:
+            case Kind.NUMBER:
+                return SCALAR
+            case Kind.NAME:
+                return self._name(node, bound)
+            case Kind.INDEX:
+                return self.steps.indexed_type(node)
+            case Kind.CALL:
+                return self._call(node)
+            case Kind.AT:
+                return self._at(node)
+            case Kind.NEGATE | Kind.ADD | Kind.SUBTRACT:
+                return sum_(node, self.shapes)
+            case Kind.MULTIPLY:
+                return product(node, self.shapes)
+            case Kind.DIVIDE:
+                return division(node, self.shapes)
+            case Kind.POWER:
+                return power(node, self.shapes)
+            case Kind.TRANSPOSE:
+                return transposition(node, self.shapes)
+            case Kind.COMPARE:
+                return BOOLEAN if role is _Role.CONDITION else comparison(node, self.shapes)
+            case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
+                return truth(node, self.shapes)
+
+    def _name(self, node: Expr, bound: frozenset[str]) -> Type:
+        if node.name in self.environment:
+            return self.environment[node.name]
+        if node.name in bound:
+            return self.steps.index
+        self.steps.check_bare(node)
+        if node.name in self.shapes.sizes:
+            return SCALAR
+        if node.name in FUNCTIONS:
+            fail(node.span, f"`{node.name}` is a function.", f"write {FUNCTIONS[node.name].signature}")
+        raise unknown(node, {*self.environment, *self.shapes.sizes, *bound, *FUNCTIONS})
+
+    def _size_part(self, node: Expr) -> Type:
+        if node.kind is Kind.NAME and node.name not in self.shapes.sizes:
+            if node.name in self.environment:
+                fail(node.span, f"`{node.name}` is no size letter.", _letters(self.shapes))
+            raise unknown(node, set(self.shapes.sizes), "size letter")
+        return SCALAR
+
+    def _variable(self, node: Expr) -> Type:
+        if node.kind is not Kind.NAME:
+            fail(node.span, "a derivative is taken with respect to a variable, by its bare name.")
+        if node.name in self.variables and node.name in self.environment:
+            return self.environment[node.name]
+        if node.name in self.environment:
+            fail(node.span, f"`{node.name}` is defined by others and is no free variable.", self._variable_list())
+        raise unknown(node, set(self.variables), "variable")
+
+    def _variable_list(self) -> str | None:
+        names = ", ".join(sorted(self.variables & self.environment.keys()))
+        return f"free variables: {names}" if names else None
+
+    def _at(self, node: Expr) -> Type:
+        for name, value in zip(node.names, node.args[1:], strict=True):
+            if name not in self.variables or name not in self.environment:
+                near = nearest_name(name, sorted(self.variables))
+                hint = f"did you mean `{near}`?" if near and near != name else self._variable_list()
+                fail(value.span, f"`at` can replace free variables only, and `{name}` is none.", hint)
+            wanted, got = self.environment[name], _type_of(value)
+            fits = self.shapes.is_scalar(got) if wanted == SCALAR else self.shapes.same_shape(wanted, got)
+            if not fits:
+                show = self.shapes.show
+                fail(value.span, f"`at` needs {show(wanted)} for `{name}`. Got {show(got)}.")
+        inner = _type_of(node.args[0])
+        if inner.sort is Sort.BOOLEAN:
+            fail(node.args[0].span, "`at` takes a number or a matrix first. Got a statement.")
+        return SCALAR if inner.sort.is_index else inner
+
+    def _parameters(self, node: Expr) -> tuple[Parameter, ...]:
+        """Return what each argument of a call must be; refuses unknown functions and wrong counts."""
+        function = FUNCTIONS.get(node.name)
+        if function is None:
+            if node.name in self.environment:
+                wants_step = node.name in self.steps.indexed
+                remedy = f"write {node.name}[...]" if wants_step else f"write {node.name}*(...) for a product"
+                fail(node.span, f"`{node.name}` is no function.", remedy)
+            raise unknown(node, set(FUNCTIONS), "function")
+        if function.needs_model and self.model is None:
+            fail(node.span, f"`{node.name}` needs a model, and this setting names none.")
+        count = len(node.args)
+        if not function.takes(count):
+            fail(node.span, f"`{node.name}` takes {function.counts}. Got {count}.", f"write {function.signature}")
+        return (function.parameters + function.parameters[-1:] * count)[:count]
+
+    def _call(self, node: Expr) -> Type:
+        function = FUNCTIONS[node.name]
+        parameters = self._parameters(node)
+        for parameter, argument in zip(parameters, node.args, strict=True):
+            self._check_argument(node.name, parameter, argument)
+        sized = [
+            self.shapes.size(a) if p is Parameter.SIZE else None for p, a in zip(parameters, node.args, strict=True)
+        ]
+        return function.result(
+            Call(
+                name=node.name,
+                types=tuple(_type_of(argument) for argument in node.args),
+                sizes=tuple(sized),
+                spans=tuple(argument.span for argument in node.args),
+                span=node.span,
+                shapes=self.shapes,
+            )
+        )
+
+    def _check_argument(self, name: str, parameter: Parameter, argument: Expr) -> None:
+        type_, show = _type_of(argument), self.shapes.show
+        if parameter is Parameter.STATE and self.model is not None:
+            state = shape_type(self.model.state_shape)
+            if not self.shapes.same_shape(state, type_):
+                fail(argument.span, f"{name} needs a state, {show(state)}. Got {show(type_)}.")
+        elif not parameter.admits(type_, self.shapes):
+            fail(argument.span, f"{name} needs a {parameter}. Got {show(type_)}.")
+
+
+def _letters(shapes: Shapes) -> str | None:
+    return f"size letters: {', '.join(shapes.sizes)}" if shapes.sizes else None
+
+
+def _type_of(node: Expr) -> Type:
+    if node.type is None:
+        raise ExpressionError("this part has no type yet.", (node.span.start, node.span.stop))
+    return node.type

@@ -1,0 +1,311 @@
+"""Show that a sum of monomials is positive: signs of coefficients, means, factors, and hypotheses times monomials.
+
+A certificate writes the sum as c_1 m_1 h_1 + ... + c_k m_k h_k plus a sum that is plainly not negative, with numbers
+c_i > 0, monomials m_i >= 0 and hypotheses h_i >= 0 (Handelman 1988, with monomials for the products of hypotheses).
+Plainly not negative are positive multiples of monomials >= 0, less what a geometric mean takes from two of them.
+
+Take terms that may be negative from weighted means of others: |m| <= w p + (1 - w) q where |m| = p^w q^(1 - w).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from flint import Ordering, fmpq, fmpz, fmpz_mpoly_ctx
+
+from ntk_deq.prove import signomial as sg
+from ntk_deq.prove.signomial import Monomial, Poly
+
+MOST_NEEDED, MOST_GIVEN = 12, 24
+"""Terms to be taken away, and terms that can give; with more, no means are tried."""
+
+_BITS = 30  # to which the share that a geometric mean takes is rounded, upward
+_HALF = Fraction(1, 2)
+
+
+class Pair(NamedTuple):
+    """Two terms between which a third one lies: m = p^weight q^(1 - weight)."""
+
+    p: Monomial
+    q: Monomial
+    weight: Fraction
+
+
+def after_means(given: Poly, needed: Poly) -> Poly | None:
+    """Return what is left of nonnegative terms after others are taken from them, or None where they do not suffice.
+
+    Args:
+        given: Terms that are >= 0, with coefficients > 0; no roots of numbers.
+        needed: Terms whose absolute values are taken away.
+
+    Example:
+        >>> squares = sg.add(sg.atom("x", 2), sg.atom("y", 2))
+        >>> product = sg.multiply(sg.atom("x"), sg.atom("y"))
+        >>> after_means(squares, sg.scale(product, -2)), after_means(squares, sg.scale(product, 3)) is None
+        ({}, True)
+    """
+    if len(needed) > MOST_NEEDED or len(given) > MOST_GIVEN:
+        return None
+    pairs = {m: _pairs(m, given) for m in needed}
+    left = dict(given)
+    for monomial in sorted(needed, key=lambda m: (len(pairs[m]), m)):
+        need = abs(needed[monomial])
+        for pair in pairs[monomial]:
+            if need and pair.p in left and pair.q in left:
+                need = _take(left, pair, need)
+        if need:
+            return None
+    return left
+
+
+def _pairs(monomial: Monomial, given: Poly) -> list[Pair]:
+    found = []
+    names = sorted(given)
+    for index, p in enumerate(names):
+        for q in names[index + 1 :]:
+            weight = _weight(monomial, p, q)
+            if weight is not None:
+                found.append(Pair(p, q, weight))
+    return found
+
+
+def _weight(monomial: Monomial, p: Monomial, q: Monomial) -> Fraction | None:
+    """Return w with monomial = p^w q^(1 - w) and 0 < w < 1, or None."""
+    m, first, second = dict(monomial), dict(p), dict(q)
+    weight: Fraction | None = None
+    for name in m.keys() | first.keys() | second.keys():
+        low, high, value = second.get(name, 0), first.get(name, 0), m.get(name, 0)
+        if low == high:
+            if value != low:
+                return None
+            continue
+        here = Fraction(value - low) / (high - low)
+        if not 0 < here < 1 or weight not in (None, here):
+            return None
+        weight = here
+    return weight
+
+
+def _take(left: Poly, pair: Pair, need: fmpq) -> fmpq:
+    """Take need * p^w q^(1 - w) from the terms p and q; return what is still needed."""
+    weight = sg.rational(pair.weight)
+    shares = {pair.p: weight * need, pair.q: (1 - weight) * need}  # the arithmetic mean with these weights
+    still = fmpq(0)
+    if any(left[m] < share for m, share in shares.items()):
+        if pair.weight != _HALF:
+            return need
+        square = 4 * left[pair.p] * left[pair.q]  # (2 sqrt(a b))^2: what both can give together, squared
+        part = fmpq(1)
+        if square <= need * need:
+            still = need - _root_down(square)
+        else:
+            part = min(part, need / _root_down(square))
+        shares = {m: left[m] * part for m in shares}
+    for monomial, share in shares.items():
+        left[monomial] -= share
+        if not left[monomial]:
+            del left[monomial]
+    return still
+
+
+def _root_down(value: fmpq) -> fmpq:
+    """Return a rational number that is at most the square root, and equal to it where that is rational."""
+    top, bottom = int(value.numerator * value.denominator), int(value.denominator)
+    exact = math.isqrt(top)
+    if exact * exact == top:
+        return fmpq(exact, bottom)
+    return fmpq(math.isqrt(top << (2 * _BITS)), bottom << _BITS)
+
+
+_TRIED = 8  # rests for which means are tried at once
+_FACTOR_TERMS, _FACTOR_DEGREE = 120, 30  # beyond them factoring is not tried
+_FACTOR_DEPTH = 3  # multiples of hypotheses in that of a factor
+_DEPTH = 12  # multiples of hypotheses in one certificate
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sum known to be >= 0, or > 0."""
+
+    poly: Poly
+    strict: bool
+
+
+class Positivity:
+    """Searches for certificates.
+
+    Args:
+        sign: Gives the sign of a monomial: `+`, `0` for >= 0, `?`.
+        facts: The hypotheses.
+
+    Attributes:
+        used: Names of the arguments that led to a proof.
+        spent: Terms that the last search wrote down.
+    """
+
+    def __init__(self, sign: Callable[[Monomial], str], facts: Sequence[Fact]) -> None:
+        self._sign = sign
+        self._facts = [(fact, self._negative_terms(fact.poly)) for fact in facts]
+        self._left = 0
+        self.spent = 0
+        self._failed: set[tuple[sg.Key, bool]] = set()
+        self.used: set[str] = set()
+
+    def shows(self, poly: Poly, strict: bool, work: int) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by a certificate that is found while `work` terms are written."""
+        self._left = work
+        self._failed.clear()
+        found = self._shows(poly, strict, _DEPTH)
+        self.spent = work - self._left
+        return found
+
+    def _shows(self, poly: Poly, strict: bool, depth: int) -> bool:
+        key = (sg.key_of(poly), strict)
+        if key in self._failed or self._left <= 0:
+            return False
+        self._left -= len(poly)
+        if self.plainly(poly, strict):
+            return True
+        steps = self._steps(poly) if depth > 0 else []
+        if any(self.plainly(rest, strict and not surely) for rest, surely in steps[:_TRIED]) or any(
+            self._by_signs(rest, strict and not surely) for rest, surely in steps[_TRIED:]
+        ):
+            self.used.add("multiples of hypotheses")
+            return True
+        if depth > 0 and (self._by_factors(poly, strict, depth) or self._by_steps(steps, strict, depth)):
+            return True
+        self._failed.add(key)
+        return False
+
+    def _negative_terms(self, poly: Poly) -> list[Monomial]:
+        """Return the terms that are not plainly >= 0."""
+        found = []
+        for rest, sign, members in sg.collected(poly):
+            if sign <= 0 or self._sign(rest) == "?":
+                found += list(members)
+        return found
+
+    def plainly(self, poly: Poly, strict: bool) -> bool:
+        """Say whether a sum is >= 0 (> 0 if `strict`) by the signs of its coefficients and geometric means."""
+        if self._by_signs(poly, strict):
+            return True
+        left = self._after_means(poly)
+        if left is None or (strict and not any(self._sign(m) == "+" for m in left)):
+            return False
+        self.used.add("geometric means")
+        return True
+
+    def _by_signs(self, poly: Poly, strict: bool) -> bool:
+        if self._negative_terms(poly):
+            return False
+        if strict and not any(self._sign(rest) == "+" for rest, _, _ in sg.collected(poly)):
+            return False
+        self.used.add("signs of coefficients")
+        return True
+
+    def _after_means(self, poly: Poly) -> Poly | None:
+        """Take each term that may be negative from means of others; return what is left, or None where that fails."""
+        negative = set(self._negative_terms(poly))
+        if any(name[0] == "#" for monomial in poly for name, _ in monomial):
+            return None
+        given = {m: c for m, c in poly.items() if m not in negative}
+        self._left -= len(poly)
+        return after_means(given, {m: poly[m] for m in negative})
+
+    def _by_factors(self, poly: Poly, strict: bool, depth: int) -> bool:
+        """Show the sign of every factor of the sum."""
+        factors = factored(poly)
+        if len(factors) < 2 and all(count == 1 for _, count in factors):
+            return False
+        total = 1
+        for factor, count in factors:
+            sign = self._factor_sign(factor, strict, min(depth, _FACTOR_DEPTH), even=count % 2 == 0)
+            if sign == 0:
+                return False
+            total *= sign**count
+        if total > 0:
+            self.used.add("factors")
+        return total > 0
+
+    def _factor_sign(self, factor: Poly, strict: bool, depth: int, *, even: bool) -> int:
+        if even and not strict:
+            return 1
+        for sign in (1, -1):
+            signed = sg.scale(factor, sign)
+            if self.plainly(signed, strict):
+                return sign
+            if len(factor) > 1 and self._by_steps(self._steps(signed), strict, depth - 1):
+                return sign
+        return 0
+
+    def _by_steps(self, steps: Sequence[tuple[Poly, bool]], strict: bool, depth: int) -> bool:
+        for rest, surely in steps:
+            if self._shows(rest, strict and not surely, depth - 1):
+                self.used.add("multiples of hypotheses")
+                return True
+        return False
+
+    def _steps(self, poly: Poly) -> list[tuple[Poly, bool]]:
+        """Take multiples of hypotheses away that cancel a negative term; return what is left, the simplest first."""
+        steps: list[tuple[int, int, Poly, bool]] = []
+        negative = self._negative_terms(poly)
+        for fact, targets in self._facts:
+            places = [(goal, target) for goal in negative for target in targets]
+            places += [(m, m) for m in fact.poly if m in poly and m not in targets]  # the hypothesis itself
+            for goal, target in places:
+                self._left -= len(fact.poly)
+                step = self._step(poly, fact, goal, target) if self._left > 0 else None
+                if step is not None:
+                    self._left -= len(step[0])
+                    steps.append((len(self._negative_terms(step[0])), len(step[0]), *step))
+        return [(rest, surely) for _, _, rest, surely in sorted(steps, key=lambda step: step[:2])]
+
+    def _step(self, poly: Poly, fact: Fact, goal: Monomial, target: Monomial) -> tuple[Poly, bool] | None:
+        """Return poly - c m h so that the goal's term cancels, and whether m h is > 0; None where m is not >= 0."""
+        multiplier, _ = sg.times(goal, target, -1)
+        sign = self._sign(multiplier)
+        product = sg.shift(fact.poly, multiplier)
+        if sign == "?" or poly[goal] / product.get(goal, poly[goal] * -1) <= 0:
+            return None
+        return sg.add(poly, product, -poly[goal] / product[goal]), fact.strict and sign == "+"
+
+
+def factored(poly: Poly) -> list[tuple[Poly, int]]:
+    """Return irreducible factors and their multiplicities, a number as the first one where it is not 1.
+
+    Roots of atoms count as variables of their own. A sum that is too large is returned whole.
+
+    Example:
+        >>> square = sg.total([sg.atom("x", 2), sg.constant(1), sg.scale(sg.atom("x"), -2)])
+        >>> [(sg.shown(factor), count) for factor, count in factored(square)]
+        [('-1+1*x^1', 2)]
+    """
+    names = sorted({name for monomial in poly for name, _ in monomial})
+    units = {n: math.lcm(*(e.denominator for e in sg.exponents(poly, n))) for n in names}
+    below = tuple((n, low) for n in names if (low := min(sg.exponents(poly, n))) < 0)
+    if below:
+        return [(sg.shift(sg.constant(1), below), 1), *factored(sg.shift(poly, below, -1))]
+    degrees = {m: tuple(int(dict(m).get(n, 0) * units[n]) for n in names) for m in poly}
+    if len(poly) > _FACTOR_TERMS or not names or max(sum(d) for d in degrees.values()) > _FACTOR_DEGREE:
+        return [(poly, 1)]
+    number, core = sg.primitive(poly)
+    context = fmpz_mpoly_ctx.get([f"v{k}" for k in range(len(names))], Ordering.lex)
+    try:
+        unit, found = context.from_dict({degrees[m]: int(c) for m, c in core.items()}).factor()
+    except OverflowError:  # python-flint 0.9 sorts the factors by coefficients as machine words
+        return [(poly, 1)]
+    factors = [(_back(dict(f.to_dict()), names, units), count) for f, count in found]
+    lead = number * int(unit)
+    return factors if lead == 1 else [(sg.constant(lead), 1), *factors]
+
+
+def _back(terms: Mapping[tuple[int, ...], fmpq | fmpz], names: list[str], units: dict[str, int]) -> Poly:
+    poly: Poly = {}
+    for degrees, c in terms.items():
+        monomial = tuple((n, Fraction(int(d), units[n])) for n, d in zip(names, degrees, strict=True) if d)
+        poly = sg.add(poly, sg.shift(sg.constant(1), monomial), fmpq(c))
+    return poly

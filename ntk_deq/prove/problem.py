@@ -1,0 +1,414 @@
+"""A claim about real numbers as terms: variables with ranges, hypotheses, conclusions, and when each is defined.
+
+Statements about terms: comparisons with zero, joined by `and` and `or`; negation is carried inwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from itertools import product
+
+from ntk_deq.claims.claim import Claim
+from ntk_deq.language.domain import Domain, DomainKind
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Sort, Type
+from ntk_deq.prove.terms import Op, Term, Terms
+
+
+class Relation(StrEnum):
+    """How a term stands to zero."""
+
+    POSITIVE = "> 0"
+    NONNEGATIVE = ">= 0"
+    ZERO = "== 0"
+    NONZERO = "!= 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A comparison of a term with zero."""
+
+    term: Term
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Every part holds; without parts it is true."""
+
+    parts: tuple[Formula, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Some part holds; without parts it is false."""
+
+    parts: tuple[Formula, ...]
+
+
+Formula = Atom | Both | Either
+
+TRUE = Both(())
+
+
+def both(parts: list[Formula]) -> Formula:
+    """Return a conjunction; of one part, that part."""
+    flat = [p for part in parts for p in (part.parts if isinstance(part, Both) else (part,))]
+    return flat[0] if len(flat) == 1 else Both(tuple(flat))
+
+
+def either(parts: list[Formula]) -> Formula:
+    """Return a disjunction; of one part, that part."""
+    flat = [p for part in parts for p in (part.parts if isinstance(part, Either) else (part,))]
+    return flat[0] if len(flat) == 1 else Either(tuple(flat))
+
+
+def opposite(formula: Formula, terms: Terms) -> Formula:
+    """Return the negation."""
+    if isinstance(formula, Both):
+        return either([opposite(part, terms) for part in formula.parts])
+    if isinstance(formula, Either):
+        return both([opposite(part, terms) for part in formula.parts])
+    match formula.relation:
+        case Relation.POSITIVE:
+            return Atom(terms.negate(formula.term), Relation.NONNEGATIVE)
+        case Relation.NONNEGATIVE:
+            return Atom(terms.negate(formula.term), Relation.POSITIVE)
+        case Relation.ZERO:
+            return Atom(formula.term, Relation.NONZERO)
+        case _:
+            return Atom(formula.term, Relation.ZERO)
+
+
+def atoms(formula: Formula) -> Iterator[Atom]:
+    """Yield the comparisons of a statement, left to right."""
+    if isinstance(formula, Atom):
+        yield formula
+    else:
+        for part in formula.parts:
+            yield from atoms(part)
+
+
+def mapped(formula: Formula, change: Callable[[Term], Term]) -> Formula:
+    """Return a statement with every term changed."""
+    if isinstance(formula, Atom):
+        return Atom(change(formula.term), formula.relation)
+    if isinstance(formula, Both):
+        return Both(tuple(mapped(part, change) for part in formula.parts))
+    return Either(tuple(mapped(part, change) for part in formula.parts))
+
+
+def holds(relation: Relation, sign: int) -> bool:
+    """Say whether a number of a given sign (-1, 0, 1) stands so to zero."""
+    match relation:
+        case Relation.POSITIVE:
+            return sign > 0
+        case Relation.NONNEGATIVE:
+            return sign >= 0
+        case Relation.ZERO:
+            return sign == 0
+        case _:
+            return sign != 0
+
+
+def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
+    """Evaluate a statement from the signs of its terms; None where an unknown sign leaves it open."""
+    if isinstance(formula, Atom):
+        known = sign(formula.term)
+        return None if known is None else holds(formula.relation, known)
+    values = [truth(part, sign) for part in formula.parts]
+    decisive = isinstance(formula, Either)
+    if decisive in values:
+        return decisive
+    return None if None in values else not decisive
+
+
+_CALLS = frozenset({"abs", "exp", "log", "max", "min", "norm", "relu", "sqrt"})
+_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.TRANSPOSE, Kind.FOR_ALL}
+_RANGES = frozenset(
+    {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
+)
+_LISTED = 16  # combinations of whole numbers that are always taken one by one
+_LISTED_EXPONENTS = 64  # ... and of those that stand in an exponent
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable and its range; an end is None where there is none.
+
+    Attributes:
+        name: Its name.
+        low, high: The ends.
+        low_open, high_open: Whether an end is excluded.
+        whole: Whether it takes whole numbers only.
+        size: Whether it is a size letter.
+    """
+
+    name: str
+    low: Fraction | None
+    high: Fraction | None
+    low_open: bool = False
+    high_open: bool = False
+    whole: bool = False
+    size: bool = False
+
+    def contains(self, value: Fraction) -> bool:
+        """Say whether a number is in the range."""
+        if self.whole and value.denominator != 1:
+            return False
+        if self.low is not None and (value < self.low or (self.low_open and value == self.low)):
+            return False
+        return self.high is None or value < self.high or (value == self.high and not self.high_open)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A hypothesis or a conclusion.
+
+    Attributes:
+        name: As in the file.
+        formula: What it says.
+        defined: When it has a meaning: no divisor is zero, no root or logarithm of a wrong number.
+    """
+
+    name: str
+    formula: Formula
+    defined: Formula
+
+
+@dataclass(frozen=True)
+class Problem:
+    """For all values of the variables: the hypotheses imply the conclusions, and everything is defined.
+
+    Attributes:
+        setting: Name of the setting.
+        terms: Makes the terms.
+        variables: What ranges, in order.
+        fixed: Whole numbers that are taken one by one, and their values here.
+        hypotheses: What is assumed.
+        conclusions: What is to be shown.
+    """
+
+    setting: str
+    terms: Terms
+    variables: tuple[Variable, ...]
+    fixed: Mapping[str, int]
+    hypotheses: tuple[Statement, ...]
+    conclusions: tuple[Statement, ...]
+
+
+def applicable(claim: Claim) -> bool:
+    """Say whether a claim is about real numbers only, so that `prove_claim` can take it up.
+
+    Every setting must be universal and without a model, every variable a scalar over a range, and the formulas built
+    from + - * / ^, sqrt, exp, log, abs, norm, relu, max, min, comparisons, and, or, not.
+
+    Example:
+        >>> from ntk_deq.claims.load import load_suite
+        >>> any(applicable(claim) for claim in load_suite("checks/matrix_facts.yaml").claims)
+        False
+    """
+    if claim.run is not None:
+        return False
+    for setting in claim.settings:
+        if setting.model is not None or not setting.universal:
+            return False
+        free = {**setting.free, **claim.given}.values()
+        if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):
+            return False
+    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
+    return all(_readable(node) for formula in formulas for node in formula.expr.walk())
+
+
+def _readable(node: Expr) -> bool:
+    if node.kind not in _KINDS or not _plain(node.type):
+        return False
+    return node.kind is not Kind.CALL or node.name in _CALLS
+
+
+def _plain(type_: Type | None) -> bool:
+    return type_ is not None and type_.sort in (Sort.SCALAR, Sort.BOOLEAN)
+
+
+def problems(claim: Claim, setting: Setting) -> Iterator[Problem]:
+    """Yield the problems that a claim poses in a setting: one for each combination of whole numbers taken one by one.
+
+    Args:
+        claim: An applicable claim.
+        setting: One of its settings.
+    """
+    variables = _variables(claim, setting)
+    listed = _listed(claim, variables)
+    ranges = [_whole_numbers(variable) for variable in listed]
+    for values in product(*ranges):
+        fixed = {variable.name: value for variable, value in zip(listed, values, strict=True)}
+        reader = _Reader(claim, fixed)
+        yield Problem(
+            setting.name,
+            reader.terms,
+            tuple(v for v in variables if v.name not in fixed),
+            fixed,
+            tuple(reader.statement(name, f.expr) for name, f in claim.assume.items()),
+            tuple(reader.statement(name, f.expr) for name, f in claim.conclude.items()),
+        )
+
+
+def _variables(claim: Claim, setting: Setting) -> list[Variable]:
+    found = [
+        Variable(name, Fraction(size.low), Fraction(size.high), whole=True, size=True)
+        for name, size in setting.sizes.items()
+    ]
+    return found + [_variable(name, v.domain) for name, v in {**setting.free, **claim.given}.items()]
+
+
+def _variable(name: str, domain: Domain) -> Variable:
+    match domain.kind:
+        case DomainKind.NONNEGATIVE:
+            return Variable(name, Fraction(0), None)
+        case DomainKind.POSITIVE:
+            return Variable(name, Fraction(0), None, low_open=True)
+        case DomainKind.REAL:
+            return Variable(name, None, None)
+        case _:
+            whole = domain.kind is DomainKind.INTEGER
+            return Variable(name, domain.low, domain.high, domain.low_open, domain.high_open, whole=whole)
+
+
+def _whole_numbers(variable: Variable) -> range:
+    assert variable.low is not None
+    assert variable.high is not None
+    return range(int(variable.low), int(variable.high) + 1)
+
+
+def _listed(claim: Claim, variables: list[Variable]) -> list[Variable]:
+    """Choose the whole numbers to take one by one: the ones in exponents, and all where there are few."""
+    formulas = [*claim.let.values(), *claim.assume.values(), *claim.conclude.values()]
+    nodes = [node for formula in formulas for node in formula.expr.walk()]
+    used = {node.name for node in nodes if node.kind is Kind.NAME}
+    whole = [v for v in variables if v.whole and v.name in used and None not in (v.low, v.high)]
+    if _combinations(whole) <= _LISTED:
+        return whole
+    powers = [node.args[1] for node in nodes if node.kind is Kind.POWER]
+    names = {node.name for power in powers for node in power.walk() if node.kind is Kind.NAME}
+    inside = {node.name for name in names & set(claim.let) for node in claim.let[name].expr.walk()}
+    exponents = [v for v in whole if v.name in names | inside]
+    return exponents if _combinations(exponents) <= _LISTED_EXPONENTS else []
+
+
+def _combinations(variables: list[Variable]) -> int:
+    count = 1
+    for variable in variables:
+        count *= max(0, len(_whole_numbers(variable)))
+    return count
+
+
+class _Reader:
+    """Turns expressions into terms, noting what must hold for them to be defined."""
+
+    def __init__(self, claim: Claim, fixed: Mapping[str, int]) -> None:
+        self.terms = Terms()
+        self._fixed = fixed
+        self._lets = claim.let
+        self._known: dict[str, tuple[Term | Formula, list[Formula]]] = {}
+        self._conditions: list[Formula] = []
+
+    def statement(self, name: str, expr: Expr) -> Statement:
+        """Return a hypothesis or a conclusion."""
+        self._conditions = []
+        formula = self._formula(expr)
+        conditions = list(dict.fromkeys(self._conditions))
+        return Statement(name, formula, both(conditions) if conditions else TRUE)
+
+    def _formula(self, expr: Expr) -> Formula:
+        match expr.kind:
+            case Kind.AND:
+                return both([self._formula(arg) for arg in expr.args])
+            case Kind.OR:
+                return either([self._formula(arg) for arg in expr.args])
+            case Kind.NOT:
+                return opposite(self._formula(expr.args[0]), self.terms)
+            case Kind.NAME:
+                return self._named(expr.name)  # type: ignore[return-value]
+        sides = [self._term(arg) for arg in expr.args]
+        links = zip(sides, expr.operators, sides[1:], strict=False)
+        return both([self._comparison(left, operator, right) for left, operator, right in links])
+
+    def _comparison(self, left: Term, operator: str, right: Term) -> Formula:
+        if operator in (">", ">="):
+            left, right = right, left
+        relation = {"==": Relation.ZERO, "!=": Relation.NONZERO, "<": Relation.POSITIVE, ">": Relation.POSITIVE}
+        return Atom(self.terms.subtract(right, left), relation.get(operator, Relation.NONNEGATIVE))
+
+    def _named(self, name: str) -> Term | Formula:
+        if name in self._lets:
+            if name not in self._known:
+                outer, self._conditions = self._conditions, []
+                expr = self._lets[name].expr
+                truth = expr.type is not None and expr.type.sort is Sort.BOOLEAN
+                value: Term | Formula = self._formula(expr) if truth else self._term(expr)
+                self._known[name] = (value, self._conditions)
+                self._conditions = outer
+            self._conditions += self._known[name][1]
+            return self._known[name][0]
+        return self.terms.constant(self._fixed[name]) if name in self._fixed else self.terms.variable(name)
+
+    def _term(self, expr: Expr) -> Term:
+        if expr.kind is Kind.NUMBER and expr.value is not None:
+            return self.terms.constant(expr.value)
+        if expr.kind is Kind.NAME:
+            return self._named(expr.name)  # type: ignore[return-value]
+        parts = [self._term(arg) for arg in expr.args]
+        match expr.kind:
+            case Kind.NEGATE:
+                return self.terms.negate(parts[0])
+            case Kind.ADD:
+                return self.terms.add(*parts)
+            case Kind.SUBTRACT:
+                return self.terms.subtract(*parts)
+            case Kind.MULTIPLY:
+                return self.terms.multiply(*parts)
+            case Kind.DIVIDE:
+                self._require(parts[1], Relation.NONZERO)
+                return self.terms.divide(*parts)
+            case Kind.POWER:
+                return self._power(*parts)
+            case _:
+                return self._call(expr.name, parts)
+
+    def _power(self, base: Term, exponent: Term) -> Term:
+        if exponent.op is not Op.CONSTANT or exponent.value is None:
+            self._require(base, Relation.POSITIVE)
+            return self.terms.exp(self.terms.multiply(exponent, self.terms.log(base)))
+        if exponent.value.denominator > 1:
+            self._require(base, Relation.NONNEGATIVE if exponent.value > 0 else Relation.POSITIVE)
+        elif exponent.value < 0:
+            self._require(base, Relation.NONZERO)
+        return self.terms.power(base, exponent.value)
+
+    def _call(self, name: str, parts: list[Term]) -> Term:
+        match name:
+            case "sqrt":
+                self._require(parts[0], Relation.NONNEGATIVE)
+                return self.terms.power(parts[0], Fraction(1, 2))
+            case "log":
+                self._require(parts[0], Relation.POSITIVE)
+                return self.terms.log(parts[0])
+            case "exp":
+                return self.terms.exp(parts[0])
+            case "relu":
+                return self.terms.maximum(parts[0], self.terms.zero)
+            case "abs" | "norm":
+                return self.terms.absolute(parts[0])
+        joined = parts[0]
+        for part in parts[1:]:
+            joined = self.terms.maximum(joined, part) if name == "max" else self.terms.minimum(joined, part)
+        return joined
+
+    def _require(self, term: Term, relation: Relation) -> None:
+        value = term.value if term.op is Op.CONSTANT else None
+        if value is None or not holds(relation, (value > 0) - (value < 0)):
+            self._conditions.append(Atom(term, relation))

@@ -1,0 +1,88 @@
+"""Equilibrium models: declarations that need no torch, implementations and their solves imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.library import model_names, model_signature, register_model
+
+if TYPE_CHECKING:
+    from ntk_deq.systems.certificate import (
+        CertifiedAdjoint,
+        CertifiedEquilibrium,
+        Proof,
+        certified_adjoint,
+        certified_equilibrium,
+    )
+    from ntk_deq.systems.implicit_relu import ImplicitReLU
+    from ntk_deq.systems.linear_implicit import LinearImplicit
+    from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, model_class
+    from ntk_deq.systems.solve import (
+        AccuracyWarning,
+        equilibrium_features,
+        loss_gradients,
+        predict,
+        solve_adjoint,
+        solve_equilibrium,
+    )
+
+_HOMES = {
+    "ntk_deq.systems.certificate": (
+        "CertifiedAdjoint",
+        "CertifiedEquilibrium",
+        "Proof",
+        "certified_adjoint",
+        "certified_equilibrium",
+    ),
+    "ntk_deq.systems.implicit_relu": ("ImplicitReLU",),
+    "ntk_deq.systems.linear_implicit": ("LinearImplicit",),
+    "ntk_deq.systems.model": ("EquilibriumModel", "HadamardTerm", "model_class"),
+    "ntk_deq.systems.solve": (
+        "AccuracyWarning",
+        "equilibrium_features",
+        "loss_gradients",
+        "predict",
+        "solve_adjoint",
+        "solve_equilibrium",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AccuracyWarning",
+    "CertifiedAdjoint",
+    "CertifiedEquilibrium",
+    "EquilibriumModel",
+    "HadamardTerm",
+    "ImplicitReLU",
+    "LinearImplicit",
+    "ModelSignature",
+    "Proof",
+    "Role",
+    "Variable",
+    "certified_adjoint",
+    "certified_equilibrium",
+    "equilibrium_features",
+    "loss_gradients",
+    "model_class",
+    "model_names",
+    "model_signature",
+    "predict",
+    "register_model",
+    "solve_adjoint",
+    "solve_equilibrium",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name that needs torch when it is first asked for (PEP 562)."""
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the lazy names too."""
+    return __all__

@@ -1,0 +1,351 @@
+"""Equilibria and adjoints as balls: how far the truth is from a float solution, and whether it exists at all.
+
+Three proofs, tried in this order (before the second, r = 0 is a proof by itself). With r the residual norm(F(Z) - Z) at
+the float solution, rounding included:
+
+1. Contraction. A Lipschitz constant q < 1 of the map everywhere: one equilibrium, within r/(1 - q).
+2. Local contraction. A constant q < 1 on the ball of radius rho, and r <= (1 - q) rho: one equilibrium in that ball.
+3. Approximate inverse R of I - L D, row pattern by row pattern: Z -> Z - (Z - F(Z)) R is a contraction where
+   norm(I - (I - L D) R) <= d < 1 for every slope D possible in the ball, so that an equilibrium lies within
+   norm((Z - F(Z)) R)/(1 - d). It needs no contraction of the map itself.
+
+What a certified solve gives: a ball, how it was proved, and what stays open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.arithmetic import add, elementwise_error, hadamard, subtract
+from ntk_deq.certified.ball import Ball, no_information
+from ntk_deq.certified.extremes import spectral_norm
+from ntk_deq.certified.products import column_multiples, matmul
+from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, root_up, subtract_down
+from ntk_deq.certified.structure import transpose
+from ntk_deq.fixed_point.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.fixed_point.inverses import PatternInverse, linear_adjoint, newton_steps, pattern_inverses, transposed
+from ntk_deq.fixed_point.slopes import BallLayer, Slopes
+from ntk_deq.fixed_point.solvers import Solver
+from ntk_deq.systems.model import EquilibriumModel
+
+
+class Proof(StrEnum):
+    """How an equilibrium or adjoint was proved to exist."""
+
+    CONTRACTION = "contraction"
+    EXACT = "an exact fixed point"
+    LOCAL = "local contraction"
+    INVERSE = "approximate inverse"
+    NONE = "none"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CertifiedEquilibrium:
+    """A ball around a float solution that contains an equilibrium, if `proof` is not `NONE`.
+
+    Attributes:
+        ball: Centre and Frobenius radius, float64; an infinite radius where nothing is proved.
+        proof: How.
+        contraction: The Lipschitz bound of the proof: of the map, or of the Newton-like map.
+        unique: Whether it is the only equilibrium anywhere; otherwise it is the only one in a ball around the centre.
+        slopes: Bounds on the activation's derivative on the whole ball, N x m; 0 at an exact zero, as in PyTorch.
+        reason: Why nothing is proved, or "".
+    """
+
+    ball: Ball
+    proof: Proof
+    contraction: float
+    unique: bool
+    slopes: Slopes
+    reason: str = ""
+
+    @property
+    def value(self) -> Float[Tensor, "N m"]:
+        """The float solution."""
+        return self.ball.centre
+
+    @property
+    def radius(self) -> float:
+        """Bound on the Frobenius distance of the equilibrium to `value`."""
+        return self.ball.radius
+
+    @property
+    def pattern_certain(self) -> Bool[Tensor, "N m"]:
+        """Where the activation's derivative at the equilibrium is certain."""
+        return self.slopes.certain
+
+    def __repr__(self) -> str:
+        rows, cols = self.ball.shape
+        if self.proof is Proof.NONE:
+            return f"CertifiedEquilibrium({rows} x {cols}, nothing proved: {self.reason})"
+        scope = "unique, by" if self.unique else "as" if self.proof is Proof.EXACT else "unique nearby, by"
+        unsure = int((~self.pattern_certain).sum())
+        return (
+            f"CertifiedEquilibrium({rows} x {cols}, radius={self.radius:.3g}, {scope} {self.proof}, "
+            f"Lipschitz constant {self.contraction:.6g}, {unsure} derivatives uncertain)"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CertifiedAdjoint:
+    """A ball that contains the adjoint at the equilibrium, for every choice of the derivatives that are not certain.
+
+    Attributes:
+        ball: Centre and Frobenius radius, float64; an infinite radius where nothing is proved.
+        proof: How.
+        contraction: The Lipschitz bound of the proof.
+        reason: Why nothing is proved, or "".
+    """
+
+    ball: Ball
+    proof: Proof
+    contraction: float
+    reason: str = ""
+
+    @property
+    def value(self) -> Float[Tensor, "N m"]:
+        """The float solution."""
+        return self.ball.centre
+
+    @property
+    def radius(self) -> float:
+        """Bound on the Frobenius distance of the adjoint to `value`."""
+        return self.ball.radius
+
+    def __repr__(self) -> str:
+        rows, cols = self.ball.shape
+        if self.proof is Proof.NONE:
+            return f"CertifiedAdjoint({rows} x {cols}, nothing proved: {self.reason})"
+        how = f"by {self.proof}, Lipschitz constant {self.contraction:.6g}"
+        return f"CertifiedAdjoint({rows} x {cols}, radius={self.radius:.3g}, {how})"
+
+
+_ROUNDS = 6
+# Radii tried in a local proof: the first guess is usually wide enough, and each next one is aimed at what was missing.
+
+
+def certified_equilibrium(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    *,
+    candidate: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    max_steps: int = DEFAULT_MAX_STEPS,
+) -> CertifiedEquilibrium:
+    """Solve for the equilibrium and prove how far it is from the solution.
+
+    The floats of the model and of X are taken as the exact numbers. A contraction constant that the model claims is not
+    used: the constant is bounded from the weights.
+
+    Args:
+        model: A model with `in_balls`.
+        X: Inputs, one sample a row.
+        candidate: A float solution to prove something about; None: solve for one.
+        solver: As in `solve_fixed_point`.
+        max_steps: Likewise.
+
+    Returns:
+        The ball, or no information with the reason.
+
+    References:
+        Banach's theorem; Rump, Acta Numerica 19, 2010, section 13 (approximate inverses).
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> found = certified_equilibrium(LinearImplicit(W=one / 2, U=one, b=one[0]), one)
+        >>> abs(found.value.item() - 2) <= found.radius < 1e-12, found.unique
+        (True, True)
+    """
+    layer = model.in_balls(X)
+    if layer is None:
+        state = Ball(model.initial_state(X).double())
+        return _unproved(state, float("inf"), f"the model {model.signature.name} has no form in balls (`in_balls`)")
+    norm = sc.upper(spectral_norm(layer.weight))
+    if candidate is None:
+        state = _solved(layer, solver, max_steps)
+    else:
+        state = Ball(candidate.detach().double())
+    if not (state.is_finite and layer.source.is_finite):
+        return _unproved(state, norm, state.reason or layer.source.reason)
+    gap = subtract(layer.step(state), state)
+    residual = add_up(gap.fro, gap.radius)
+    if norm < 1:
+        radius = divide_up(residual, subtract_down(1.0, norm))
+        return _proved(layer, state, radius, Proof.CONTRACTION, norm, unique=True)
+    if residual == 0 and not layer.activation.linear:
+        return _proved(layer, state, 0.0, Proof.EXACT, norm, unique=False)
+    found = _local(layer, state, residual, norm) or _by_inverses(layer, state, gap, norm)
+    if found is None and residual == 0:
+        return _proved(layer, state, 0.0, Proof.EXACT, norm, unique=False)
+    if found is None:
+        return _unproved(
+            state, norm, f"the map's contraction factor is {norm:.6g}, which must be < 1, and no local proof succeeds"
+        )
+    return found
+
+
+def _solved(layer: BallLayer, solver: str | Solver, max_steps: int) -> Ball:
+    start = torch.zeros_like(layer.source.centre)
+    solved = solve_fixed_point(layer.float_step, start, solver=solver, max_steps=max_steps, raise_on_failure=False)
+    if solved.all_converged:
+        return Ball(solved.value)
+    return Ball(newton_steps(layer, start))
+
+
+def _unproved(state: Ball, norm: float, reason: str) -> CertifiedEquilibrium:
+    unknown = Slopes(torch.zeros_like(state.centre), torch.ones_like(state.centre))
+    nothing = no_information(state, *state.shape, reason)
+    return CertifiedEquilibrium(nothing, Proof.NONE, norm, False, unknown, reason)
+
+
+def _proved(
+    layer: BallLayer, state: Ball, radius: float, proof: Proof, contraction: float, *, unique: bool
+) -> CertifiedEquilibrium:
+    if not radius < float("inf"):
+        return _unproved(state, contraction, "the bound on the error is not finite")
+    ball = Ball(state.centre, radius)
+    return CertifiedEquilibrium(ball, proof, contraction, unique, layer.slopes(layer.pre_activation(ball)))
+
+
+def pattern_norm(weight: Ball, slopes: Slopes) -> float:
+    """Return an upper bound of norm(L D) over every row's possible slopes D.
+
+    Example:
+        >>> half = torch.full((1, 2), 0.5, dtype=torch.float64)
+        >>> round(pattern_norm(Ball(torch.eye(2, dtype=torch.float64)), Slopes(0 * half, half)), 12)
+        0.5
+    """
+    bound = 0.0
+    for high in torch.unique(slopes.high, dim=0):
+        product, rounded = column_multiples(weight.work, high)
+        bound = max(bound, sc.upper(spectral_norm(Ball(product, add_up(weight.radius, rounded)))))
+    return bound
+
+
+def _slopes_within(layer: BallLayer, state: Ball, reach: float) -> Slopes:
+    """Return the slopes on every state whose rows are within some distance, given as that of the pre-activations."""
+    pre = layer.pre_activation(state)
+    return layer.slopes(Ball(pre.centre, add_up(pre.radius, reach), pre.reason))
+
+
+def _local(layer: BallLayer, state: Ball, residual: float, norm: float) -> CertifiedEquilibrium | None:
+    rho = residual
+    for _ in range(_ROUNDS):
+        slopes = _slopes_within(layer, state, multiply_up(norm, rho))
+        q = pattern_norm(layer.weight, slopes)
+        radius = divide_up(residual, subtract_down(1.0, q))
+        if not radius < float("inf"):
+            return None
+        if radius <= rho:
+            return _proved(layer, state, radius, Proof.LOCAL, q, unique=layer.activation.linear)
+        rho = 1.25 * radius
+    return None
+
+
+def _by_inverses(layer: BallLayer, state: Ball, gap: Ball, norm: float) -> CertifiedEquilibrium | None:
+    rho = 0.0
+    for _ in range(_ROUNDS):
+        slopes = _slopes_within(layer, state, multiply_up(norm, rho))
+        inverses = pattern_inverses(layer.weight, slopes)
+        if inverses is None:
+            return None
+        radii = [_block_radius(inverse, gap) for inverse in inverses]
+        worst = max(radii)
+        if not worst < float("inf"):
+            return None
+        if worst <= rho or layer.activation.linear:
+            radius = fro_up(torch.tensor(radii, dtype=torch.float64))
+            defect = max(inverse.right_defect for inverse in inverses)
+            return _proved(layer, state, radius, Proof.INVERSE, defect, unique=layer.activation.linear)
+        rho = 1.25 * worst
+    return None
+
+
+def _block_radius(inverse: PatternInverse, gap: Ball) -> float:
+    """Return norm((Z - F(Z)) R)/(1 - d) on the rows of one pattern."""
+    moved = matmul(Ball(gap.centre[inverse.rows], gap.radius, gap.reason), inverse.inverse)
+    return divide_up(add_up(moved.fro, moved.radius), subtract_down(1.0, inverse.right_defect))
+
+
+def certified_adjoint(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    equilibrium: CertifiedEquilibrium | None = None,
+    *,
+    solver: str | Solver = "picard",
+    max_steps: int = DEFAULT_MAX_STEPS,
+) -> CertifiedAdjoint:
+    """Solve for the adjoint at the equilibrium and prove how far it is from the solution.
+
+    Row n solves v = b' + (v .* d_n) L' with the activation's derivatives d_n. One that is not certain counts as any
+    number between its bounds, so that the ball holds for either side of a kink.
+
+    Args:
+        model: A model with `in_balls`.
+        X: Inputs, one sample a row.
+        equilibrium: Of `certified_equilibrium`; None: computed here.
+        solver: As in `solve_fixed_point`.
+        max_steps: Likewise.
+
+    Returns:
+        The ball, or no information with the reason.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> found = certified_adjoint(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one)
+        >>> abs(found.value.item() - 6) <= found.radius < 1e-12  # b/(1 - W)
+        True
+    """
+    at = certified_equilibrium(model, X) if equilibrium is None else equilibrium
+    layer = model.in_balls(X)
+    if at.proof is Proof.NONE or layer is None:
+        return CertifiedAdjoint(
+            no_information(at.ball, *at.ball.shape, at.reason), Proof.NONE, at.contraction, at.reason
+        )
+    middle, spread = at.slopes.middle, at.slopes.spread
+    rows = at.ball.shape[0]
+    readout = Ball(
+        layer.readout.centre.expand_as(at.value).contiguous(), multiply_up(root_up(float(rows)), layer.readout.radius)
+    )
+    back = transpose(layer.weight)
+    solved = solve_fixed_point(
+        lambda V: (V * middle) @ back.centre + readout.centre,
+        torch.zeros_like(at.value),
+        solver=solver,
+        max_steps=max_steps,
+        raise_on_failure=False,
+    )
+    value = Ball(solved.value if solved.all_converged else linear_adjoint(layer, middle))
+    passed = hadamard(value, Ball(middle))
+    moved = value.centre * spread
+    unsure = add_up(fro_up(moved), elementwise_error(value.centre, spread, moved))
+    image = add(matmul(Ball(passed.centre, add_up(passed.radius, unsure), passed.reason), back), readout)
+    gap = subtract(image, value)
+    q = sc.upper(spectral_norm(layer.weight))
+    q = q if q < 1 else pattern_norm(layer.weight, at.slopes)
+    if q < 1:
+        radius = divide_up(add_up(gap.fro, gap.radius), subtract_down(1.0, q))
+        return _adjoint(value, radius, Proof.CONTRACTION, q)
+    inverses = pattern_inverses(layer.weight, at.slopes)
+    if inverses is None:
+        reason = f"the adjoint's contraction factor is {q:.6g}, which must be < 1, and no inverse is proved"
+        return CertifiedAdjoint(no_information(value, *value.shape, reason), Proof.NONE, q, reason)
+    # V (I - D L') = b' is the transposed system, and so are its inverses.
+    radii = [_block_radius(transposed(inverse), gap) for inverse in inverses]
+    defect = max(inverse.left_defect for inverse in inverses)
+    return _adjoint(value, fro_up(torch.tensor(radii, dtype=torch.float64)), Proof.INVERSE, defect)
+
+
+def _adjoint(value: Ball, radius: float, proof: Proof, contraction: float) -> CertifiedAdjoint:
+    if radius < float("inf"):
+        return CertifiedAdjoint(Ball(value.centre, radius), proof, contraction)
+    reason = value.reason or "the bound on the adjoint's error is not finite"
+    return CertifiedAdjoint(no_information(value, *value.shape, reason), Proof.NONE, contraction, reason)

@@ -1,0 +1,158 @@
+"""The interface of an equilibrium model: a fixed-point map, a readout, and the factors of its tangent kernel.
+
+How a model's map depends on its parameters, said in data: what bounds on derivatives along a run rest on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.fixed_point.slopes import Activation, BallLayer
+from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.library import model_signature
+
+
+def model_class(name: str) -> type[EquilibriumModel]:
+    """Import and return the torch implementation of the model registered under `name`."""
+    module, _, attribute = model_signature(name).implementation.partition(":")
+    cls: type[EquilibriumModel] = getattr(importlib.import_module(module), attribute)
+    return cls
+
+
+@dataclass(frozen=True)
+class LayerForm:
+    """A model of the form Z = act(factor Z P + inner(X S)), yhat = Z r, and which parameter is P, S and r.
+
+    Both activations are piecewise linear, with slopes in [0, 1] that change at zero only.
+
+    Attributes:
+        weight: Name of P, m x m.
+        source: Name of S, d x m.
+        readout: Name of r, length m.
+        factor: A fixed positive number, exactly this float.
+        activation: act.
+        inner: inner.
+        transposed: Whether the parameters hold P' and S' instead.
+
+    Example:
+        >>> from ntk_deq.fixed_point.slopes import IDENTITY
+        >>> LayerForm("W", "U", "b", 1.0, IDENTITY, IDENTITY, transposed=True).names
+        ('W', 'U', 'b')
+    """
+
+    weight: str
+    source: str
+    readout: str
+    factor: float
+    activation: Activation
+    inner: Activation
+    transposed: bool = False
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The names of P, S and r."""
+        return self.weight, self.source, self.readout
+
+
+@dataclass(frozen=True)
+class HadamardTerm:
+    """One summand `coefficient * (F1 F1') .* (F2 F2') .* ...` of a tangent-kernel block.
+
+    Attributes:
+        coefficient: A number that multiplies the product.
+        factors: Feature matrices F of shape N x anything; the Gram matrices F(X1) F(X2)' are multiplied entrywise.
+    """
+
+    coefficient: float
+    factors: tuple[Float[Tensor, "N _"], ...]
+
+
+class EquilibriumModel(ABC):
+    """A network whose features Z solve Z = step(Z, X) and whose prediction is readout(Z).
+
+    Every method that depends on parameters takes them as a mapping, so that derivatives can be taken with
+    `torch.func`; left out, the model's own are used. One sample is one row, and rows do not interact.
+    """
+
+    signature: ClassVar[ModelSignature]
+
+    @classmethod
+    @abstractmethod
+    def from_variables(cls, values: Mapping[str, Tensor]) -> EquilibriumModel:
+        """Build the model from values by variable name; names that the model does not own (X, y) are ignored."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the trainable tensors by name, in the signature's order."""
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> EquilibriumModel:
+        """Return the model with other values of these parameters, and its own ones of the rest."""
+        fixed = {name: getattr(self, name) for name in self.signature.names(Role.HYPERPARAMETER)}
+        return self.from_variables({**fixed, **self.parameters(), **parameters})
+
+    @abstractmethod
+    def step(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "N m"]:
+        """Apply the fixed-point map once."""
+
+    def step_at(
+        self, X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map Z -> step(Z, X); a model may work out here once what does not depend on Z."""
+        return lambda Z: self.step(Z, X, parameters)
+
+    def adjoint_step_at(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, whose fixed point is the adjoint.
+
+        This one asks automatic differentiation; a model may give its closed form.
+        """
+        pull = torch.func.vjp(self.step_at(X, parameters), Z)[1]
+        readout = torch.func.vjp(lambda features: self.readout(features, parameters), Z)
+        source = readout[1](torch.ones_like(readout[0]))[0]
+        return lambda V: source + pull(V)[0]
+
+    @abstractmethod
+    def readout(self, Z: Float[Tensor, "N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, " N"]:
+        """Return the predictions that belong to the features Z."""
+
+    @abstractmethod
+    def initial_state(self, X: Float[Tensor, "N d"]) -> Float[Tensor, "N m"]:
+        """Return the state that the iteration starts from (zeros, with the dtype and device of X)."""
+
+    @abstractmethod
+    def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
+        """Return a Lipschitz constant of `step` in Z in the Frobenius norm; below one, the equilibrium is unique."""
+
+    def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer | None:
+        """Return the map at the inputs X in ball arithmetic, for certified equilibria; None: the model has none.
+
+        The parameters and X count as exact; the balls are in float64 whatever their dtype.
+        """
+        return None
+
+    def layer_form(self) -> LayerForm | None:
+        """Return how the map depends on the parameters, for certified training runs; None: not of that form."""
+        return None
+
+    @abstractmethod
+    def tangent_factors(
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
+    ) -> dict[str, tuple[HadamardTerm, ...]]:
+        """Return, for each parameter, the terms whose sum is that parameter's block of the tangent kernel.
+
+        Args:
+            X: Inputs.
+            Z: Their equilibrium.
+            adjoint: Row n solves v = d yhat_n/d z_n + (d step_n/d z_n)' v at the equilibrium.
+        """

@@ -1,0 +1,525 @@
+"""Equilibria, adjoints, predictions and loss gradients of a model.
+
+How far predictions and loss gradients may be from the exact ones, from the residuals that the solves leave.
+
+With q < 1 a Lipschitz constant of the map, a state whose residual is r lies within r/(1 - q) of the equilibrium. What
+rounding does to the residual itself is not in these bounds, nor what a unit at its kink would add to a gradient.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.errors import EquilibriumError
+from ntk_deq.fixed_point.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.fixed_point.implicit import fixed_point
+from ntk_deq.fixed_point.result import Equilibrium, is_traced
+from ntk_deq.fixed_point.solvers import Solver
+from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
+from ntk_deq.systems.model import EquilibriumModel
+
+
+class AccuracyWarning(UserWarning):
+    """A result may be off by more than half the digits of its precision, or than what its tolerance asks for."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionError:
+    """What is known of the predictions at an equilibrium as it was solved.
+
+    Attributes:
+        bound: Bound on the error of each prediction; inf where none is known. Up to first order where the readout is
+            not linear.
+        size: Euclidean norm of the terms that each prediction is the sum of: its size, had nothing cancelled.
+    """
+
+    bound: Float[Tensor, " N"]
+    size: Float[Tensor, " N"]
+
+
+def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mapping[str, Tensor]) -> PredictionError:
+    """Return bounds on the errors of the predictions at an equilibrium.
+
+    Symbols: g the readout's gradient in z, e the bound on z's error; the bound is norm(g) e.
+
+    Args:
+        model: The model.
+        found: Its equilibrium.
+        values: The parameters.
+
+    Example:
+        >>> from ntk_deq.systems import solve_equilibrium
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> model = LinearImplicit(W=one / 2, U=one, b=3 * one[0])
+        >>> found = solve_equilibrium(model, one)
+        >>> known = prediction_error(model, found, model.parameters())
+        >>> abs(model.readout(found.value) - 6).item() <= known.bound.item() < 1e-12
+        True
+    """
+    readout = torch.func.vjp(lambda state: model.readout(state, values), found.value)
+    predictions = readout[0]
+    slopes = readout[1](torch.ones_like(predictions))[0]
+    errors = found.error_bound
+    reach = torch.full_like(predictions, math.inf) if errors is None else errors
+    weight = torch.linalg.vector_norm(slopes, dim=1)
+    # Nothing of the state is read: then its error, known or not, does not matter.
+    bound = torch.where(weight == 0, 0.0, weight * reach)
+    return PredictionError(bound, torch.linalg.vector_norm(slopes * found.value, dim=1))
+
+
+def gradient_error(
+    model: EquilibriumModel,
+    X: Tensor,
+    residual: Tensor,
+    state: Equilibrium,
+    adjoint: Equilibrium,
+    values: Mapping[str, Tensor],
+) -> float:
+    """Return a bound on the Frobenius error of the gradient of norm(yhat - y)^2/2 in all parameters; NaN: not known.
+
+    With dZ and dV the errors of state and loss adjoint, r the residual and c the factor of Z = act(c Z P + inner(X S)):
+
+        dr = norm(b) dZ,  dG = dV + norm(b) dr/(1 - q),
+        c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dr + norm(r) dZ in b
+
+    Args:
+        model: The model; known is what a `layer_form` tells.
+        X: Inputs.
+        residual: yhat - y.
+        state: The equilibrium.
+        adjoint: The loss adjoint V = r b' + (d step/dZ)'V.
+        values: The parameters.
+    """
+    form, q = model.layer_form(), state.contraction
+    if form is None or q is None or state.error_bound is None or adjoint.error_bound is None:
+        return math.nan
+    if not q < 1:
+        return math.inf
+    dZ, dV, Z, V, r, b, size_X = (
+        float(torch.linalg.vector_norm(part))
+        for part in (
+            state.error_bound,
+            adjoint.error_bound,
+            state.value,
+            adjoint.value,
+            residual,
+            values[form.readout],
+            X,
+        )
+    )
+    dr = b * dZ
+    dG = dV + b * dr / (1 - q)
+    return math.hypot(form.factor * (Z * dG + V * dZ), size_X * dG, Z * dr + r * dZ)
+
+
+def warn_if_large(what: str, error: float, size: float, rtol: float | None, dtype: torch.dtype) -> None:
+    """Warn where a known bound on an error is above what was asked for, or above half the digits of the precision.
+
+    Args:
+        what: What may be wrong.
+        error: The bound; where it is not known, nothing is said.
+        size: What it is measured against.
+        rtol: The relative tolerance asked for, or None.
+        dtype: The precision.
+
+    Example:
+        >>> warn_if_large("The prediction", 1e-12, 1.0, None, torch.float64)
+    """
+    limit = max(math.sqrt(torch.finfo(dtype).eps), 0.0 if rtol is None else rtol) * size
+    if math.isfinite(error) and error > limit:
+        warnings.warn(
+            f"{what} may be off by {error:.3g}, against a size of {size:.3g}. Use float64, a smaller `rtol`, or inputs "
+            "whose features are of like size.",
+            AccuracyWarning,
+            stacklevel=3,
+        )
+
+
+def solve_equilibrium(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    raise_on_failure: bool = True,
+) -> Equilibrium:
+    """Find the features Z = step(Z, X), with status, residual and error bound of every sample.
+
+    The result carries no gradients (`equilibrium_features` does). Its error bound uses the model's contraction bound.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        parameters: Values to use in place of the model's own, by name.
+        initial: Where to start; None: the model's initial state.
+        solver: As in `solve_fixed_point`.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        raise_on_failure: Likewise.
+
+    Raises:
+        ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
+        EquilibriumError: A sample is not solved and `raise_on_failure` is set.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> found = solve_equilibrium(LinearImplicit(W=one / 2, U=one, b=one[0]), torch.tensor([[1.0], [3.0]]).double())
+        >>> [round(z, 12) for z in found.value[:, 0].tolist()]
+        [2.0, 6.0]
+    """
+    check_samples(model, X, "solve_equilibrium", parameters=parameters, initial=initial)
+    values = _all_parameters(model, parameters)
+    with torch.no_grad():
+        start = model.initial_state(X) if initial is None else initial
+        contraction = model.contraction_bound(values)
+        return solve_fixed_point(
+            _forward_map(model, X, values),
+            start,
+            solver=solver,
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps,
+            contraction=contraction,
+            raise_on_failure=raise_on_failure,
+        )
+
+
+def solve_adjoint(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    Z: Float[Tensor, "N m"],
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    raise_on_failure: bool = True,
+) -> Equilibrium:
+    """Find the adjoint: row n solves v = d yhat_n/d z_n + (d step_n/d z_n)' v at the equilibrium Z.
+
+    With it, the derivative of prediction n along any change of parameters is the inner product of v_n with the change
+    of step_n, plus the readout's own. The result carries no gradients.
+
+    Args:
+        model: The model. Where it offers `adjoint_step_at(Z, X)`, that map is used; the automatic one otherwise.
+        X: Inputs, one sample a row.
+        Z: Their equilibrium.
+        parameters: Values to use in place of the model's own, by name.
+        initial: Where to start; None: the readout's gradient.
+        solver: As in `solve_fixed_point`.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        raise_on_failure: Likewise.
+
+    Raises:
+        ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
+        EquilibriumError: A sample is not solved and `raise_on_failure` is set.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> found = solve_adjoint(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one, 2 * one)
+        >>> round(found.value.item(), 12)  # b/(1 - W)
+        6.0
+    """
+    check_samples(model, X, "solve_adjoint", parameters=parameters, initial=initial)
+    check_like("`Z` of solve_adjoint", Z, model.initial_state(X))
+    values = _all_parameters(model, parameters)
+    with torch.no_grad():
+        readout = torch.func.vjp(lambda features: model.readout(features, values), Z.detach())
+        source = readout[1](torch.ones_like(readout[0]))[0]
+        closed = getattr(model, "adjoint_step_at", None) if parameters is None else None
+        step = closed(Z, X) if closed is not None else _adjoint_map(model, X, Z, values, source)
+        result = solve_fixed_point(
+            step,
+            source if initial is None else initial,
+            solver=solver,
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps,
+            contraction=model.contraction_bound(values),
+            raise_on_failure=False,
+        )
+    if raise_on_failure and not result.all_converged:
+        raise EquilibriumError(
+            f"The adjoint was not found with the solver {result.solver}.\n{result.describe_failures()}", result
+        )
+    return result
+
+
+def equilibrium_features(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    parameters: Mapping[str, Tensor] | None = None,
+    *,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    adjoint_solver: str | Solver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    on_forward: Callable[..., None] | None = None,
+    on_adjoint: Callable[[Equilibrium], None] | None = None,
+) -> Float[Tensor, "N m"]:
+    """Return the equilibrium Z, differentiable in the parameters and in X by the implicit function theorem.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        parameters: Values to use in place of the model's own, by name; derivatives are taken through these.
+        initial: Where to start; None: the model's initial state. Its gradient is zero.
+        solver: As in `fixed_point`.
+        adjoint_solver: Likewise.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        on_forward: Likewise; the arguments are X and all parameters.
+        on_adjoint: Likewise.
+
+    Raises:
+        ArgumentError: An argument is out of range, or `parameters` has a name that the model does not have.
+        EquilibriumError: The equilibrium, or later in a derivative the adjoint or tangent, was not found.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])
+        >>> round(torch.func.grad(lambda W: equilibrium_features(model, one, {"W": W}).sum())(one / 2).item(), 12)
+        4.0
+    """
+    check_samples(model, X, "equilibrium_features", parameters=parameters, initial=initial)
+    return fixed_point(
+        model.step,
+        model.initial_state(X) if initial is None else initial,
+        X,
+        _all_parameters(model, parameters),
+        solver=solver,
+        adjoint_solver=adjoint_solver,
+        rtol=rtol,
+        atol=atol,
+        max_steps=max_steps,
+        contraction=lambda _, values: model.contraction_bound(values),
+        on_forward=on_forward,
+        on_adjoint=on_adjoint,
+    )
+
+
+def predict(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    parameters: Mapping[str, Tensor] | None = None,
+    *,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    adjoint_solver: str | Solver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    on_error: Callable[[Tensor], None] | None = None,
+    on_adjoint: Callable[[Equilibrium], None] | None = None,
+) -> Float[Tensor, " N"]:
+    """Return the predictions readout(Z) at the equilibrium Z, differentiable like `equilibrium_features`.
+
+    Where a bound on their error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root
+    of the precision, against the size of the terms that a prediction is the sum of. Predictions of a batched call (of
+    `torch.func.vmap`) are not looked at.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        parameters: Values to use in place of the model's own, by name.
+        initial: As in `equilibrium_features`.
+        solver: Likewise.
+        adjoint_solver: Likewise.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        on_error: Called with a bound on the error of each prediction; inf where none is known.
+        on_adjoint: Likewise.
+
+    Raises:
+        ArgumentError: As in `equilibrium_features`.
+        EquilibriumError: As in `equilibrium_features`.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> round(predict(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one).item(), 12)
+        6.0
+    """
+    check_samples(model, X, "predict", parameters=parameters, initial=initial)
+    values = _all_parameters(model, parameters)
+
+    def judge(found: Equilibrium, _: Tensor, solved_for: dict[str, Tensor]) -> None:
+        if found.value.ndim != 2:
+            return
+        known = prediction_error(model, found, solved_for)
+        worst = int((known.bound / known.size).nan_to_num(nan=0.0).argmax()) if known.bound.numel() else None
+        if worst is not None:
+            what = f"The prediction of sample {worst}"
+            warn_if_large(what, float(known.bound[worst]), float(known.size[worst]), rtol, known.bound.dtype)
+        if on_error is not None:
+            on_error(known.bound)
+
+    features = equilibrium_features(
+        model,
+        X,
+        values,
+        initial=initial,
+        solver=solver,
+        adjoint_solver=adjoint_solver,
+        rtol=rtol,
+        atol=atol,
+        max_steps=max_steps,
+        on_forward=judge,
+        on_adjoint=on_adjoint,
+    )
+    return model.readout(features, values)
+
+
+def loss_gradients(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    y: Float[Tensor, " N"],
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    initial: Float[Tensor, "N m"] | None = None,
+    solver: str | Solver = "picard",
+    adjoint_solver: str | Solver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    on_error: Callable[[float], None] | None = None,
+    on_adjoint: Callable[[Equilibrium], None] | None = None,
+) -> dict[str, Tensor]:
+    """Return the gradient of the loss L = norm(yhat - y)^2/2 in every parameter, by name.
+
+    Where a bound on its error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root of
+    the precision, against the gradient as it would be for a residual of the size of predictions and targets.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        y: Targets.
+        parameters: Values to use in place of the model's own, by name.
+        initial: As in `equilibrium_features`.
+        solver: Likewise.
+        adjoint_solver: Likewise.
+        rtol: Likewise.
+        atol: Likewise.
+        max_steps: Likewise.
+        on_error: Called with a bound on the Frobenius error of the gradient in all parameters together; inf where there
+            is none, NaN where the model does not say its form (`layer_form`).
+        on_adjoint: Likewise.
+
+    Raises:
+        ArgumentError: As in `equilibrium_features`, y does not fit the predictions, or the model declares another loss.
+        EquilibriumError: As in `equilibrium_features`.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> gradients = loss_gradients(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
+        >>> {name: round(value.item(), 10) for name, value in gradients.items()}  # yhat = 2
+        {'W': 8.0, 'U': 4.0, 'b': 4.0}
+    """
+    where = "loss_gradients"
+    check_samples(model, X, where, parameters=parameters, initial=initial)
+    check_loss(model.signature, where)
+    states: list[Equilibrium] = []
+    adjoints: list[Equilibrium] = []
+
+    def keep(found: Equilibrium) -> None:
+        adjoints.append(found)
+        if on_adjoint is not None:
+            on_adjoint(found)
+
+    def loss(values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        features = equilibrium_features(
+            model,
+            X,
+            values,
+            initial=initial,
+            solver=solver,
+            adjoint_solver=adjoint_solver,
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps,
+            on_forward=lambda found, *_: states.append(found),
+            on_adjoint=keep,
+        )
+        predictions = model.readout(features, values)
+        check_targets(y, predictions, where)
+        return (predictions - y).square().sum() / 2, predictions
+
+    values = _all_parameters(model, parameters)
+    gradients, predictions = torch.func.grad(loss, has_aux=True)(values)
+    plain = [*values.values(), X, y]
+    if len(states) == len(adjoints) == 1 and states[0].value.ndim == 2 and not any(map(is_traced, plain)):
+        _judge_gradient(model, X, y, predictions, states[0], adjoints[0], values, gradients, rtol, on_error)
+    found: dict[str, Tensor] = gradients
+    return found
+
+
+def _judge_gradient(
+    model: EquilibriumModel,
+    X: Tensor,
+    y: Tensor,
+    predictions: Tensor,
+    state: Equilibrium,
+    adjoint: Equilibrium,
+    values: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    rtol: float | None,
+    on_error: Callable[[float], None] | None,
+) -> None:
+    """Warn where the gradient may be off by much, and tell the caller by how much."""
+    with torch.no_grad():
+        norm = torch.linalg.vector_norm
+        residual = predictions - y
+        error = gradient_error(model, X, residual, state, adjoint, values)
+        length = math.hypot(*(float(norm(gradient)) for gradient in gradients.values()))
+        left, size = float(norm(residual)), float(norm(predictions)) + float(norm(y))
+    if left > 0:
+        warn_if_large("The gradient of the loss", error, length * max(1.0, size / left), rtol, X.dtype)
+    if on_error is not None:
+        on_error(error)
+
+
+def _all_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Return the model's parameters with those given put in their place."""
+    return {**model.parameters(), **(parameters or {})}
+
+
+def _forward_map(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return Z -> step(Z, X); where the model offers `step_at`, with the input's part worked out once."""
+    prepare = getattr(model, "step_at", None)
+    if prepare is not None:
+        prepared: Callable[[Tensor], Tensor] = prepare(X, values)
+        return prepared
+    return lambda Z: model.step(Z, X, values)
+
+
+def _adjoint_map(
+    model: EquilibriumModel, X: Tensor, Z: Tensor, values: Mapping[str, Tensor], source: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Return V -> source + (d step/d Z)' V by automatic differentiation, linearised once."""
+    pull = torch.func.vjp(_forward_map(model, X, values), Z.detach())[1]
+    return lambda V: source + pull(V)[0]

@@ -1,1 +1,0 @@
-"""Derivatives of formulas: reverse mode in balls, with automatic differentiation beside it."""

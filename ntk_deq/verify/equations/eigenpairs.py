@@ -1,0 +1,130 @@
+"""Eigenvectors that an equation gives: `S*v == lambda_max(S)*v` says which v it is but for its length.
+
+Such an equation is singular wherever it holds: of its n numbers one follows from the others. For a proof the eigenvalue
+is one number more to solve for. The n equations S v = mu v for n + 1 numbers are regular where mu is simple; afterwards
+v must not be zero, and mu must be the eigenvalue that the equation names, not another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from flint import arb
+
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import SCALAR
+from ntk_deq.verify.equations.symmetry import parity, structure
+from ntk_deq.verify.equations.terms import sum_terms
+
+if TYPE_CHECKING:
+    from ntk_deq.verify.equations.plan import Joint
+
+_EXTREMES = frozenset({"lambda_min", "lambda_max"})
+
+
+@dataclass(frozen=True)
+class Eigenvalue:
+    """The smallest or largest eigenvalue of a symmetric matrix, in an equation that gives its vector.
+
+    Attributes:
+        factor: How the equation names it.
+        call: What it is: a call of lambda_min or lambda_max.
+        vector: The variable that is the vector.
+    """
+
+    factor: Expr
+    call: Expr
+    vector: str
+
+    @property
+    def matrix(self) -> Expr:
+        """The matrix."""
+        return self.call.args[0]
+
+    def is_meant(self, value: arb, spectrum: Sequence[arb], vector: Sequence[arb]) -> bool:
+        """Whether a number for which S v = mu v holds is this eigenvalue for certain.
+
+        Args:
+            value: The number.
+            spectrum: The eigenvalues of the matrix, smallest first.
+            vector: The entries of v.
+        """
+        if not any(entry != 0 for entry in vector):
+            return False
+        if self.call.name == "lambda_max":
+            return all(value > other for other in spectrum[:-1])
+        return all(value < other for other in spectrum[1:])
+
+
+def eigenvalue_in(left: Expr, right: Expr, free: Mapping[str, Free], lets: Mapping[str, Formula]) -> Eigenvalue | None:
+    """Return the eigenvalue whose vector an equation gives, if it is of that form.
+
+    Args:
+        left: One side of the equation.
+        right: The other side.
+        free: The variables that equations may give.
+        lets: The claim's definitions.
+    """
+    terms = [(sign, term) for sign, term in (*sum_terms(left, 1), *sum_terms(right, -1)) if not _is_zeros(term)]
+    if any(term.kind is not Kind.MULTIPLY or term.args[1].kind is not Kind.NAME for _, term in terms):
+        return None
+    vectors = {term.args[1].name for _, term in terms}
+    factors = [(sign, term.args[0]) for sign, term in terms]
+    if len(factors) == 1:  # (S - lambda_max(S)*I(n))*v
+        factors = [(sign, _unscaled(factor)) for sign, factor in sum_terms(factors[0][1], 1)]
+    if len(factors) != 2 or factors[0][0] == factors[1][0] or len(vectors) != 1 or not vectors <= free.keys():
+        return None
+    for (_, matrix), (_, factor) in (factors, factors[::-1]):
+        call = lets[factor.name].expr if factor.kind is Kind.NAME and factor.name in lets else factor
+        if (
+            call.kind is Kind.CALL
+            and call.name in _EXTREMES
+            and structure(call.args[0]) == structure(matrix)
+            and parity(matrix, free, lets) == 1
+        ):
+            return Eigenvalue(factor, call, *vectors)
+    return None
+
+
+def _is_zeros(expr: Expr) -> bool:
+    return expr.kind is Kind.CALL and expr.name == "zeros"
+
+
+def _unscaled(expr: Expr) -> Expr:
+    """Return the factor of a multiple of the identity; any other formula as it is."""
+    if expr.kind is Kind.MULTIPLY and expr.args[1].kind is Kind.CALL and expr.args[1].name == "I":
+        return expr.args[0]
+    return expr
+
+
+def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:
+    """Return a system in which the eigenvalues of its equations are numbers to solve for, with these by their names.
+
+    Only equations that are solved for their vectors are changed.
+    """
+    names = {variable.name for variable in joint.variables}
+    equations, added = [], dict[str, Eigenvalue]()
+    for equation in joint.equations:
+        eigenvalue = equation.eigenvalue
+        if eigenvalue is None or eigenvalue.vector not in names:
+            equations.append(equation)
+            continue
+        name = f"eigenvalue of {eigenvalue.vector}"  # no name of the language
+        number = replace(eigenvalue.factor, kind=Kind.NAME, name=name, args=())
+        sides = (_with_factor(side, eigenvalue.factor, number) for side in (equation.left, equation.right))
+        equations.append(replace(equation, left=next(sides), right=next(sides)))
+        added[name] = eigenvalue
+    numbers = tuple(Free(name, SCALAR, Domain(DomainKind.REAL)) for name in added)
+    places = tuple((((0, 1.0),),) for _ in added)
+    variables, spots = (*joint.variables, *numbers), (*joint.places, *places)
+    return replace(joint, equations=tuple(equations), variables=variables, places=spots), added
+
+
+def _with_factor(expr: Expr, factor: Expr, number: Expr) -> Expr:
+    """Return a side with another number in the place of the eigenvalue."""
+    if expr is factor:
+        return number
+    return replace(expr, args=tuple(_with_factor(arg, factor, number) for arg in expr.args)) if expr.args else expr

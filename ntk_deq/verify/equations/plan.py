@@ -1,0 +1,426 @@
+"""Which hypotheses are equations, and which variables they give: one explicitly, or several jointly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.environment import model_formulas
+from ntk_deq.evaluation.instance import shape_of
+from ntk_deq.evaluation.margins import Part, parts
+from ntk_deq.falsify.search.space import movable
+from ntk_deq.falsify.shrink.numbers import entry_places
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import Sort, Type
+from ntk_deq.verify.equations.eigenpairs import Eigenvalue, eigenvalue_in
+from ntk_deq.verify.equations.symmetry import parity
+from ntk_deq.verify.equations.terms import negated, subtracted, sum_terms, total
+
+MOST_EQUATIONS = 64
+"""Numbers that one joint system may have to solve for: its Jacobian is written out."""
+
+MOST_ENTRIES = 512
+"""Entries of a variable of a joint system."""
+
+Place = tuple[str, int]
+"""One comparison of a hypothesis: the hypothesis' name, and which of its comparisons."""
+
+_FREE = frozenset({DomainKind.REAL})
+_PATTERN = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW})
+_BOUNDED = frozenset({DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.PSD})
+_JOINT = _FREE | _PATTERN | _BOUNDED | {DomainKind.DIAGONAL}
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A hypothesis, or a part of one, that says that two sides are equal.
+
+    Attributes:
+        place: Where it stands.
+        left: One side.
+        right: The other side.
+        names: What it rests on, through definitions and the model.
+        derives: Whether it holds a derivative, or a quantity with variables replaced.
+        eigenvalue: The eigenvalue whose vector it gives, where it is of that form.
+    """
+
+    place: Place
+    left: Expr
+    right: Expr
+    names: frozenset[str]
+    derives: bool
+    eigenvalue: Eigenvalue | None = None
+
+    @property
+    def difference(self) -> Expr:
+        """Left minus right."""
+        return subtracted(self.left, self.right)
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """An equation that says what a variable is.
+
+    Attributes:
+        equation: The equation.
+        variable: The variable.
+        formula: What it is equal to; the variable itself does not stand in it.
+    """
+
+    equation: Equation
+    variable: Free
+    formula: Formula
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Equations that are solved together.
+
+    Attributes:
+        equations: The equations.
+        rows: For each, which entries of its difference count, row after row; a symmetric one has each pair once.
+        variables: What is solved for.
+        places: For each variable its coordinates: entries, row after row, with signs.
+    """
+
+    equations: tuple[Equation, ...]
+    rows: tuple[tuple[int, ...], ...]
+    variables: tuple[Free, ...]
+    places: tuple[tuple[tuple[tuple[int, float], ...], ...], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the equations of a claim are solved for some sizes.
+
+    Attributes:
+        joint: Systems, which do not depend on each other; explicit variables stand in them as definitions.
+        explicit: Then explicit equations, in an order in which each uses only what is known.
+    """
+
+    joint: tuple[Joint, ...]
+    explicit: tuple[Explicit, ...]
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables that are computed."""
+        joint = {variable.name for system in self.joint for variable in system.variables}
+        return frozenset(joint | {step.variable.name for step in self.explicit})
+
+    @property
+    def equations(self) -> frozenset[Place]:
+        """The comparisons that it solves."""
+        joint = {equation.place for system in self.joint for equation in system.equations}
+        return frozenset(joint | {step.equation.place for step in self.explicit})
+
+    def given_by(self, place: Place) -> tuple[Free, ...]:
+        """Return the variables that an equation gives, with the others of its system."""
+        joint = [system.variables for system in self.joint if place in {e.place for e in system.equations}]
+        return joint[0] if joint else tuple(s.variable for s in self.explicit if s.equation.place == place)
+
+    def definitions(self, lets: Mapping[str, Formula]) -> dict[str, Formula]:
+        """Return the claim's definitions, and explicit variables as further ones."""
+        return {**lets, **{step.variable.name: step.formula for step in self.explicit}}
+
+
+class Equations:
+    """The equations among the hypotheses of a claim, in one of its settings.
+
+    Args:
+        claim: The claim.
+        setting: The setting.
+
+    Attributes:
+        free: What equations may be solved for: quantified variables below no distribution.
+        position: Where the claim stands.
+        found: The equations; none where the claim is about a training run.
+    """
+
+    def __init__(self, claim: Claim, setting: Setting) -> None:
+        self._claim, self._setting = claim, setting
+        self.position = claim.position
+        self._rests = _Rests(claim, setting)
+        self.found: tuple[Equation, ...] = ()
+        self.free: dict[str, Free] = {}
+        signs = {sign for f in claim.assume.values() for node in f.expr.walk() for sign in node.operators}
+        if "==" in signs and not claim.trains:
+            self.free = movable(setting, claim.given, {*setting.free, *claim.given})
+            self.found = tuple(equation for equation in self._equations() if equation.names & self.free.keys())
+
+    def order(self, name: str, equations: Sequence[Equation]) -> tuple[bool, int]:
+        """Return which variable to solve equations for: one with as many coordinates as there are equations, else few.
+
+        Counted at the largest sizes, so that it is the same variable for all.
+        """
+        sizes = {letter: span.high for letter, span in self._setting.sizes.items()}
+        kind = self.free[name].domain.kind
+        rows, cols = _shape(self.free[name].type, sizes)
+        count = rows * cols
+        if kind in _PATTERN | {DomainKind.PSD}:
+            count = rows * (rows - 1 if kind is DomainKind.SKEW else rows + 1) // 2
+        wanted = 0
+        for equation in equations:
+            high, wide = _shape(equation.left.type, sizes)
+            sign = self.parity(equation.difference) if high == wide > 1 else 0
+            wanted += high * (high + sign) // 2 if sign else high * wide
+        return count != wanted, count
+
+    @property
+    def hypotheses(self) -> frozenset[str]:
+        """Names of the hypotheses that are, or hold, equations which may be solved."""
+        return frozenset(equation.place[0] for equation in self.found)
+
+    def _equations(self) -> Iterator[Equation]:
+        for formula in self._claim.assume.values():
+            for number, part in enumerate(parts(formula.name, formula.expr)):
+                sides = _sides(part)
+                if sides is not None:
+                    names, derives = self._rests.of(sides)
+                    eigenvalue = eigenvalue_in(*sides, self.free, self._claim.let)
+                    yield Equation((formula.name, number), *sides, names, derives, eigenvalue)
+
+    def rests_on(self, formula: Formula) -> frozenset[str]:
+        """Return the variables that a formula rests on, through definitions and the model."""
+        return self._rests.of([formula.expr])[0]
+
+    def plans(self, sizes: Mapping[str, int]) -> Iterator[Plan]:
+        """Yield the ways to solve the equations for some sizes, the preferred one first.
+
+        What an equation says explicitly is taken from it. The second way computes only variables that may be any.
+
+        Args:
+            sizes: Values of the size letters.
+        """
+        if not self.found:
+            return
+        first = _Planner(self, sizes, frozenset(DomainKind)).plan()
+        if first.variables:
+            yield first
+        second = _Planner(self, sizes, _FREE | _PATTERN).plan()
+        if second.variables and second != first:
+            yield second
+
+    def explicit(self, equation: Equation) -> list[tuple[Free, Expr]]:
+        """Return what an equation says explicitly: variables, and what each is equal to."""
+        return list({v.name: (v, expr) for v, expr in reversed(list(self._explicit(equation)))}.values())[::-1]
+
+    def _explicit(self, equation: Equation) -> Iterator[tuple[Free, Expr]]:
+        for side, other in ((equation.left, equation.right), (equation.right, equation.left)):
+            minus = side.kind is Kind.NEGATE
+            variable = self._variable(side.args[0] if minus else side)
+            if variable is not None and variable.name not in self._rests.of([other])[0] and _like(other, variable.type):
+                yield variable, negated(other) if minus else other
+        terms = [*sum_terms(equation.left, 1), *sum_terms(equation.right, -1)]
+        for index, (sign, term) in enumerate(terms):
+            variable, rest = self._variable(term), terms[:index] + terms[index + 1 :]
+            if variable is None or len(rest) < 2 or not all(_like(t, variable.type) for _, t in rest):
+                continue
+            if variable.name not in self._rests.of([t for _, t in rest])[0]:
+                yield variable, total([(-sign * s, t) for s, t in rest])
+
+    def _variable(self, expr: Expr) -> Free | None:
+        return self.free.get(expr.name) if expr.kind is Kind.NAME else None
+
+    def parity(self, expr: Expr) -> int:
+        """Return whether a square formula is symmetric (1) or skew (-1) for certain, else 0."""
+        return parity(expr, self.free, self._claim.let)
+
+
+class _Planner:
+    """Distributes the equations over the variables of some domains, for some sizes."""
+
+    def __init__(self, equations: Equations, sizes: Mapping[str, int], kinds: frozenset[DomainKind]) -> None:
+        self._equations, self._sizes, self._kinds = equations, sizes, kinds
+        self._explicit: dict[str, Explicit] = {}
+
+    def plan(self) -> Plan:
+        rest = [equation for equation in self._equations.found if not self._take(equation)]
+        systems = self._systems([equation for equation in rest if not equation.derives])
+        joint = tuple(found for found in (self._joint(*system) for system in systems) if found is not None)
+        return Plan(joint, self._ordered())
+
+    def _take(self, equation: Equation) -> bool:
+        """Take an equation as the explicit one of a variable, if it is one and leads into no circle."""
+        ways = [way for way in self._equations.explicit(equation) if way[0].domain.kind in self._kinds]
+        for variable, expr in sorted(ways, key=lambda way: _rank(way[0].domain)):
+            behind = self._closure(equation.names - {variable.name})
+            pattern = variable.domain.kind in _PATTERN | {DomainKind.PSD}
+            if variable.name in self._explicit or variable.name in behind:
+                continue
+            if pattern and self._equations.parity(expr) != (-1 if variable.domain.kind is DomainKind.SKEW else 1):
+                continue
+            formula = Formula(variable.name, "", expr, self._equations.position)
+            self._explicit[variable.name] = Explicit(equation, variable, formula)
+            return True
+        return False
+
+    def _closure(self, names: frozenset[str]) -> frozenset[str]:
+        """Return names and all that explicit variables among them rest on."""
+        found, queue = set(names), list(names)
+        while queue:
+            step = self._explicit.get(queue.pop())
+            more = (step.equation.names - {step.variable.name} - found) if step is not None else frozenset[str]()
+            found |= more
+            queue += more
+        return frozenset(found)
+
+    def _ordered(self) -> tuple[Explicit, ...]:
+        """Return the explicit equations so that each comes after those it uses."""
+        depth = {
+            name: len(self._closure(step.equation.names - {name}) & self._explicit.keys())
+            for name, step in self._explicit.items()
+        }
+        return tuple(sorted(self._explicit.values(), key=lambda step: depth[step.variable.name]))
+
+    def _systems(self, rest: Sequence[Equation]) -> list[tuple[list[Equation], list[str]]]:
+        """Return equations that must be solved together, with the variables to solve for.
+
+        An equation `z == f(z)` is solved for z, another one for a variable of its own size. Systems that touch each
+        other's variables are joined; one that has more equations than variables takes further, larger ones.
+        """
+        systems = []
+        for equation in rest:
+            names = [name for name in self._candidates([equation]) if self._is_smooth(equation)]
+            own = [s.name for s in (equation.left, equation.right) if s.kind is Kind.NAME and s.name in names]
+            rows, cols = _shape(equation.left.type, self._sizes)
+            if names and rows * cols <= 2 * MOST_EQUATIONS:
+                systems.append(([equation], [(own or names)[0]]))
+        while True:
+            pair = next(
+                (
+                    (i, j)
+                    for i in range(len(systems))
+                    for j in range(len(systems))
+                    if i != j and self._names(systems[i][0]) & set(systems[j][1])
+                ),
+                None,
+            )
+            if pair is not None:
+                first, second = systems[pair[0]], systems[pair[1]]
+                systems = [system for k, system in enumerate(systems) if k not in pair]
+                systems.append(([*first[0], *second[0]], list(dict.fromkeys([*first[1], *second[1]]))))
+                continue
+            short = next((system for system in systems if self._lack(*system) > 0), None)
+            if short is None:
+                return systems
+            further = [name for name in self._candidates(short[0]) if name not in short[1]]
+            if further:
+                short[1].append(further[0])
+            else:
+                systems.remove(short)
+
+    def _names(self, equations: Sequence[Equation]) -> frozenset[str]:
+        return self._closure(frozenset[str]().union(*(equation.names for equation in equations)))
+
+    def _is_smooth(self, equation: Equation) -> bool:
+        behind = self._closure(equation.names) & self._explicit.keys()
+        return not any(self._explicit[name].equation.derives for name in behind)
+
+    def _candidates(self, equations: Sequence[Equation]) -> list[str]:
+        """Return what equations may be solved for, the preferred one first."""
+        names = self._names(equations) - self._explicit.keys()
+        kinds = self._kinds & _JOINT
+        free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in kinds]
+        some = [v.name for v in free if 0 < math.prod(_shape(v.type, self._sizes)) <= MOST_ENTRIES and self._places(v)]
+        return sorted(some, key=lambda name: self._equations.order(name, equations))
+
+    def _lack(self, equations: Sequence[Equation], variables: Sequence[str]) -> int:
+        rows = sum(len(self._rows(equation)) for equation in equations)
+        return rows - sum(len(self._places(self._equations.free[name])) for name in variables)
+
+    def _joint(self, equations: Sequence[Equation], variables: Sequence[str]) -> Joint | None:
+        """Return the system, unless it is too large."""
+        free = tuple(self._equations.free[name] for name in variables)
+        joint = Joint(
+            tuple(equations),
+            tuple(self._rows(equation) for equation in equations),
+            free,
+            tuple(self._places(variable) for variable in free),
+        )
+        return joint if sum(map(len, joint.rows)) <= MOST_EQUATIONS else None
+
+    def _rows(self, equation: Equation) -> tuple[int, ...]:
+        """Return the entries of left minus right that count, row after row."""
+        rows, cols = _shape(equation.left.type, self._sizes)
+        if rows == cols > 1:
+            sign = self._equations.parity(equation.difference)
+            if sign:
+                return tuple(i * cols + j for i in range(rows) for j in range(i + (sign < 0), cols))
+        return tuple(range(rows * cols))
+
+    def _places(self, variable: Free) -> tuple[tuple[tuple[int, float], ...], ...]:
+        return tuple(entry_places(variable.domain.kind, shape_of(variable.type, self._sizes, name=variable.name)))
+
+
+@dataclass
+class _Rests:
+    """What formulas rest on."""
+
+    claim: Claim
+    setting: Setting
+    known: dict[str, tuple[frozenset[str], bool]] = field(default_factory=dict)
+
+    def of(self, exprs: Sequence[Expr]) -> tuple[frozenset[str], bool]:
+        """Return the variables that formulas rest on, and whether a derivative or a replacement stands in them."""
+        names: set[str] = set()
+        derives = False
+        for node in (node for expr in exprs for node in expr.walk()):
+            if node.kind is Kind.NAME or node.kind is Kind.INDEX:
+                more, inside = self._name(node.name)
+                names |= more
+                derives |= inside
+            derives |= node.kind is Kind.AT or (node.kind is Kind.CALL and node.name in ("grad", "jac"))
+            if node.kind is Kind.CALL and node.name in ("next", "fixed_point"):
+                names |= self._model()
+        return frozenset(names), derives
+
+    def _name(self, name: str) -> tuple[frozenset[str], bool]:
+        if name not in self.known:
+            model = self.setting.model
+            if name in self.claim.let:
+                self.known[name] = self.of([self.claim.let[name].expr])
+            elif model is not None and name not in {v.name for v in model.variables} and name in self._of_model():
+                self.known[name] = self._model(), False
+            else:
+                self.known[name] = frozenset({name}), False
+        return self.known[name]
+
+    def _of_model(self) -> set[str]:
+        assert self.setting.model is not None
+        formulas = model_formulas(self.setting.model.name)
+        return {formulas.state, *formulas.definitions}
+
+    def _model(self) -> frozenset[str]:
+        """Return the model's variables: its state rests on all of them."""
+        return frozenset(v.name for v in self.setting.model.variables) if self.setting.model else frozenset[str]()
+
+
+def _sides(part: Part) -> tuple[Expr, Expr] | None:
+    """Return the sides of an equation between values at no step; None for anything else."""
+    expr, link = part.expr, part.link
+    if link is None or expr.operators[link] != "==":
+        return None
+    left, right = expr.args[link], expr.args[link + 1]
+    if any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for side in (left, right) for node in side.walk()):
+        return None
+    return left, right
+
+
+def _shape(kind: Type | None, sizes: Mapping[str, int]) -> tuple[int, int]:
+    if kind is None or kind.sort is not Sort.MATRIX:
+        return 1, 1
+    return kind.rows.evaluate(sizes), kind.cols.evaluate(sizes)
+
+
+def _rank(domain: Domain) -> int:
+    """Order domains by how likely a computed value lies in them."""
+    kinds = (_FREE, _PATTERN, _BOUNDED)
+    return next((rank for rank, group in enumerate(kinds) if domain.kind in group), len(kinds))
+
+
+def _like(expr: Expr, kind: Type) -> bool:
+    return expr.type is not None and expr.type == kind

@@ -1,0 +1,176 @@
+"""Whether a matrix formula is symmetric, or skew, whatever its variables are: by expanding it into words of letters.
+
+A formula is a sum of words, products of matrices that do not commute, each with a number and scalars in front; a
+transpose turns words round. Two formulas with the same words are equal. What is not expanded is a letter of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ntk_deq.language.domain import DomainKind, Free
+from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import ONE, Sort
+
+Key = object
+Letter = tuple[Key, Key, int]
+"""A letter, its transpose, and the sign that the transpose takes (-1 of a skew matrix)."""
+Words = dict[tuple[tuple[Key, ...], tuple[Letter, ...]], Fraction]
+
+_MOST = 200  # words of a formula
+_POWER = 4
+_SIGNS = {DomainKind.SYMMETRIC: 1, DomainKind.PSD: 1, DomainKind.DIAGONAL: 1, DomainKind.SKEW: -1}
+
+
+class _TooLongError(Exception):
+    """A formula has too many words."""
+
+
+def parity(expr: Expr, free: Mapping[str, Free], lets: Mapping[str, Formula]) -> int:
+    """Return 1 for a formula that is symmetric for certain, -1 for one that is skew, else 0; zero is symmetric.
+
+    Args:
+        expr: A square matrix formula.
+        free: Variables with their domains.
+        lets: The claim's definitions.
+    """
+    try:
+        words = _Expansion(free, lets).words(expr)
+    except (_TooLongError, RecursionError):
+        return 0
+    turned = _turned(words)
+    if words == turned:
+        return 1
+    return -1 if words == {word: -number for word, number in turned.items()} else 0
+
+
+@dataclass
+class _Expansion:
+    free: Mapping[str, Free]
+    lets: Mapping[str, Formula]
+    known: dict[str, Words] = field(default_factory=dict)
+
+    def words(self, expr: Expr) -> Words:
+        """Return the words of a formula."""
+        match expr.kind:
+            case Kind.NUMBER:
+                assert expr.value is not None
+                return {((), ()): expr.value} if expr.value else {}
+            case Kind.NAME:
+                return self._name(expr)
+            case Kind.NEGATE:
+                return _times({((), ()): Fraction(-1)}, self.words(expr.args[0]))
+            case Kind.ADD:
+                return _plus(self.words(expr.args[0]), self.words(expr.args[1]))
+            case Kind.SUBTRACT:
+                return _plus(self.words(expr.args[0]), _times({((), ()): Fraction(-1)}, self.words(expr.args[1])))
+            case Kind.TRANSPOSE:
+                return _turned(self.words(expr.args[0]))
+            case Kind.MULTIPLY:
+                return _times(*(self._factor(arg) for arg in expr.args))
+            case Kind.DIVIDE:
+                return _times(self._factor(expr.args[0]), {((("1/", structure(expr.args[1])),), ()): Fraction(1)})
+            case Kind.POWER:
+                degree = integer_literal(expr.args[1])
+                if degree is not None and 1 <= degree <= _POWER:
+                    base = self._factor(expr.args[0])
+                    power = base
+                    for _ in range(degree - 1):
+                        power = _times(power, base)
+                    return power
+        return self._call(expr)
+
+    def _factor(self, expr: Expr) -> Words:
+        """Return the words of a factor; a product that is 1 x 1 may scale what it stands beside and is one scalar."""
+        single = expr.type is not None and expr.type.sort is Sort.MATRIX and expr.type.rows == ONE == expr.type.cols
+        return {((structure(expr),), ()): Fraction(1)} if single else self.words(expr)
+
+    def _name(self, expr: Expr) -> Words:
+        name = expr.name
+        if name in self.lets:
+            if name not in self.known:
+                self.known[name] = self.words(self.lets[name].expr)
+            return self.known[name]
+        if not _is_matrix(expr):
+            return {((name,), ()): Fraction(1)}
+        sign = _SIGNS.get(self.free[name].domain.kind, 0) if name in self.free else 0
+        return _single((name, name, sign) if sign else (name, ("'", name), 1))
+
+    def _call(self, expr: Expr) -> Words:
+        key = structure(expr)
+        if not _is_matrix(expr):
+            return {((key,), ()): Fraction(1)}
+        if expr.kind is Kind.CALL and expr.name == "I":
+            return {((), ()): Fraction(1)}
+        if expr.kind is Kind.CALL and expr.name == "zeros":
+            return {}
+        if expr.kind is Kind.CALL and expr.name in ("inv", "hadamard", "relu", "abs", "step"):
+            parts = [self.words(arg) for arg in expr.args]
+            turned = [_turned(part) for part in parts]
+            # The order of the factors of an entrywise product does not matter.
+            here, there = ((expr.name, frozenset(map(_frozen, some))) for some in (parts, turned))
+            return _single((here, there, 1))
+        if expr.kind is Kind.CALL and _is_pattern(expr):
+            return _single((key, key, 1))
+        return _single((key, ("'", key), 1))
+
+
+def structure(expr: Expr) -> Key:
+    """Return what two formulas have in common if they say the same in the same words, wherever they stand."""
+    return (expr.kind, expr.name, expr.value, expr.names, expr.operators, tuple(map(structure, expr.args)))
+
+
+def _is_matrix(expr: Expr) -> bool:
+    return expr.type is None or expr.type.sort is Sort.MATRIX
+
+
+def _is_pattern(expr: Expr) -> bool:
+    """Whether a call gives a symmetric matrix whatever its arguments are: diag(v), or ones(n, n)."""
+    inner = expr.args[0].type if expr.args else None
+    if expr.name == "diag":
+        return inner is not None and inner.cols == ONE
+    return expr.name == "ones" and expr.type is not None and expr.type.rows == expr.type.cols
+
+
+def _single(letter: Letter) -> Words:
+    return {((), (letter,)): Fraction(1)}
+
+
+def _frozen(words: Words) -> Key:
+    return frozenset(words.items())
+
+
+def _plus(left: Words, right: Words) -> Words:
+    total = dict(left)
+    for word, number in right.items():
+        total[word] = total.get(word, Fraction(0)) + number
+    return _checked({word: number for word, number in total.items() if number})
+
+
+def _times(left: Words, right: Words) -> Words:
+    product: Words = {}
+    for (scalars, letters), number in left.items():
+        for (others, more), factor in right.items():
+            word = (tuple(sorted((*scalars, *others), key=repr)), (*letters, *more))
+            product[word] = product.get(word, Fraction(0)) + number * factor
+    return _checked({word: number for word, number in product.items() if number})
+
+
+def _turned(words: Words) -> Words:
+    turned: Words = {}
+    for (scalars, letters), number in words.items():
+        back, sign = [], 1
+        for key, other, skew in reversed(letters):
+            back.append((other, key, skew))
+            sign *= skew
+        turned[scalars, tuple(back)] = sign * number
+    return turned
+
+
+def _checked(words: Words) -> Words:
+    if len(words) > _MOST:
+        raise _TooLongError
+    return words
