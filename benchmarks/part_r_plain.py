@@ -12,8 +12,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ntk_deq.equilibrium import fixed_point, solve_fixed_point
 from ntk_deq.evaluation.floats import SOLVER
-from ntk_deq.fixed_point import fixed_point, solve_fixed_point
 
 STEPS = 24
 

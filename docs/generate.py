@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from ntk_deq.claims import documents, load, schema
-from ntk_deq.claims.claim import DomainKind
+from ntk_deq.language.domain import DomainKind
 from ntk_deq.claims.schema import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         resume,
         train,
     )
-    from ntk_deq.fixed_point import Equilibrium, Status, fixed_point, solve_fixed_point
+    from ntk_deq.equilibrium import Equilibrium, Status, fixed_point, solve_fixed_point
     from ntk_deq.quantities import (
         TangentKernel,
         condition_number,
@@ -84,7 +84,7 @@ _HOMES = {
         "resume",
         "train",
     ),
-    "ntk_deq.fixed_point": ("Equilibrium", "Status", "fixed_point", "solve_fixed_point"),
+    "ntk_deq.equilibrium": ("Equilibrium", "Status", "fixed_point", "solve_fixed_point"),
     "ntk_deq.systems": (
         "ImplicitReLU",
         "LinearImplicit",
@@ -112,12 +112,14 @@ _SUBPACKAGES = (
     "claims",
     "data",
     "dynamics",
+    "equilibrium",
     "errors",
     "evaluation",
     "falsify",
-    "fixed_point",
+    "files",
     "language",
     "plots",
+    "prove",
     "quantities",
     "report",
     "systems",

@@ -1,14 +1,6 @@
-"""The version of the package.
-
-The versions that a verdict may depend on.
-"""
+"""The version of the package, and the versions that a verdict may depend on."""
 
 from __future__ import annotations
-
-import platform
-from importlib import metadata
-
-import torch
 
 __version__ = "0.1.0"
 
@@ -20,5 +12,8 @@ def versions() -> dict[str, str]:
         >>> "torch" in versions()
         True
     """
-    found = {"ntk_deq": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
-    return found | {name: metadata.version(name) for name in ("numpy", "python-flint", "sympy")}
+    import platform  # importing the package costs nothing
+    from importlib import metadata
+
+    found = {"ntk_deq": __version__, "python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in ("torch", "numpy", "python-flint", "sympy")}

@@ -17,7 +17,7 @@ from ntk_deq.version import __version__
 
 if TYPE_CHECKING:
     from ntk_deq.report.runs.store import StoredRuns
-    from ntk_deq.verify.training.records import TrainingRecord
+    from ntk_deq.verify.training.summary import TrainingRecord
 
 NAME = "convergence-figures"
 FOLDER = "figures"

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
     from ntk_deq.dynamics.train import resume, train
 
 _HOMES = {
-    "checkpoints": ("CheckpointWarning",),
     "descent": ("gradient_descent",),
+    "descent.checkpoints": ("CheckpointWarning",),
     "field": ("FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"),
-    "flow": ("gradient_flow",),
+    "flow.run": ("gradient_flow",),
     "rates": ("RateFit", "instantaneous_rate", "measured_rate"),
-    "record": ("Series", "Snapshot", "TrainingRun"),
+    "record": ("RunStatus", "Series", "Snapshot", "TrainingRun"),
     "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
-    "status": ("RunStatus",),
     "storage": ("RecordError",),
-    "training": ("resume", "train"),
+    "train": ("resume", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

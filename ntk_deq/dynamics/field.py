@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.history import scaled_norm
+from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
+from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError, NtkDeqError
-from ntk_deq.fixed_point.history import scaled_norm
-from ntk_deq.fixed_point.stored_values import stored_count, stored_number, stored_tensor
-from ntk_deq.fixed_point.warm import NotFiniteError, WarmSolver
 from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
 from ntk_deq.systems.loss_maps import LossMaps, loss_maps

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.settings import check_problem
+from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.stored_values import is_number
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ntk_deq.equilibrium.stored_values import owned
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.stored_values import owned
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.library import model_names
 from ntk_deq.systems.checks import check_loss, check_model, check_variables

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
+from ntk_deq.equilibrium.stored_values import stored_count, stored_number
 from ntk_deq.errors import DataError
 from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive
-from ntk_deq.fixed_point.stored_values import stored_count, stored_number
 from ntk_deq.version import __version__
 
 FORMAT = 1

@@ -96,25 +96,21 @@ def _name(expr: Expr, env: Environment, indices: Indices) -> Value:
 
 
 def _model_quantity(name: str, env: Environment) -> Value:
-    from ntk_deq.evaluation.equilibria import equilibrium_ball  # the two modules evaluate through each other
-
     formulas = env.formulas
     if formulas is not None and name == formulas.state:
-        return equilibrium_ball(env)
+        return env.providers.equilibrium(env, None)
     if formulas is not None and name in formulas.definitions:
         return evaluate(formulas.definitions[name], env)
     raise KeyError(f"{name} has no value on this instance")
 
 
 def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
-    from ntk_deq.evaluation.equilibria import iterate_ball
-
     step = step_of(expr.args[0], indices)
     if env.moments is not None:
         return _name(expr, env.moments.environment(step), {})
     if step != int(step) or not 0 <= step <= env.last_step:
         raise LimitError(f"{expr.name}[{step}] does not exist: the run has steps 0 to {env.last_step}.")
-    return iterate_ball(env, int(step))
+    return env.providers.iterate(env, int(step))
 
 
 def step_of(expr: Expr, indices: Indices) -> float:
@@ -131,14 +127,10 @@ def step_of(expr: Expr, indices: Indices) -> float:
 
 def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if expr.name in ("grad", "jac"):
-        from ntk_deq.evaluation.derivatives import derivative
-
-        return derivative(expr, env, indices)
+        return env.providers.derivative(expr, env, indices)
     if expr.name in ("next", "fixed_point"):
-        from ntk_deq.evaluation.equilibria import equilibrium_ball, map_once
-
         start = ar.to_matrix(evaluate(expr.args[0], env, indices))
-        return map_once(env, start) if expr.name == "next" else equilibrium_ball(env, start=start)
+        return env.providers.image(env, start) if expr.name == "next" else env.providers.equilibrium(env, start)
     return call(expr.name, [evaluate(arg, env, indices) for arg in expr.args], env)
 
 

@@ -9,7 +9,8 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation.arithmetic import to_matrix, to_scalar
-from ntk_deq.evaluation.quantity import TIGHT, Comparison, Margin, Matrix, Outcome, Scalar, Truth, margin_of, show_ball
+from ntk_deq.evaluation.quantity import TIGHT, Comparison, Matrix, Outcome, Scalar, Truth, margin_of, show_ball
+from ntk_deq.language.interval import Margin
 
 Steps = tuple[tuple[str, float], ...]
 NO_STEP = "a quantifier ranges over no step"

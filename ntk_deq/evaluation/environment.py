@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
+from flint import arb
 
 from ntk_deq.certified import Ball
 from ntk_deq.certified.precise import adopt, as_ball
@@ -19,10 +20,6 @@ from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula
-
-if TYPE_CHECKING:
-    from ntk_deq.evaluation.derivatives import Derivatives
-    from ntk_deq.verify.training.moments import Moments
 
 Value = Scalar | Matrix | Outcome
 
@@ -138,6 +135,54 @@ class Notes:
             self.unsure.append(detail)
 
 
+class Along(Protocol):
+    """The steps or times of a training run, as formulas see them: `ntk_deq.verify.training.moments.Moments`."""
+
+    @property
+    def changing(self) -> frozenset[str]:
+        """Names that change along the run."""
+
+    @property
+    def only(self) -> float | None:
+        """An interval to which every quantifier is confined, or None."""
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing ever moves."""
+
+    def judged(self, indices: int) -> Sequence[float]:
+        """Return the steps over which each of so many indices of a quantifier ranges."""
+
+    def index(self, step: float) -> arb:
+        """Return a step index as a number."""
+
+    def has(self, step: float) -> bool:
+        """Whether the run is known at a step."""
+
+    def exists(self, step: float) -> bool:
+        """Whether a step or time is one of the run, as far as that is known."""
+
+    def environment(self, step: float) -> Environment:
+        """Return the environment at a step."""
+
+
+@dataclass(frozen=True)
+class Providers:
+    """What a formula needs from further up; handed over in one place (`ntk_deq.evaluation.providers`).
+
+    Attributes:
+        equilibrium: The model's state on an instance, solved from a start or from zeros.
+        iterate: The state at a step of the fixed-point run.
+        image: What the model's map makes of a state.
+        derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
+    """
+
+    equilibrium: Callable[[Environment, Matrix | None], Matrix]
+    iterate: Callable[[Environment, int], Matrix]
+    image: Callable[[Environment, Matrix], Matrix]
+    derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
+
+
 @dataclass
 class Environment:
     """Everything that a formula's names can mean on one instance.
@@ -148,6 +193,7 @@ class Environment:
         variables: Free and drawn variables, as exact balls (or balls with a radius inside `at`).
         lets: The claim's definitions.
         notes: Where troubles are recorded; shared by derived environments.
+        providers: How states and derivatives come about.
         max_steps: Budget of a fixed-point solve.
         last_step: The last step of the claim's run.
         precision: Bits of every matrix, where its entries are arb; None: floats.
@@ -169,16 +215,17 @@ class Environment:
     variables: dict[str, Scalar | Matrix]
     lets: Mapping[str, Formula]
     notes: Notes
+    providers: Providers
     max_steps: int = 20_000
     last_step: int = 0
     precision: int | None = None
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
-    moments: Moments | None = None
+    moments: Along | None = None
     origin: Environment | None = None
     met: Mapping[tuple[str, int], str] = field(default_factory=dict)
     failing: str | None = None
-    derivatives: Derivatives | None = field(default=None, init=False)
+    derivatives: Any = field(default=None, init=False)
     per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
     indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)
 

@@ -14,6 +14,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
 from ntk_deq.certified.rounding import divide_up
+from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.equilibrium.precise import refined_equilibrium
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
 from ntk_deq.evaluation.environment import Environment
@@ -21,8 +23,6 @@ from ntk_deq.evaluation.existence import Existence, contraction_factor, existenc
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_value
 from ntk_deq.evaluation.functions.floats import vec
 from ntk_deq.evaluation.quantity import Matrix
-from ntk_deq.fixed_point import solve_fixed_point
-from ntk_deq.fixed_point.precise import refined_equilibrium
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
 
@@ -73,7 +73,7 @@ def map_once(env: Environment, state: Matrix) -> Matrix:
     return result
 
 
-def equilibrium_ball(env: Environment, *, start: Matrix | None = None) -> Matrix:
+def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
     """Return a ball that contains the equilibrium, solved from `start` (zeros where None).
 
     Where it is not certain to exist the ball carries no information and the notes say why. A solve that stopped early

@@ -20,8 +20,9 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.scalar import upper
 from ntk_deq.evaluation.compare import conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import ModelFormulas, OutsideClaimError
-from ntk_deq.evaluation.quantity import Comparison, Margin, Outcome, Truth, margin_of, show_ball
+from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, show_ball
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Kind
 
 Value = Number | ExactMatrix

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar, vec
-from ntk_deq.fixed_point import Anderson, fixed_point
 from ntk_deq.language.tree import Expr, Formula, Kind
 
 SOLVER = Anderson(memory=8)

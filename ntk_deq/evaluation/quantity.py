@@ -18,15 +18,7 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.language.format import short_decimal
-
-
-@dataclass(frozen=True, slots=True)
-class Margin:
-    """A ball [lo, hi] that contains rhs - lhs of a comparison; NaN never occurs, infinities may."""
-
-    lo: float
-    hi: float
-
+from ntk_deq.language.interval import Margin
 
 TIGHT = (
     1e-9  # docs/design.md, section 1: far above float64 rounding of the sizes used, far below any constant in a theorem

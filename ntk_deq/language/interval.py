@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A ball [lo, hi] that contains rhs - lhs of a comparison; NaN never occurs, infinities may."""
+
+    lo: float
+    hi: float
+
+
 End: TypeAlias = Fraction | float
 """A rational number, or an infinity as a float."""
 

@@ -288,7 +288,7 @@ def parse(text: str) -> Expr:
 
 @cache
 def _parser() -> Lark:
-    grammar = resources.files("ntk_deq.claims").joinpath("grammar.lark").read_text(encoding="utf-8")
+    grammar = resources.files("ntk_deq.language").joinpath("grammar.lark").read_text(encoding="utf-8")
     return Lark(grammar, parser="lalr", lexer="contextual", transformer=TreeBuilder(), keep_all_tokens=True)
 
 

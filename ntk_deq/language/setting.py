@@ -1,4 +1,4 @@
-"""TODO."""
+"""A setting: where the instances of a claim come from. Domains, distributions, images, sizes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, MEASURED, axes_or_new, paper_style
 from ntk_deq.report.runs.curves import LossPicture, index_letter, loss_picture
 from ntk_deq.report.runs.words import at_rest, rate_ratio, short_index, short_rate, status_word
-from ntk_deq.verify.training.records import TrainingRecord
+from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

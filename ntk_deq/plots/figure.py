@@ -24,7 +24,7 @@ from ntk_deq.plots.style import COLUMN, paper_style
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import index_letter, loss_picture, share_curves
 from ntk_deq.report.runs.words import method_words, run_name
-from ntk_deq.verify.training.records import TrainingRecord
+from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import ShareCurve
 from ntk_deq.report.runs.words import rate_parts
-from ntk_deq.verify.training.records import Rate
+from ntk_deq.verify.training.summary import Rate
 
 _BARS = {"norm": "", "fro": "_F"}
 _SUBSCRIPTED = {

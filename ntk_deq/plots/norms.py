@@ -14,7 +14,7 @@ from ntk_deq.plots.source import Drawable, column, training_run
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, SOFT, axes_or_new, paper_style, series
 from ntk_deq.report.runs.curves import ShareCurve, are_spread, index_letter, share_curves
 from ntk_deq.report.runs.words import short_rate, short_share
-from ntk_deq.verify.training.records import TrainingRecord
+from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from ntk_deq.plots.labels import parameter_symbol
 from ntk_deq.plots.source import Drawable, column, training_run
 from ntk_deq.plots.style import INK, axes_or_new, paper_style, series
 from ntk_deq.report.runs.curves import are_spread, index_letter, isolated
-from ntk_deq.verify.training.records import TrainingRecord
+from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

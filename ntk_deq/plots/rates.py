@@ -13,7 +13,7 @@ from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, 
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import index_letter
 from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
-from ntk_deq.verify.training.records import TrainingRecord
+from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.report.runs.curves import loss_curve
-from ntk_deq.verify.training.records import Curve, Rate, TrainingRecord
+from ntk_deq.verify.training.summary import Curve, Rate, TrainingRecord
 
 if TYPE_CHECKING:
     from torch import Tensor

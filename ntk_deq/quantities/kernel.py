@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
+from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
-from ntk_deq.fixed_point.driver import DEFAULT_MAX_STEPS, Criteria
-from ntk_deq.fixed_point.solvers import Solver
 from ntk_deq.quantities.kernel_solves import KernelSolver
 from ntk_deq.quantities.tangent_kernel import KernelMethod, TangentKernel, gram
 from ntk_deq.systems.checks import check_inputs

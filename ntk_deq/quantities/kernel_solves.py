@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
+from ntk_deq.equilibrium.starts import near_affine_fixed_point, near_fixed_point
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.fixed_point import Equilibrium, Solver, solve_fixed_point
-from ntk_deq.fixed_point.starts import near_affine_fixed_point, near_fixed_point
 from ntk_deq.language.declaration import Role
 from ntk_deq.quantities.tangent_kernel import SolveRecord
 from ntk_deq.systems.model import EquilibriumModel

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ntk_deq.errors import DataError
-from ntk_deq.evaluation.quantity import Margin
 from ntk_deq.files.atomic import append_line, replace_file
 from ntk_deq.files.inputs import open_regular
+from ntk_deq.language.interval import Margin
 from ntk_deq.report.words import count_verdicts
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, Witness
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from ntk_deq.evaluation.quantity import Margin, Outcome, Truth
+from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.interval import Margin
 from ntk_deq.report.console import Piece, one_line, say, short_margin
 from ntk_deq.report.matrices import say_values
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing

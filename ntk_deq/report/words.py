@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.evaluation.quantity import Margin
+from ntk_deq.language.interval import Margin
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord
 
 

@@ -28,10 +28,10 @@ from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.products import column_multiples, matmul
 from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.structure import transpose
-from ntk_deq.fixed_point.driver import DEFAULT_MAX_STEPS, solve_fixed_point
-from ntk_deq.fixed_point.inverses import PatternInverse, linear_adjoint, newton_steps, pattern_inverses, transposed
-from ntk_deq.fixed_point.slopes import BallLayer, Slopes
-from ntk_deq.fixed_point.solvers import Solver
+from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.equilibrium.inverses import PatternInverse, linear_adjoint, newton_steps, pattern_inverses, transposed
+from ntk_deq.equilibrium.slopes import BallLayer, Slopes
+from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.systems.model import EquilibriumModel
 
 

@@ -15,8 +15,8 @@ from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
 from ntk_deq.certified.structure import relu
+from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.slopes import RELU, BallLayer
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import IMPLICIT_RELU
 from ntk_deq.systems.checks import check_variables, owned_variables

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.products import matmul
+from ntk_deq.equilibrium.slopes import IDENTITY, BallLayer
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.slopes import IDENTITY, BallLayer
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import LINEAR_IMPLICIT
 from ntk_deq.systems.checks import check_variables, owned_variables

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ntk_deq.fixed_point.slopes import IDENTITY, RELU
-from ntk_deq.fixed_point.starts import RowMap as Map
-from ntk_deq.fixed_point.starts import Solved, settle_rows
+from ntk_deq.equilibrium.slopes import IDENTITY, RELU
+from ntk_deq.equilibrium.starts import RowMap as Map
+from ntk_deq.equilibrium.starts import Solved, settle_rows
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
 
 _NEWTON_ENTRIES = 2**22  # of the matrices of one Newton step, 32 MiB

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.fixed_point.slopes import Activation, BallLayer
+from ntk_deq.equilibrium.slopes import Activation, BallLayer
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_signature
 
@@ -43,7 +43,7 @@ class LayerForm:
         transposed: Whether the parameters hold P' and S' instead.
 
     Example:
-        >>> from ntk_deq.fixed_point.slopes import IDENTITY
+        >>> from ntk_deq.equilibrium.slopes import IDENTITY
         >>> LayerForm("W", "U", "b", 1.0, IDENTITY, IDENTITY, transposed=True).names
         ('W', 'U', 'b')
     """

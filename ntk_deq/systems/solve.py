@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.equilibrium.implicit import fixed_point
+from ntk_deq.equilibrium.result import Equilibrium, is_traced
+from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.fixed_point.driver import DEFAULT_MAX_STEPS, solve_fixed_point
-from ntk_deq.fixed_point.implicit import fixed_point
-from ntk_deq.fixed_point.result import Equilibrium, is_traced
-from ntk_deq.fixed_point.solvers import Solver
 from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
 from ntk_deq.systems.model import EquilibriumModel
 

@@ -11,6 +11,7 @@ from ntk_deq.certified.scalar import with_radius
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.falsify.domains import contains
 
@@ -50,5 +51,5 @@ def instance_environment(
             variables[name] = Matrix(known, size)
     last_step = claim.run.steps if claim.run is not None and not claim.trains else 0
     return Environment(
-        setting.model, instance.sizes, variables, claim.let, notes, last_step=last_step, precision=precision
+        setting.model, instance.sizes, variables, claim.let, notes, PROVIDERS, last_step=last_step, precision=precision
     )

@@ -22,7 +22,7 @@ from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.training.between import inlined, needs_the_run
 from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, refined, start_run
-from ntk_deq.verify.training.records import Start, TrainingRecord
+from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.training.trajectory import NoRunError
 
 IMPLICIT = {

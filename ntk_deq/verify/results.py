@@ -12,8 +12,8 @@ from typing import Any
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.statement import StatementLine
 from ntk_deq.errors import Problem
-from ntk_deq.evaluation.quantity import Margin
-from ntk_deq.verify.training.records import Start, TrainingRecord
+from ntk_deq.language.interval import Margin
+from ntk_deq.verify.training.summary import Start, TrainingRecord
 
 
 class Evidence(StrEnum):

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.entrywise import entrywise_notes
-from ntk_deq.evaluation.quantity import Margin, Outcome, Truth
+from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Support
-from ntk_deq.verify.training.records import Start, TrainingRecord
+from ntk_deq.verify.training.summary import Start, TrainingRecord
 
 
 @dataclass

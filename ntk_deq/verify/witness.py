@@ -15,7 +15,8 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import DeadlineError, Notes
-from ntk_deq.evaluation.quantity import Margin, Matrix, Outcome, Scalar, Truth, show_ball
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth, show_ball
+from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.instance_environment import instance_environment

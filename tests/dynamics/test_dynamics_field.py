@@ -11,9 +11,9 @@ from dynamics_samples import copied, drawn, moved_along
 from torch import Tensor
 
 from ntk_deq.dynamics.field import CarriedContraction, GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.equilibrium import warm as warm_solver
+from ntk_deq.equilibrium.history import StateHistory, extrapolation_weights
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.fixed_point import warm as warm_solver
-from ntk_deq.fixed_point.history import StateHistory, extrapolation_weights
 from ntk_deq.systems import ImplicitReLU, LinearImplicit, loss_gradients
 from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps, loss_maps
 

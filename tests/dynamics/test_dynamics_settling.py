@@ -8,7 +8,7 @@ from dynamics_samples import copied, moved_along
 
 from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.fixed_point import warm as warm_solver
+from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.systems import ImplicitReLU
 from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps, loss_maps
 

@@ -9,8 +9,8 @@ from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
-from ntk_deq.fixed_point import inverses
-from ntk_deq.fixed_point.slopes import RELU, Slopes, relu_slopes
+from ntk_deq.equilibrium import inverses
+from ntk_deq.equilibrium.slopes import RELU, Slopes, relu_slopes
 from ntk_deq.systems import ImplicitReLU, LinearImplicit, Proof, certified_adjoint, certified_equilibrium, solve_adjoint
 from ntk_deq.systems.certificate import pattern_norm
 

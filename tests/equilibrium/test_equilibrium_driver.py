@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
+from ntk_deq.equilibrium import SOLVERS, Equilibrium, Picard, Status, solve_fixed_point
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.fixed_point import SOLVERS, Equilibrium, Picard, Status, solve_fixed_point
 
 # PyTorch's own forward-mode set-up uses torch.jit.script, which warns since 2.13.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -8,8 +8,8 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils._pytree import tree_leaves
 
+from ntk_deq.equilibrium import Anderson, Equilibrium, Picard, fixed_point
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.fixed_point import Anderson, Equilibrium, Picard, fixed_point
 
 # PyTorch's own forward-mode set-up uses torch.jit.script, which warns since 2.13.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -8,8 +8,8 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 from torch.func import grad, jacfwd, jacrev, vmap
 
+from ntk_deq.equilibrium import SOLVERS, Status
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.fixed_point import SOLVERS, Status
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.systems import (

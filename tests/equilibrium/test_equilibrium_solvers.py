@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from ntk_deq.equilibrium import SOLVERS, Anderson, Damped, Picard, Status, make_solver, solve_fixed_point
+from ntk_deq.equilibrium.driver import row_norms
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point import SOLVERS, Anderson, Damped, Picard, Status, make_solver, solve_fixed_point
-from ntk_deq.fixed_point.driver import row_norms
 
 
 def zeros(*shape, dtype=torch.float64):

@@ -25,14 +25,14 @@ def test_importing_the_root_loads_nothing():
 def test_subpackages_are_there_without_an_import_of_their_own():
     code = (
         "import sys, ntk_deq as nd\n"
-        "nd.models, nd.plots, nd.errors\n"
+        "nd.systems, nd.plots, nd.errors\n"
         "print('torch' in sys.modules, 'matplotlib' in sys.modules)\n"
-        "print(nd.models.ImplicitReLU is nd.ImplicitReLU, nd.plots.convergence.__name__)"
+        "print(nd.systems.ImplicitReLU is nd.ImplicitReLU, nd.plots.convergence.__name__)"
     )
     assert printed(code) == ["False", "False", "True", "convergence"]
 
 
-PLUMBING = {"archives", "cli", "extras", "input_files", "version"}  # of no use to a notebook
+PLUMBING = {"cli", "extras", "version"}  # of no use to a notebook
 
 
 def test_every_subpackage_but_the_plumbing_is_offered():

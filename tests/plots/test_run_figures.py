@@ -25,7 +25,7 @@ from ntk_deq.plots.panels import _apart
 from ntk_deq.plots.style import MissingPlotsError
 from ntk_deq.report.runs.curves import share_curves
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
-from ntk_deq.verify.training.records import Curve, Rate
+from ntk_deq.verify.training.summary import Curve, Rate
 
 mpl.use("agg")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntk_deq.fixed_point.starts import near_affine_fixed_point, near_fixed_point
+from ntk_deq.equilibrium.starts import near_affine_fixed_point, near_fixed_point
 
 
 class Counted:

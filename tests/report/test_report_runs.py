@@ -25,7 +25,7 @@ from ntk_deq.report.runs.store import stored_runs, training_records
 from ntk_deq.report.runs.view import loss_plot, run_views
 from ntk_deq.report.runs.words import rate_ratio, terminal_lines
 from ntk_deq.report.terminal import TerminalReport
-from ntk_deq.verify.training.records import Condition, Curve, Rate, TrainingRecord
+from ntk_deq.verify.training.summary import Condition, Curve, Rate, TrainingRecord
 
 SPECIAL = dataclasses.replace(
     training_record(at=(0.0, 1.0)),

@@ -13,7 +13,7 @@ from rich.text import Text
 from sample_results import HOSTILE, INFO, all_results, holds, hostile, ill_formed, refuted_expected, refuted_unexpected
 
 from ntk_deq.errors import Position, Problem
-from ntk_deq.evaluation.quantity import Margin
+from ntk_deq.language.interval import Margin
 from ntk_deq.report import terminal
 from ntk_deq.report.check import caret_lines
 from ntk_deq.report.matrices import matrix_lines, side_by_side

@@ -15,7 +15,8 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, scalar, value_of
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Margin, Truth
+from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.language.interval import Margin
 from ntk_deq.language.parser import parse
 from ntk_deq.verify import refine
 from ntk_deq.verify.exact import decided_exactly, exact_names, exact_value

@@ -191,7 +191,7 @@ def test_with_more_bits(kind, bits):
             precise = {
                 k: Matrix(adopt(v.ball), v.scale) if isinstance(v, Matrix) else v for k, v in env.variables.items()
             }
-            finer = Environment(env.model, env.sizes, precise, env.lets, env.notes, precision=bits)
+            finer = Environment(env.model, env.sizes, precise, env.lets, env.notes, env.providers, precision=bits)
             found = value_of("Z", finer).ball
             assert found.radius < 2.0 ** (30 - bits)
             assert all(ball.contains(x) for ball, x in zip(found.flat, truth.entries(), strict=True))

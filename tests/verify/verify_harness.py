@@ -13,6 +13,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.balls import evaluate, evaluate_truth
 from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.parser import parse
@@ -55,7 +56,7 @@ def environment(
         name: Formula(name, text, parse(text), Position("test", 1, 1)) for name, text in (lets or {}).items()
     }
     signature = model_signature(model) if model is not None else None
-    return Environment(signature, sizes or {}, values, definitions, Notes(), last_step=steps)
+    return Environment(signature, sizes or {}, values, definitions, Notes(), PROVIDERS, last_step=steps)
 
 
 def value_of(text: str, env: Environment | None = None) -> Scalar | Matrix:

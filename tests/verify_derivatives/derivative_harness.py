@@ -7,6 +7,7 @@ from flint import arb, arb_mat
 from ntk_deq.certified import Ball, ball, exact
 from ntk_deq.evaluation.derivatives import derivative
 from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.parser import parse
@@ -34,7 +35,7 @@ def environment(
             values[name] = Matrix(ball(value, radius), float(torch.linalg.vector_norm(value)))
         else:
             values[name] = Scalar(exact(value), abs(value))
-    return Environment(model_signature(model) if model else None, sizes or {}, values, {}, Notes())
+    return Environment(model_signature(model) if model else None, sizes or {}, values, {}, Notes(), PROVIDERS)
 
 
 def certified(text: str, env: Environment) -> Scalar | Matrix:

@@ -17,6 +17,7 @@ from ntk_deq.evaluation.derivatives.cotangent import Cotangent
 from ntk_deq.evaluation.derivatives.estimate import differentiate
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
+from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.language.parser import parse
 
 RELU = (
@@ -155,7 +156,7 @@ def test_large_states_are_solved_by_iteration_and_rows_together(monkeypatch: pyt
     for text, env, found in draws(20, texts, relu, q=0.7):
         with monkeypatch.context() as patch:
             patch.setattr(adjoint, "DENSE", 0)
-            again = certified(text, Environment(env.model, env.sizes, env.variables, {}, env.notes))
+            again = certified(text, Environment(env.model, env.sizes, env.variables, {}, env.notes, PROVIDERS))
         assert excess(again, truth(text, env)) <= 1
         if as_ball(found).fro == 0:  # no unit is on
             assert as_ball(again).radius < 1e-20

@@ -21,7 +21,7 @@ PRECISION = 128
 def finer(env: Environment) -> Environment:
     """Return an environment with the same variables in arb entries."""
     precise = {k: Matrix(adopt(v.ball), v.scale) if isinstance(v, Matrix) else v for k, v in env.variables.items()}
-    return Environment(env.model, env.sizes, precise, env.lets, env.notes, precision=PRECISION)
+    return Environment(env.model, env.sizes, precise, env.lets, env.notes, env.providers, precision=PRECISION)
 
 
 def entries(value: Scalar | Matrix) -> list[arb]:

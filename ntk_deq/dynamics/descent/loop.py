@@ -23,9 +23,9 @@ from ntk_deq.dynamics.record import RunStatus, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, Show, SnapshotKeeper, progress_bar
 from ntk_deq.dynamics.settings import check_problem, describe_run, model_values
+from ntk_deq.equilibrium.history import write_norm
+from ntk_deq.equilibrium.stored_values import owned, stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.fixed_point.history import write_norm
-from ntk_deq.fixed_point.stored_values import owned, stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.systems.model import EquilibriumModel
 
 

@@ -10,8 +10,8 @@ import torch
 
 from ntk_deq.dynamics.flow.integrator import check_method
 from ntk_deq.dynamics.series import MOST_SNAPSHOTS
+from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.stored_values import is_number
 
 METHOD = "gradient-flow"
 

@@ -21,8 +21,8 @@ from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, progress_bar
 from ntk_deq.dynamics.settings import check_on_step, check_problem, describe_run, model_values
+from ntk_deq.equilibrium.stored_values import owned
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.stored_values import owned
 from ntk_deq.systems.model import EquilibriumModel
 
 

@@ -17,9 +17,9 @@ from ntk_deq.certified.products import column_multiples
 from ntk_deq.certified.rounding import add_up, divide_up, subtract_down
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.dynamics.proven.rounded import distance
+from ntk_deq.equilibrium.inverses import MOST_WORK, pattern_inverses
+from ntk_deq.equilibrium.slopes import Slopes
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.inverses import MOST_WORK, pattern_inverses
-from ntk_deq.fixed_point.slopes import Slopes
 
 _FAINT = 2.0**-400
 # Below this length underflow may have spoilt the relative accuracy of a float sum of squares.

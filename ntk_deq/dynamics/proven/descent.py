@@ -31,8 +31,8 @@ from ntk_deq.dynamics.proven.point import Problem
 from ntk_deq.dynamics.proven.record import BoundsTable, CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.proven.run import CertifiedRun
 from ntk_deq.dynamics.settings import check_problem
+from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
-from ntk_deq.fixed_point.stored_values import is_number
 from ntk_deq.systems.model import EquilibriumModel
 
 _LARGEST_SHARE = 0.25  # of the factor that it may be off by, for its powers to be bounded simply

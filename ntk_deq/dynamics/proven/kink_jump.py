@@ -30,7 +30,7 @@ from torch import Tensor
 from ntk_deq.certified.rounding import TINY, add_up, fro_up, multiply_up
 from ntk_deq.dynamics.proven.curvature import Reach, Sizes
 from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem
-from ntk_deq.fixed_point.slopes import Activation
+from ntk_deq.equilibrium.slopes import Activation
 
 _OUTWARD = 1.0 + 2.0**-30
 # Row lengths of up to a million entries, and a few sums and products of them, lose less.

@@ -44,7 +44,7 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
         LimitError: The Jacobian would be too large.
     """
     inner, name = expr.args[0], expr.args[1].name
-    if env.derivatives is None:
+    if not isinstance(env.derivatives, Derivatives):
         env.derivatives = Derivatives(env)
     try:
         return env.derivatives.of(expr.name, inner, name, indices or {})

@@ -24,6 +24,7 @@ from ntk_deq.certified.ball import no_information
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
 from ntk_deq.certified.precise import PreciseMatrix, as_ball, precise
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, plus
 from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, Node, Tape, reachable
@@ -32,7 +33,6 @@ from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor
 from ntk_deq.evaluation.floats import SOLVER, tensor_value
 from ntk_deq.evaluation.functions.slopes import IN_FLOATS, rule_of
-from ntk_deq.fixed_point import solve_fixed_point
 from ntk_deq.language.tree import Kind
 
 DENSE = 256

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.verify.training.records import Curve, TrainingRecord
+from ntk_deq.verify.training.summary import Curve, TrainingRecord
 
 # Steps count as log-spaced where at least this share lies in the first tenth of the run; even ones put 10 % there.
 _EARLY = 0.3

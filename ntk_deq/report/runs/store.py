@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ntk_deq.errors import DataError, nearest_name
 from ntk_deq.report.jsonl import result_lines
-from ntk_deq.verify.training.records import TrainingRecord
+from ntk_deq.verify.training.summary import TrainingRecord
 
 _LATEST = 1e300  # a step or time; beyond it, and below its inverse, axes run out of numbers
 _WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}

@@ -7,7 +7,7 @@ import math
 from ntk_deq.language.format import short_decimal
 from ntk_deq.report.console import one_line, short_number
 from ntk_deq.report.runs.curves import index_letter
-from ntk_deq.verify.training.records import Rate, Start, TrainingRecord
+from ntk_deq.verify.training.summary import Rate, Start, TrainingRecord
 
 _ROLES = {
     "run": "the whole run",

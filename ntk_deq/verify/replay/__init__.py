@@ -23,10 +23,11 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.statement import differences, fingerprint
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Margin, Truth
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
 from ntk_deq.files.atomic import own_folder
 from ntk_deq.language.domain import Domain
+from ntk_deq.language.interval import Margin
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance

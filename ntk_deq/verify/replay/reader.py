@@ -9,9 +9,9 @@ from ntk_deq.claims.load import load_embedded
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ClaimFileError, Problem
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Margin
 from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below, read_file
+from ntk_deq.language.interval import Margin
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.replay.record import Record, RecordKind, RecordModel
 from ntk_deq.verify.replay.values import ValueReader, read_bound, read_number

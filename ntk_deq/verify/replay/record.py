@@ -20,9 +20,9 @@ from ntk_deq.claims.schema import MAX_ENTRIES, MAX_SIZE, FormulaName, Identifier
 from ntk_deq.claims.statement import claim_file
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Margin
 from ntk_deq.files.atomic import write_whole
 from ntk_deq.files.yaml_text import NumberText, to_yaml
+from ntk_deq.language.interval import Margin
 from ntk_deq.verify.replay.arrays import archive_bytes
 from ntk_deq.verify.replay.values import bound_text, number_text, value_data
 

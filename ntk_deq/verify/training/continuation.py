@@ -32,7 +32,8 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.training.between import at_every_index, covered_intervals, named_steps, worse
 from ntk_deq.verify.training.estimates import SAFETY
 from ntk_deq.verify.training.moments import Moments, Point
-from ntk_deq.verify.training.records import TrainingRecord, training_record
+from ntk_deq.verify.training.records import training_record
+from ntk_deq.verify.training.summary import TrainingRecord
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 from ntk_deq.verify.training.trajectory import NoRunError, Trajectory, flow, hulls, unfinished
 

@@ -27,7 +27,8 @@ from ntk_deq.verify.training.between import (
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.flow_course import early_breaks
 from ntk_deq.verify.training.moments import Moments, Point
-from ntk_deq.verify.training.records import Start, TrainingRecord, start_record, training_record
+from ntk_deq.verify.training.records import start_record, training_record
+from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory, descent, trajectory, unfinished
 

@@ -22,11 +22,11 @@ from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.proven.record import CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
-from ntk_deq.fixed_point.slopes import RELU
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import Run
 from ntk_deq.systems.model import LayerForm

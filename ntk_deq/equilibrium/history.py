@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.fixed_point.stored_values import stored_count, stored_number, stored_tensor
+from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
 
 # Weights larger than this in sum would lift the solver's tolerance into digits that a plain warm start has right.
 _LARGEST_WEIGHTS = 64.0

@@ -1,9 +1,9 @@
 """Fixed points of any PyTorch map: solved sample by sample with a status, and differentiated implicitly."""
 
-from ntk_deq.fixed_point.driver import solve_fixed_point
-from ntk_deq.fixed_point.implicit import fixed_point
-from ntk_deq.fixed_point.result import Equilibrium, Status
-from ntk_deq.fixed_point.solvers import SOLVERS, Anderson, Damped, Picard, Solver, make_solver
+from ntk_deq.equilibrium.driver import solve_fixed_point
+from ntk_deq.equilibrium.implicit import fixed_point
+from ntk_deq.equilibrium.result import Equilibrium, Status
+from ntk_deq.equilibrium.solvers import SOLVERS, Anderson, Damped, Picard, Solver, make_solver
 
 __all__ = [
     "SOLVERS",

@@ -14,7 +14,7 @@ from ntk_deq.certified.inversion import approximate_inverse, identity_defect, si
 from ntk_deq.certified.products import column_multiples, matmul
 from ntk_deq.certified.rounding import add_up, multiply_up
 from ntk_deq.certified.structure import identity, transpose
-from ntk_deq.fixed_point.slopes import BallLayer, Slopes
+from ntk_deq.equilibrium.slopes import BallLayer, Slopes
 
 MOST_WORK = 1 << 31
 """Patterns times m^3 up to which inverses are formed: a few seconds on one core."""
@@ -106,7 +106,7 @@ def newton_steps(layer: BallLayer, start: Float[Tensor, "N m"]) -> Float[Tensor,
         start: Where to start.
 
     Example:
-        >>> from ntk_deq.fixed_point.slopes import IDENTITY
+        >>> from ntk_deq.equilibrium.slopes import IDENTITY
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> newton_steps(BallLayer(Ball(3 * one), Ball(one), Ball(one), IDENTITY), 0 * one).item()
         -0.5
@@ -140,7 +140,7 @@ def linear_adjoint(layer: BallLayer, slopes: Float[Tensor, "N m"]) -> Float[Tens
         slopes: D.
 
     Example:
-        >>> from ntk_deq.fixed_point.slopes import IDENTITY
+        >>> from ntk_deq.equilibrium.slopes import IDENTITY
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> linear_adjoint(BallLayer(Ball(3 * one), Ball(one), Ball(one), IDENTITY), one).item()
         -0.5

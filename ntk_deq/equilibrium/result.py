@@ -97,7 +97,7 @@ class Equilibrium:
 
     Example:
         >>> import torch
-        >>> from ntk_deq.fixed_point import solve_fixed_point
+        >>> from ntk_deq.equilibrium import solve_fixed_point
         >>> solve_fixed_point(lambda z: 0.5 * z + 1.0, torch.zeros(3, 2, dtype=torch.float64), contraction=0.5)
         Equilibrium of shape (3, 2), float64 on cpu, solver picard
           status: 3 converged

@@ -19,9 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.fixed_point.driver import DEFAULT_MAX_STEPS, solve_fixed_point
-from ntk_deq.fixed_point.result import (
+from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
+from ntk_deq.equilibrium.result import (
     Equilibrium,
     check_closure,
     outer_tangents_kept,
@@ -29,7 +28,8 @@ from ntk_deq.fixed_point.result import (
     unwrap_finished,
     without_tangents,
 )
-from ntk_deq.fixed_point.solvers import Solver, as_solver
+from ntk_deq.equilibrium.solvers import Solver, as_solver
+from ntk_deq.errors import ArgumentError, EquilibriumError
 
 
 def fixed_point(

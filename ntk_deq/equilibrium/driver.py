@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.result import Equilibrium, Status, is_batched, tangents_off
+from ntk_deq.equilibrium.solvers import Solver, as_solver
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.fixed_point.result import Equilibrium, Status, is_batched, tangents_off
-from ntk_deq.fixed_point.solvers import Solver, as_solver
 
 
 def row_norms(rows: Float[Tensor, "B n"]) -> Float[Tensor, " B"]:

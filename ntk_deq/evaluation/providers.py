@@ -1,0 +1,10 @@
+"""How states and derivatives come about in balls, as an environment is handed them: the one place that knows both."""
+
+from __future__ import annotations
+
+from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.environment import Providers
+from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
+
+PROVIDERS = Providers(equilibrium=equilibrium_ball, iterate=iterate_ball, image=map_once, derivative=derivative)
+"""Equilibria by a float solve and a certificate, derivatives by reverse mode."""
