@@ -87,11 +87,11 @@ def fitted_names(names: Sequence[str], room: float) -> dict[str, str]:
 
 
 def row_names(names: Sequence[str], room: float) -> list[str]:
-    """Return names of rows on one line, or where one is too wide on two: what comes before its first comma on its own.
+    r"""Return names of rows on one line, or one that is too wide on two: what comes before its first comma on its own.
 
     Example:
         >>> row_names(["R.L5.1, tiny 3", "R.T4.4, scaled-lecun 17, window"], 12.0)
-        ['R.L5.1, tiny 3', 'R.T4.4,\\nscaled-lecun 17, window']
+        ['R.L5.1, tiny 3', 'R.T4.4,\nscaled-lecun 17, window']
     """
     lines = [[name] if line_width(name) <= room else _halves(name, room) for name in names]
     heads = fitted_names([first for first, *_ in lines], room)

@@ -189,7 +189,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, change: Callable[[float, FieldPoint]
     [
         (EquilibriumError("residual 1e-3 after 10 iterations"), RunStatus.UNSOLVED),
         (NotFiniteError("The loss must be finite. Got nan."), RunStatus.NOT_FINITE),
-        (WellPosednessError("The contraction factor must stay below one."), RunStatus.WELL_POSEDNESS_LOST),
+        (WellPosednessError("No certificate that the equilibrium exists."), RunStatus.WELL_POSEDNESS_LOST),
     ],
 )
 def test_an_obstacle_is_met_at_a_millionth(
@@ -213,7 +213,7 @@ def test_an_obstacle_is_met_at_a_millionth(
 def test_solves_that_fail_before_the_edge_do_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def change(moment: float, point: FieldPoint) -> FieldPoint:
         if moment > 0.0501:
-            raise WellPosednessError("The contraction factor must stay below one.")
+            raise WellPosednessError("No certificate that the equilibrium exists.")
         if moment > 0.05:
             raise EquilibriumError("not found")
         return point
