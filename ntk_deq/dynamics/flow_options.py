@@ -134,6 +134,6 @@ class FlowOptions:
             >>> [round(time, 6) for time in FlowOptions(snapshots=5, times=(5.0, 11.0)).targets(1.0, 10.0)]
             [0.01, 0.1, 1.0, 5.0, 10.0]
         """
-        first, spaces = min(_FIRST * scale, horizon / 1000), self.snapshots - 2
+        first, spaces = max(min(_FIRST * scale, horizon / 1000), math.ulp(0.0)), self.snapshots - 2
         spaced = {first * (horizon / first) ** (place / spaces) for place in range(spaces)}
         return sorted(time for time in {*spaced, *self.times, horizon} if time <= horizon)

@@ -221,7 +221,7 @@ def test_solves_that_fail_before_the_edge_do_not_hide_it(monkeypatch: pytest.Mon
     broken(monkeypatch, change)
     run = quick(linear_problem(), horizon=1.0)
     assert run.status is RunStatus.WELL_POSEDNESS_LOST
-    assert "below one" in run.detail
+    assert "No certificate that the equilibrium exists" in run.detail
     assert "not found" in run.detail
 
 
