@@ -1,7 +1,7 @@
 """Hostile files of every kind that the package reads: each must end in time, in our own errors or a right exit code.
 
 Valid files are written, damaged by `hostile_mutations`, and used as a user would: claim files are checked and some of
-them judged, data sets loaded, counterexamples replayed, checkpoints resumed, stored runs loaded and drawn, results
+them judged, others with odd numbers all judged and their runs drawn, data sets loaded, counterexamples replayed, checkpoints resumed, stored runs loaded and drawn, results
 drawn, and the store of earlier runs read. A fault is an exception that is not `ntk_deq.errors.NtkDeqError`, an exit
 code that the command does not list or that means an internal error, or more than 10 seconds of processor time (or a
 minute by the clock). Faulty files are kept in the folder that --keep names.
@@ -29,7 +29,7 @@ from types import FrameType
 import numpy as np
 import torch
 
-from benchmarks.hostile_mutations import damaged, damaged_value
+from benchmarks.hostile_mutations import damaged, damaged_value, odd_number
 from benchmarks.machine import print_machine, print_table, verdict
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
@@ -57,6 +57,13 @@ claims:
     setting: net
     run: {method: gradient-descent, step: 0.1, steps: 20, until: 1e-3}
     conclude: "L[k] <= (1/100)^k*L[0] for all k"
+"""
+
+_FLOW = """\
+  - id: flows
+    setting: net
+    run: {method: gradient-flow, horizon: 2, until: 1e-3}
+    conclude: {loss: "L[t] <= exp(-t/100)*L[0] for all t", b: "norm(b[t] - b[0]) <= 4*path_length[t] for all t"}
 """
 
 
@@ -96,6 +103,12 @@ def samples(folder: Path) -> Iterator[Kind]:
         text = texts[0] if rng.random() < 0.6 else rng.choice(texts)
         return _written(place / "claims.yaml", damaged(text.encode(), rng))
 
+    def numbers(place: Path, rng: random.Random) -> Path:
+        content = (_CLAIMS + _FLOW).encode()
+        for _ in range(rng.choice((1, 1, 2))):
+            content = odd_number(content, rng)
+        return _written(place / "numbers.yaml", content)
+
     def data_file(place: Path, rng: random.Random) -> Path:
         name = rng.choice(sorted(data))
         return _written(place / name, damaged(data[name], rng))
@@ -126,6 +139,7 @@ def samples(folder: Path) -> Iterator[Kind]:
         return place / "results"
 
     yield Kind("claim", claim, _use_claim)
+    yield Kind("numbers", numbers, _use_numbers)
     yield Kind("data", data_file, _use_data)
     yield Kind("replay", replayed, _use_replay)
     yield Kind("checkpoint", run, _use_checkpoint)
@@ -235,6 +249,15 @@ def _use_claim(path: Path) -> str:
     if said == "exit 0" and b"suite: hostile" in text and len(text) % 4 == 0:
         words = ["run", str(path), "--out", str(path.parent / "out"), *_QUICK]
         return "run, " + _expected(_called(main.main, words), (0, 1, 4, 5, 6))
+    return said
+
+
+def _use_numbers(path: Path) -> str:
+    out = str(path.parent / "out")
+    code = _called(main.main, ["run", str(path), "--out", out, *_QUICK, "--time-limit", "1"])
+    said = _expected(code, (0, 1, 4, 5, 6))
+    if code in (0, 1, 6):
+        said += ", figures " + _expected(_called(figures.main, [out, "--format", "svg"]), (0, 5))
     return said
 
 

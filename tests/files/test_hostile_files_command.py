@@ -31,7 +31,7 @@ def test_a_few_of_each_kind(tmp_path, alarm, capsys):
         came, faults = fuzz(kind, 6, 5, place, None, float("inf"))
         names.append(kind.name)
         assert (came.total(), faults) == (6, 0), capsys.readouterr().out
-    assert names == ["claim", "data", "replay", "checkpoint", "stored run", "results", "store"]
+    assert names == ["claim", "numbers", "data", "replay", "checkpoint", "stored run", "results", "store"]
 
 
 def use(path):
