@@ -1,10 +1,11 @@
 """Hostile files of every kind that the package reads: each must end in time, in our own errors or a right exit code.
 
 Valid files are written, damaged by `hostile_mutations`, and used as a user would: claim files are checked and some of
-them judged, others with odd numbers all judged and their runs drawn, data sets loaded, counterexamples replayed, checkpoints resumed, stored runs loaded and drawn, results
-drawn, and the store of earlier runs read. A fault is an exception that is not `ntk_deq.errors.NtkDeqError`, an exit
-code that the command does not list or that means an internal error, or more than 10 seconds of processor time (or a
-minute by the clock). Faulty files are kept in the folder that --keep names.
+them judged, others with odd numbers all judged and their runs drawn, data sets loaded, counterexamples replayed,
+checkpoints resumed, stored runs loaded and drawn, results drawn, and the store of earlier runs read. A fault is an
+exception that is not `ntk_deq.errors.NtkDeqError`, an exit code that the command does not list or that means an
+internal error, or more than 10 seconds of processor time (or a minute by the clock). Faulty files are kept in the
+folder that --keep names.
 """
 
 from __future__ import annotations
