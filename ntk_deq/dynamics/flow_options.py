@@ -82,8 +82,10 @@ class FlowOptions:
         """Check what the gradient field does not check itself."""
         check_method(self.method, METHOD)
         where = f"of {METHOD}"
-        if self.horizon is not None and not (is_number(self.horizon) and 0 < self.horizon <= sys.float_info.max):
-            raise ArgumentError(f"`horizon` {where} must be a number > 0, or None. Got {self.horizon!r}.")
+        known = sys.float_info  # steps on the way to a denormal horizon would be zero
+        if self.horizon is not None and not (is_number(self.horizon) and known.min <= self.horizon <= known.max):
+            wanted = f"a number >= {known.min:.3g}, or None"
+            raise ArgumentError(f"`horizon` {where} must be {wanted}. Got {self.horizon!r}.")
         if not is_number(self.until) or not 0 <= self.until < 1:
             raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
         if not is_number(self.tolerance) or not 0 < self.tolerance <= _MOST:
