@@ -388,6 +388,17 @@ class TestReproducible:
 
 
 class TestRunner:
+    def test_numbers_beyond_float64_end_in_no_error(self, tmp_path):
+        entries = """
+- {id: true, setting: plain, conclude: norm(A)*1e400 + x >= 0}
+- {id: false, setting: plain, conclude: x*1e400 <= 1e400/2}
+- {id: slope, setting: plain, conclude: fro(grad(1e400*x*x, x)) >= 0}
+"""
+        found = judge_all(tmp_path, entries.replace("true", "'true'").replace("false", "'false'"), SETTINGS, search=100)
+        verdicts = {name: result.verdict for name, result in found.items()}
+        assert verdicts["false"] is Verdict.REFUTED
+        assert Verdict.ERROR not in verdicts.values(), verdicts
+
     def test_stop_early_stops_after_the_first_unexpected_verdict(self, tmp_path):
         entries = """
 - {id: a, setting: plain, conclude: norm(A) <= fro(A)}
