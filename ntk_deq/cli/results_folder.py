@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ntk_deq.cli.figures import DRAWN_BY
 from ntk_deq.cli.figures import FOLDER as FIGURES
 from ntk_deq.errors import ArgumentError
 from ntk_deq.verify.replay import FOLDER as COUNTEREXAMPLES
+from ntk_deq.verify.replaying.arrays import ARCHIVE_MARK
 from ntk_deq.verify.replaying.atomic import is_partial
 
 try:
@@ -85,12 +86,28 @@ def clear_run(folder: Path) -> None:
         raise _refused(kept, "a link" if kept.is_symlink() else "no folder")
     if kept.is_dir() and not os.access(kept, os.W_OK | os.X_OK):
         raise _refused(kept, "a folder that cannot be written to")
-    for path in found:
+    for path in (*found, *_counterexamples(kept)):
         path.unlink()
-    for path in _counterexamples(kept):
-        path.unlink()
-        path.with_suffix(".npz").unlink(missing_ok=True)
     _tidy(folder, kept, folder / FIGURES)
+
+
+def drop_unmentioned(folder: Path, mentioned: Collection[str]) -> None:
+    """Remove the counterexamples of a run that none of its results names.
+
+    They are of claims that were judged out of turn when the run stopped, or whose worker was ended after writing.
+
+    Args:
+        folder: The results folder; no worker of the run writes there any more.
+        mentioned: The counterexamples' files that results name.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
+    kept, names = folder / COUNTEREXAMPLES, {Path(file).stem for file in mentioned}
+    for path in _counterexamples(kept):
+        if path.stem not in names:
+            path.unlink()
+    _tidy(folder, kept)
 
 
 def clear_mutate(folder: Path) -> None:
@@ -145,7 +162,11 @@ def _figures(folder: Path) -> list[Path]:
 
 
 def _counterexamples(folder: Path) -> list[Path]:
-    return [path for path in _own_files(folder, (".yaml",)) if _marked(path, b"# A counterexample of ")]
+    """Return the files of counterexamples, and the archives: beside one, or left alone by a worker that was killed."""
+    files = [path for path in _own_files(folder, (".yaml",)) if _marked(path, b"# A counterexample of ")]
+    stems = {path.stem for path in files}
+    archives = _own_files(folder, (".npz",))
+    return files + [path for path in archives if path.stem in stems or _marked(path, ARCHIVE_MARK)]
 
 
 def _tidy(folder: Path, *below: Path) -> None:

@@ -28,7 +28,7 @@ from ntk_deq.cli.exit_codes import (
     EXIT_USAGE,
 )
 from ntk_deq.cli.process import Interruption
-from ntk_deq.cli.results_folder import clear_run, held_folder
+from ntk_deq.cli.results_folder import clear_run, drop_unmentioned, held_folder
 from ntk_deq.cli.selection import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, DataError, shortened
 from ntk_deq.report.html import write_html
@@ -83,13 +83,14 @@ def _session(
     stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report.start()
     try:
-        interrupted = _write_down(judged, stream, results, interruption)
+        try:
+            interrupted = _write_down(judged, stream, results, interruption)
+        finally:
+            judged.close()  # no worker is left then, and none writes
+            report.stop()
+            drop_unmentioned(out, [result.replay for result in results if result.replay is not None])
     except OSError as error:
-        report.stop()
         return _cannot_write(console, error)
-    finally:
-        judged.close()
-        report.stop()
     info = RunInfo(
         suite=suite.file,
         title=suite.title,

@@ -116,7 +116,7 @@ def rates_figure(rows: Sequence[tuple[str, TrainingRecord]]) -> Figure:
     with paper_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(COLUMN, rates_height(len(rows))), layout="constrained")
+        figure = Figure(figsize=(COLUMN, rates_height(rows)), layout="constrained")
         draw_rates(figure.subplots(), rows)
         return figure
 

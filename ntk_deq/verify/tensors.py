@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
+from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.claims.claim import Formula
 from ntk_deq.claims.tree import Expr, Kind
 from ntk_deq.equilibrium import Anderson, fixed_point
@@ -100,7 +102,7 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = 
 
 def _number(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     assert expr.value is not None
-    return _kept(expr, names, float(expr.value))
+    return _kept(expr, names, nearest_float(Fraction(expr.value)))
 
 
 def _kept(expr: Expr, names: TensorNames, number: float) -> Tensor:
