@@ -1,10 +1,11 @@
 """Hostile files of every kind that the package reads: each must end in time, in our own errors or a right exit code.
 
 Valid files are written, damaged by `hostile_mutations`, and used as a user would: claim files are checked and some of
-them judged, data sets loaded, counterexamples replayed, checkpoints resumed, stored runs loaded and drawn, results
-drawn, and the store of earlier runs read. A fault is an exception that is not `ntk_deq.errors.NtkDeqError`, an exit
-code that the command does not list or that means an internal error, or more than 10 seconds. Faulty files are kept in
-the folder that --keep names.
+them judged, others with odd numbers all judged and their runs drawn, data sets loaded, counterexamples replayed,
+checkpoints resumed, stored runs loaded and drawn, results drawn, and the store of earlier runs read. A fault is an
+exception that is not `ntk_deq.errors.NtkDeqError`, an exit code that the command does not list or that means an
+internal error, or more than 10 seconds of processor time (or a minute by the clock). Faulty files are kept in the
+folder that --keep names.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from types import FrameType
 import numpy as np
 import torch
 
-from benchmarks.hostile_mutations import damaged, damaged_value
+from benchmarks.hostile_mutations import damaged, damaged_value, odd_number
 from benchmarks.machine import print_machine, print_table, verdict
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
@@ -40,7 +41,8 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.systems import ImplicitReLU
 from ntk_deq.verify.store import InstanceStore
 
-LIMIT = 10.0  # seconds that one input may take
+LIMIT = 10.0  # seconds of processor time that one input may take
+WAITING = 60.0  # seconds by the clock, which counts what workers take, and what else is at work on the machine
 _ROOT = Path(__file__).parent.parent
 _CLAIMS = """\
 suite: hostile
@@ -56,6 +58,13 @@ claims:
     setting: net
     run: {method: gradient-descent, step: 0.1, steps: 20, until: 1e-3}
     conclude: "L[k] <= (1/100)^k*L[0] for all k"
+"""
+
+_FLOW = """\
+  - id: flows
+    setting: net
+    run: {method: gradient-flow, horizon: 2, until: 1e-3}
+    conclude: {loss: "L[t] <= exp(-t/100)*L[0] for all t", b: "norm(b[t] - b[0]) <= 4*path_length[t] for all t"}
 """
 
 
@@ -95,6 +104,12 @@ def samples(folder: Path) -> Iterator[Kind]:
         text = texts[0] if rng.random() < 0.6 else rng.choice(texts)
         return _written(place / "claims.yaml", damaged(text.encode(), rng))
 
+    def numbers(place: Path, rng: random.Random) -> Path:
+        content = (_CLAIMS + _FLOW).encode()
+        for _ in range(rng.choice((1, 1, 2))):
+            content = odd_number(content, rng)
+        return _written(place / "numbers.yaml", content)
+
     def data_file(place: Path, rng: random.Random) -> Path:
         name = rng.choice(sorted(data))
         return _written(place / name, damaged(data[name], rng))
@@ -125,6 +140,7 @@ def samples(folder: Path) -> Iterator[Kind]:
         return place / "results"
 
     yield Kind("claim", claim, _use_claim)
+    yield Kind("numbers", numbers, _use_numbers)
     yield Kind("data", data_file, _use_data)
     yield Kind("replay", replayed, _use_replay)
     yield Kind("checkpoint", run, _use_checkpoint)
@@ -237,6 +253,15 @@ def _use_claim(path: Path) -> str:
     return said
 
 
+def _use_numbers(path: Path) -> str:
+    out = str(path.parent / "out")
+    code = _called(main.main, ["run", str(path), "--out", out, *_QUICK, "--time-limit", "1"])
+    said = _expected(code, (0, 1, 4, 5, 6))
+    if code in (0, 1, 6):
+        said += ", figures " + _expected(_called(figures.main, [out, "--format", "svg"]), (0, 5))
+    return said
+
+
 def _use_data(path: Path) -> str:
     if path.suffix == ".idx":
         labels = _written(path.with_name("labels"), bytes([0, 0, 8, 1, 0, 0, 0, 4, 0, 1, 0, 1]))
@@ -274,12 +299,13 @@ def _use_results(path: Path) -> str:
 
 
 def _alarm(number: int, frame: FrameType | None) -> None:
-    raise HangError
+    raise HangError(f"more than {LIMIT:g} s" if number == signal.SIGPROF else f"more than {WAITING:g} s by the clock")
 
 
 def fault(kind: Kind, path: Path) -> tuple[str, str]:
     """Return what came of an input, and what is wrong with that; nothing where all is right."""
-    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
+    signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -287,10 +313,11 @@ def fault(kind: Kind, path: Path) -> tuple[str, str]:
     except NtkDeqError as error:
         return type(error).__name__, ""
     except HangError as error:
-        return "hang", f"more than {LIMIT:g} s {_where(error)}"
+        return "hang", f"{error} {_where(error)}"
     except Exception as error:
         return "fault", f"{type(error).__name__}: {str(error)[:80]} {_where(error)}"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _close_figures()
 
@@ -340,6 +367,7 @@ def _main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGPROF, _alarm)
     print_machine()
     rows: list[list[str]] = []
     total: Counter[str] = Counter()

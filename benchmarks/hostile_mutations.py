@@ -20,6 +20,9 @@ _ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2.5, 10**19, 10**400, 1e308, -1e308, 5e-324, float("nan"), float("inf"), -0.0, "",
     "x" * 3000, "nan", "-inf", [], {}, [0], [None], {"a": 1}, {"__tensor__": "header"}, "\ud800", "a_b^{c}$",
 )  # fmt: skip
+_ODD_NUMBERS = (
+    b"0", b"-1", b"1", b"1/3", b"1e-400", b"5e-324", b"1e-300", b"1e-16", b"1e16", b"1e300", b"1.7e308", b"1e400",
+)  # fmt: skip
 _LARGEST = 2**20  # bytes of a mutated file
 
 
@@ -28,6 +31,12 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         content = rng.choice(_KINDS)(content, rng)[:_LARGEST]
     return content
+
+
+def odd_number(content: bytes, rng: random.Random) -> bytes:
+    """Return a text in which one number became an odd one; it may well be valid still."""
+    found = rng.choice(list(_NUMBER.finditer(content)))
+    return content[: found.start()] + rng.choice(_ODD_NUMBERS) + content[found.end() :]
 
 
 def damaged_value(value: Any, rng: random.Random) -> Any:

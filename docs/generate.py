@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from ntk_deq.claims import documents, load, schema
-from ntk_deq.language.domain import DomainKind
 from ntk_deq.claims.schema import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
@@ -21,6 +20,7 @@ from ntk_deq.language import operators, parser
 from ntk_deq.language import parser as builder
 from ntk_deq.language import shapes as memory
 from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.domain import DomainKind
 from ntk_deq.language.functions import FUNCTIONS, reference
 from ntk_deq.language.library import model_names, model_signature
 

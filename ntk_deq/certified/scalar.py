@@ -40,6 +40,19 @@ def nan() -> arb:
     return arb.nan()
 
 
+def nearest_float(value: Fraction) -> float:
+    """Return the float nearest to a fraction, infinity with its sign where it is beyond all floats.
+
+    Example:
+        >>> nearest_float(Fraction(1, 4)), nearest_float(Fraction(-(10**400)))
+        (0.25, -inf)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
 def exact(value: float | int | Fraction) -> arb:
     """Return a ball for a number: floats and integers exactly, fractions to the present bits with their error.
 

@@ -123,6 +123,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
     from ntk_deq.files.atomic import own_folder
     from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
+    from ntk_deq.plots.panels import holds_steps
     from ntk_deq.plots.rates import has_rate
     from ntk_deq.plots.style import paper_style
 
@@ -132,10 +133,13 @@ def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, f
         else:
             out = chosen
             out.mkdir(parents=True, exist_ok=True)
-    drawn = short = 0
+    drawn = short = far = 0
     for stem, claim, record in _stems(claims):
         if len(record.at) < _LEAST_POINTS:
             short += 1
+            continue
+        if not holds_steps(record.at):
+            far += 1
             continue
         figure = run_figure(record, claim=claim.id, title=claim.title)
         _say(save_figure(figure, out / stem, formats, creator=DRAWN_BY))
@@ -143,8 +147,12 @@ def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, f
     rows = [(_row_name(claim, record), record) for claim in claims for record in claim.records if has_rate(record)]
     if len(rows) > 1:
         _say(save_figure(rates_figure(rows), out / "rates", formats, creator=DRAWN_BY))
-    left = f"; {_counted(short, 'run')} that ended at the start left out" if short else ""
-    print(f"{_counted(drawn, 'run')} drawn{left}")
+    said = [f"{_counted(drawn, 'run')} drawn"]
+    if short:
+        said.append(f"{_counted(short, 'run')} that ended at the start left out")
+    if far:
+        said.append(f"{_counted(far, 'run')} at steps or times that no axis holds left out")
+    print("; ".join(said))
 
 
 def _stems(claims: Sequence[StoredRuns]) -> Iterator[tuple[str, StoredRuns, TrainingRecord]]:

@@ -98,7 +98,8 @@ class CarriedContraction:
         self.refreshed += 1
         if not value < 1:
             raise WellPosednessError(
-                f"The contraction factor of {self._model.signature.name} must stay below one. Got {value:.9g}."
+                f"No certificate that the equilibrium of {self._model.signature.name} exists: the bound of its "
+                f"contraction factor is {value:.9g}, not below one."
             )
         if self._form is not None:
             weight = parameters[self._form.weight]

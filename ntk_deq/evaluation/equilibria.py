@@ -23,6 +23,7 @@ from ntk_deq.evaluation.existence import Existence, contraction_factor, existenc
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_value
 from ntk_deq.evaluation.functions.floats import vec
 from ntk_deq.evaluation.quantity import Matrix
+from ntk_deq.language.format import format_expr
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
 
@@ -85,11 +86,7 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
     known = existence(env)
     like = env.like
     if known.gap is None:
-        factor = contraction_factor(env).ball
-        q = sc.upper(factor) if factor.is_finite() else float("inf")
-        env.notes.doubt(
-            f"the equilibrium's existence is not certain: the map's contraction factor is {q:.6g}; it must be < 1"
-        )
+        env.notes.doubt(_no_certificate(env))
         return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
     names = tensor_names(env)
     found, reason = _solved(env, names, like.new_zeros(shape) if start is None else float_centre(start.ball), known)
@@ -104,6 +101,19 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
     if not radius < float("inf"):
         env.notes.doubt(f"the equilibrium solve stopped: {reason}")
     return Matrix(ct.Ball(found, radius), scale)
+
+
+def _no_certificate(env: Environment) -> str:
+    """Say that nothing shows that the equilibrium exists, and what is known of the first reason that it could have."""
+    assert env.formulas is not None
+    name, factor = format_expr(env.formulas.contraction), contraction_factor(env).ball
+    if not factor.is_finite():
+        known = f"{name} is not known"
+    elif factor >= 1:
+        known = f"{name} = {sc.upper(factor):.6g} is not below 1"
+    else:
+        known = f"{name} <= {sc.upper(factor):.6g} may not be below 1"
+    return f"no certificate that the equilibrium exists: the contraction factor {known}, and no other reason is found"
 
 
 def _solved(env: Environment, names: TensorNames, initial: torch.Tensor, known: Existence) -> tuple[torch.Tensor, str]:

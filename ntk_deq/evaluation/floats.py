@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
+from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import step_of
@@ -103,7 +105,7 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = 
 
 def _number(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     assert expr.value is not None
-    return _kept(expr, names, float(expr.value))
+    return _kept(expr, names, nearest_float(Fraction(expr.value)))
 
 
 def _kept(expr: Expr, names: TensorNames, number: float) -> Tensor:

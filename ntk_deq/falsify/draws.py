@@ -93,8 +93,7 @@ class _Reader:
         """Return the value of a node."""
         match expr.kind:
             case Kind.NUMBER:
-                number = expr.value if expr.value is not None else 0
-                return Known(float(number), exact(number))
+                return self._literal(expr)
             case Kind.NAME:
                 return self._name(expr)
             case Kind.CALL:
@@ -105,6 +104,13 @@ class _Reader:
             case Kind.ADD | Kind.SUBTRACT | Kind.MULTIPLY | Kind.DIVIDE | Kind.POWER:
                 return self._binary(expr)
         raise self._error(expr, f"a {expr.kind.value!r} cannot stand in it: {_ALLOWED}")
+
+    def _literal(self, expr: Expr) -> Known:
+        number = expr.value if expr.value is not None else 0
+        try:
+            return Known(float(number), exact(number))
+        except OverflowError:
+            raise self._error(expr, "it is too large for float64") from None
 
     def _name(self, expr: Expr) -> Known | Distribution:
         if expr.name in self.scalars:

@@ -57,6 +57,12 @@ class EndLabel:
         return cls(text, next((value for value in reversed(values) if math.isfinite(value)), 1.0), color, dashes)
 
 
+def holds_steps(at: Sequence[float]) -> bool:
+    """Return whether an axis can hold steps or times: beyond 1e300, and that close to zero, it runs out of numbers."""
+    first = next((value for value in at if value > 0), 1.0)
+    return 10.0**-_FURTHEST <= first and at[-1] <= 10.0**_FURTHEST * min(first, 1.0)
+
+
 def set_steps(ax: Axes, letter: str, at: Sequence[float], *, spread: bool, label: bool = True) -> None:
     """Give `ax` the axis of steps k or times t.
 

@@ -10,6 +10,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.plots.labels import escaped, math_number
 from ntk_deq.plots.source import Drawable, as_record
 from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
+from ntk_deq.plots.titles import row_names
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import index_letter
 from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROW = 0.2
+_TALL_ROW = 0.3  # where a name takes two lines
 _REST = 0.8
-_LONGEST_NAME = 36
+_NAME_ROOM = 18.0  # width of a name in multiples of its size: about half of a column
 _NUMBERS = 32.0  # points that a column of numbers takes
 _LARGEST = 1e100  # a rate that is shown, and its inverse the smallest: far beyond, matplotlib's ticks overflow
 
@@ -61,7 +63,7 @@ def rates(
     if not rows:
         raise ArgumentError("`records` must hold a run with a rate > 0, predicted or measured. Got none.")
     with paper_style():
-        ax = axes_or_new(ax, height=rates_height(len(rows)))
+        ax = axes_or_new(ax, height=rates_height(rows))
         draw_rates(ax, rows)
         return ax
 
@@ -71,9 +73,9 @@ def has_rate(record: TrainingRecord) -> bool:
     return bool(_positive(record))
 
 
-def rates_height(rows: int) -> float:
-    """Return the height in inches of a figure with so many rows."""
-    return _REST + _ROW * rows
+def rates_height(rows: Sequence[tuple[str, TrainingRecord]]) -> float:
+    """Return the height in inches of a figure with these rows."""
+    return _REST + len(rows) * (_TALL_ROW if any("\n" in label for label in _row_labels(rows)) else _ROW)
 
 
 def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
@@ -84,7 +86,7 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     room = max(0.06 * (high - low), 0.15)
     ax.set_xlim(10 ** (low - room), 10 ** (high + room))
     drawn = {name for number, (_, record) in enumerate(rows) for name in _draw_row(ax, -number, record)}
-    ax.set_yticks([-number for number in range(len(rows))], [_row_label(name) for name, _ in rows])
+    ax.set_yticks([-number for number in range(len(rows))], _row_labels(rows), linespacing=1.05)
     ax.set_ylim(-len(rows) + 0.4, 0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
@@ -113,13 +115,9 @@ def _numbers(ax: Axes, records: Sequence[TrainingRecord]) -> None:
             ax.annotate(number, at, xycoords=ax.get_yaxis_transform(), fontsize=7.0, va="center", color=INK, **beside)
 
 
-def _row_label(name: str) -> str:
-    """Return the name of a run; one too long for a column loses its middle, since both its ends tell runs apart."""
-    name = one_line(name)
-    if len(name) > _LONGEST_NAME:
-        half = (_LONGEST_NAME - 1) // 2
-        name = f"{name[:half]}…{name[-half:]}"
-    return escaped(name)
+def _row_labels(rows: Sequence[tuple[str, TrainingRecord]]) -> list[str]:
+    names = row_names([one_line(name) for name, _ in rows], _NAME_ROOM)
+    return ["\n".join(map(escaped, name.split("\n"))) for name in names]
 
 
 def _draw_row(ax: Axes, y: float, record: TrainingRecord) -> set[str]:

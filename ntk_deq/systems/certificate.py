@@ -185,9 +185,8 @@ def certified_equilibrium(
     if found is None and residual == 0:
         return _proved(layer, state, 0.0, Proof.EXACT, norm, unique=False)
     if found is None:
-        return _unproved(
-            state, norm, f"the map's contraction factor is {norm:.6g}, which must be < 1, and no local proof succeeds"
-        )
+        known = f"the bound of the map's contraction factor is {norm:.6g}, not below 1, and no local proof succeeds"
+        return _unproved(state, norm, f"no certificate that the equilibrium exists: {known}")
     return found
 
 
@@ -336,7 +335,8 @@ def certified_adjoint(
         return _adjoint(value, radius, Proof.CONTRACTION, q)
     inverses = pattern_inverses(layer.weight, at.slopes)
     if inverses is None:
-        reason = f"the adjoint's contraction factor is {q:.6g}, which must be < 1, and no inverse is proved"
+        known = f"the bound of its contraction factor is {q:.6g}, not below 1, and no inverse is proved"
+        reason = f"no certificate of the adjoint: {known}"
         return CertifiedAdjoint(no_information(value, *value.shape, reason), Proof.NONE, q, reason)
     # V (I - D L') = b' is the transposed system, and so are its inverses.
     radii = [_block_radius(transposed(inverse), gap) for inverse in inverses]

@@ -240,9 +240,8 @@ def test_numbers_at_the_ends_of_floats_are_drawn(call, results, odd, places):
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("at", [0, 1e308, "inf", 5], r"`runs\[0\].at\[1\]` must be a step or time from 0 to 1e\+300"),
-        ("at", [0, 10, 10, 20], r"`runs\[0\].at\[2\]` must be a step or time .*, later than the one before"),
-        ("at", [0, 5e-324, 1, 2], r"`runs\[0\].at\[1\]` must be"),
+        ("at", [0, 1e308, "inf", 5], r"`runs\[0\].at\[2\]` must be a finite step or time >= 0"),
+        ("at", [0, 10, 10, 20], r"`runs\[0\].at\[2\]` must be a finite step or time .*, later than the one before"),
         ("at", [-1, 0, 1, 2], r"`runs\[0\].at\[0\]` must be"),
         ("at", ["nan", 0, 1, 2], r"`runs\[0\].at\[0\]` must be"),
         ("step", "inf", r"`runs\[0\].step` must be a number > 0"),
@@ -254,6 +253,16 @@ def test_steps_that_no_run_has(call, results, key, value, said):
     code, _, err = call(results, "--format", "svg")
     assert code == 4
     assert re.search(said, err)
+
+
+@pytest.mark.parametrize("at", [[0, 5e-324, 1, 2], [0, 1, 2, 1e308], [0, 1e-200, 1e-100, 1e150]])
+def test_steps_that_no_axis_holds_are_left_out(call, results, at):
+    changed(
+        results, lambda run: run.update(at=[*at[:-1], *(at[-1] * (1 + i / 100) for i in range(len(run["at"]) - 3))])
+    )
+    code, out, err = call(results, "--format", "svg")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "2 runs drawn; 1 run at steps or times that no axis holds left out"
 
 
 def test_a_curve_of_an_unknown_sense(call, results):

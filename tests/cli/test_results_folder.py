@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from processes import eventually
 
-from ntk_deq.cli import session as results_folder
+from ntk_deq.claims.claim import Claim
+from ntk_deq.cli import results_folder
 from ntk_deq.cli.main import main
-from ntk_deq.cli.session import held_folder
+from ntk_deq.cli.results_folder import drop_unmentioned, held_folder
 from ntk_deq.errors import ArgumentError
+from ntk_deq.report.jsonl import read_results
+from ntk_deq.verify.pool import worker
+from ntk_deq.verify.replay.arrays import archive_bytes, read_array
+from ntk_deq.verify.results import ClaimResult
 
 FILE = """
 suite: short
@@ -193,6 +204,47 @@ def test_only_what_earlier_runs_wrote_goes(tmp_path: Path, file: Path, capsys: p
     found = content(out)
     assert {name: found.get(name, b"").decode() for name in others} == others
     assert set(found) == {*others, "results.jsonl", "junit.xml", "report.html", "run.json"}
+
+
+TWO = f"{FILE}  - {{id: T, setting: s, conclude: x + 1 < 1}}\n".replace("x + 1 > 1", "x + 1 < 1")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are made by fork, so that they judge as the test says")
+def test_a_run_that_stops_early_leaves_no_counterexample_that_its_results_do_not_name(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(TWO, encoding="utf-8")
+    kept = tmp_path / "out" / "counterexamples"
+    judge = worker.judge
+
+    def judged_last(claim: Claim, *rest: Any, **options: Any) -> ClaimResult:
+        if claim.id == "S":
+            eventually(lambda: (kept / "T.yaml").exists())
+        return judge(claim, *rest, **options)
+
+    monkeypatch.setattr(worker, "judge", judged_last)
+    (tmp_path / "out" / "counterexamples").mkdir(parents=True)
+    (kept / "mine.yaml").write_text("mine", encoding="utf-8")
+    words = [*RUN, file, "--out", tmp_path / "out", "-j", 2]
+    assert told([*words, "-x"], capsys)[0] == 1
+    (result,) = read_results(tmp_path / "out" / "results.jsonl")
+    assert result["replay"] == str(kept / "S.yaml")
+    assert sorted(path.name for path in kept.iterdir()) == ["S.yaml", "mine.yaml"]
+    assert told(words, capsys)[0] == 1
+    assert sorted(path.name for path in kept.iterdir()) == ["S.yaml", "T.yaml", "mine.yaml"]
+
+
+def test_the_archive_of_a_counterexample_that_was_never_written_goes(tmp_path: Path) -> None:
+    kept = tmp_path / "counterexamples"
+    kept.mkdir()
+    own, other = archive_bytes({"A": torch.eye(2, dtype=torch.float64)}), io.BytesIO()
+    np.savez(other, A=np.eye(2))
+    for name in ("S", "T"):
+        (kept / f"{name}.npz").write_bytes(own)
+    (kept / "mine.npz").write_bytes(other.getvalue())
+    drop_unmentioned(tmp_path, [str(kept / "S.yaml")])
+    assert sorted(path.name for path in kept.iterdir()) == ["S.npz", "mine.npz"]
+    assert torch.equal(read_array(kept, "S.npz", "A", (2, 2)), torch.eye(2, dtype=torch.float64))
 
 
 def test_figures_that_were_drawn_go_with_the_next_run(

@@ -318,7 +318,7 @@ class TestContraction:
         parameters = copied(model)
         field.at(parameters, 0)
         parameters[weight] *= 1.001 / float(model.contraction_bound())
-        with pytest.raises(WellPosednessError, match=r"must stay below one. Got 1\.001"):
+        with pytest.raises(WellPosednessError, match=r"its contraction factor is 1\.001, not below one"):
             field.at(parameters, 1)
 
 

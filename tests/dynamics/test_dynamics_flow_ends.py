@@ -188,7 +188,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, change: Callable[[float, FieldPoint]
     [
         (EquilibriumError("residual 1e-3 after 10 iterations"), RunStatus.UNSOLVED),
         (NotFiniteError("The loss must be finite. Got nan."), RunStatus.NOT_FINITE),
-        (WellPosednessError("The contraction factor must stay below one."), RunStatus.WELL_POSEDNESS_LOST),
+        (WellPosednessError("No certificate that the equilibrium exists."), RunStatus.WELL_POSEDNESS_LOST),
     ],
 )
 def test_an_obstacle_is_met_at_a_millionth(
@@ -212,7 +212,7 @@ def test_an_obstacle_is_met_at_a_millionth(
 def test_solves_that_fail_before_the_edge_do_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def change(moment: float, point: FieldPoint) -> FieldPoint:
         if moment > 0.0501:
-            raise WellPosednessError("The contraction factor must stay below one.")
+            raise WellPosednessError("No certificate that the equilibrium exists.")
         if moment > 0.05:
             raise EquilibriumError("not found")
         return point
@@ -220,7 +220,7 @@ def test_solves_that_fail_before_the_edge_do_not_hide_it(monkeypatch: pytest.Mon
     broken(monkeypatch, change)
     run = quick(linear_problem(), horizon=1.0)
     assert run.status is RunStatus.WELL_POSEDNESS_LOST
-    assert "below one" in run.detail
+    assert "No certificate that the equilibrium exists" in run.detail
     assert "not found" in run.detail
 
 
@@ -297,7 +297,7 @@ def test_an_error_of_the_callers_own_is_no_obstacle_to_step_around() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"horizon": 0.0}, "`horizon` of gradient-flow must be a number > 0, or None. Got 0.0."),
+        ({"horizon": 0.0}, "`horizon` of gradient-flow must be a number >= 2.23e-308, or None. Got 0.0."),
         ({"horizon": math.inf}, "`horizon`"),
         ({"until": 1.0}, "`until`"),
         ({"until": -1e-3}, "`until`"),
@@ -308,6 +308,7 @@ def test_an_error_of_the_callers_own_is_no_obstacle_to_step_around() -> None:
         ({"steps": True}, "`steps`"),
         ({"snapshots": 1}, "`snapshots`"),
         ({"method": "rk4"}, "`method` of gradient-flow must be one of dopri5, dopri8, bosh3. Got 'rk4'."),
+        ({"horizon": 5e-324}, "`horizon` of gradient-flow must be a number >= 2.23e-308, or None. Got 5e-324."),
         ({"times": torch.tensor([0.0])}, "`times`"),
         ({"times": torch.tensor([[1.0]])}, "`times`"),
         ({"record": ["nothing"]}, "`record`"),
@@ -317,6 +318,14 @@ def test_an_error_of_the_callers_own_is_no_obstacle_to_step_around() -> None:
 def test_options_out_of_range(options: dict, message: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(ArgumentError, match=message):
         quick(linear_problem(), **options)
+
+
+@pytest.mark.parametrize("horizon", [2.3e-308, 1e-300, 1e300])
+def test_times_at_the_ends_of_floats(horizon: float) -> None:
+    run = quick(linear_problem(), horizon=horizon)
+    assert run.status in (RunStatus.HORIZON, RunStatus.LOSS_FLOOR)
+    times = [snapshot.at for snapshot in run.snapshots]
+    assert times == sorted(set(times))
 
 
 def test_an_ill_posed_start_is_an_error() -> None:

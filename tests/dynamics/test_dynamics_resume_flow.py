@@ -85,13 +85,13 @@ def test_what_a_flow_refuses() -> None:
         ({"X": X.long()}, {}, "`X` of linear-implicit must have dtype"),
         ({}, {"on_step": 5}, "`on_step` of gradient-flow must be callable"),
         ({}, {"record": 5}, "`record` must be a list"),
-        ({}, {"horizon": 10**400}, "`horizon` of gradient-flow must be a number > 0"),
+        ({}, {"horizon": 10**400}, "`horizon` of gradient-flow must be a number >= 2.23e-308"),
     ):
         with pytest.raises(ArgumentError, match=message):
             gradient_flow(**{"model": model, "X": X, "y": y, **start}, **{"horizon": 1.0, **wrong})
     run = gradient_flow(model, X, y, horizon=0.01)
     for options, message in (
-        ({"horizon": -1.0}, "`horizon` of gradient-flow must be a number > 0"),
+        ({"horizon": -1.0}, "`horizon` of gradient-flow must be a number >= 2.23e-308"),
         ({"until": 2.0}, "`until` of gradient-flow"),
         ({"steps": -1}, "`steps` of gradient-flow"),
         ({"on_step": print}, "`on_step` of resume is for gradient-descent"),

@@ -88,3 +88,8 @@ def test_variance_of_the_paper_s_initialisation():
     w = draw_expression(parse("normal(0, 1/m)"), (400, 100), {"m": 100}, seeded()).value
     # Six standard errors of a variance over 40,000 Gaussian entries.
     assert w.var().item() == pytest.approx(0.01, rel=6 * math.sqrt(2 / 40_000))
+
+
+def test_a_number_beyond_float64_is_refused_by_name():
+    with pytest.raises(ArgumentError, match=r"Distribution `1e400\*identity`, at `1e400`: it is too large for float64"):
+        draw_expression(parse("1e400*identity"), (2, 2), {}, torch.Generator())

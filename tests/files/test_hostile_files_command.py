@@ -17,9 +17,10 @@ from ntk_deq.errors import ArgumentError
 
 @pytest.fixture
 def alarm():
-    before = signal.signal(signal.SIGALRM, hostile_files._alarm)
+    before = {number: signal.signal(number, hostile_files._alarm) for number in (signal.SIGALRM, signal.SIGPROF)}
     yield
-    signal.signal(signal.SIGALRM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_few_of_each_kind(tmp_path, alarm, capsys):
@@ -30,7 +31,7 @@ def test_a_few_of_each_kind(tmp_path, alarm, capsys):
         came, faults = fuzz(kind, 6, 5, place, None, float("inf"))
         names.append(kind.name)
         assert (came.total(), faults) == (6, 0), capsys.readouterr().out
-    assert names == ["claim", "data", "replay", "checkpoint", "stored run", "results", "store"]
+    assert names == ["claim", "numbers", "data", "replay", "checkpoint", "stored run", "results", "store"]
 
 
 def use(path):
@@ -39,6 +40,9 @@ def use(path):
         raise KeyError("x")
     if content == b"hang":
         time.sleep(60)
+    if content == b"work":
+        while True:
+            pass
     if content == b"code":
         hostile_files._expected(3, (0, 4))
     if content == b"ours":
@@ -48,10 +52,17 @@ def use(path):
 
 @pytest.mark.parametrize(
     ("content", "what", "faults"),
-    [("foreign", "fault", 1), ("hang", "hang", 1), ("code", "fault", 1), ("ours", "ArgumentError", 0), ("", "used", 0)],
+    [
+        ("foreign", "fault", 1),
+        ("hang", "hang", 1),
+        ("work", "hang", 1),
+        ("code", "fault", 1),
+        ("ours", "ArgumentError", 0),
+        ("", "used", 0),
+    ],
 )
 def test_what_is_a_fault(tmp_path, alarm, monkeypatch, content, what, faults):
-    monkeypatch.setattr(hostile_files, "LIMIT", 0.2)
+    monkeypatch.setattr(hostile_files, "WAITING" if content == "hang" else "LIMIT", 0.2)
     kind = Kind("kind", lambda place, rng: hostile_files._written(place / "a", content.encode()), use)
     came, found = fuzz(kind, 1, 0, tmp_path, tmp_path / "keep", float("inf"))
     assert (dict(came), found) == ({what: 1}, faults)

@@ -22,6 +22,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.plots.figure import file_stem, rates_figure, run_figure, save_figure
 from ntk_deq.plots.labels import escaped, inequality_label, math_text
 from ntk_deq.plots.panels import _apart
+from ntk_deq.plots.rates import rates_height
 from ntk_deq.plots.style import MissingPlotsError
 from ntk_deq.report.runs.curves import share_curves
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
@@ -537,12 +538,44 @@ def test_a_rate_that_is_not_positive_is_left_out_and_its_interval_cut(ax):
     plots.convergence(endless, Figure().subplots())
 
 
-def test_a_long_name_loses_its_middle(ax):
-    plots.rates([training_record()], ax, names=["R.T4.4.a.very.long.claim.identifier, scaled-lecun 17, window"])
-    (label,) = ax.get_yticklabels()
-    assert label.get_text().startswith("R.T4.4.a.very")
-    assert len(label.get_text()) <= 36
-    assert label.get_text().endswith("17, window")
+def row_labels(ax, *names):
+    plots.rates([training_record()] * len(names), ax, names=names)
+    return [label.get_text() for label in ax.get_yticklabels()]
+
+
+def test_a_long_name_takes_two_lines(ax):
+    claim = "R.T4.4.linear-rate-of-descent"
+    names = [f"{claim}, scaled-random {i}{role}" for i in (0, 10) for role in (", window", ", continuation")]
+    assert row_labels(ax, "R.T4.2, tiny 0", *names) == ["R.T4.2, tiny 0", *(n.replace(", ", ",\n", 1) for n in names)]
+
+
+def test_rows_with_two_lines_are_further_apart():
+    def height(name):
+        return rates_height([(name, training_record())] * 5)
+
+    assert height("R.T4.4.linear-rate-of-descent, scaled-random 0") > height("R.T4.2, tiny 0")
+
+
+def test_what_is_left_of_a_name_is_whole_words(ax):
+    claims = [f"R.T4.2.mutant-no-conditions-at-all-and-{what}-whatever-else" for what in ("this", "that")]
+    setting = "a_setting_of_many_words_that_were_better_fewer 3"
+    labels = row_labels(ax, *(f"{claim}, {setting}{role}" for claim in claims for role in ("", ", continuation")))
+    assert len(set(labels)) == 4
+    for label, claim in zip(labels, (name for name in claims for _ in range(2)), strict=True):
+        first, second = label.split("\n")
+        assert max(len(first), len(second)) <= 38
+        assert claim.split("-and-")[1].split("-")[0] in first
+        assert second.endswith(("3", "3, continuation"))
+        for line, whole in ((first, f"{claim},"), (second, setting)):
+            head, _, tail = line.partition("…")
+            before, after = whole[len(head) - 1 : len(head) + 1], whole.rpartition(tail.strip())[0]
+            assert not before.isalnum()
+            assert not after[-1:].isalnum()
+
+
+def test_a_name_of_one_long_word_loses_its_middle(ax):
+    (label,) = row_labels(ax, "x" * 30 + "y" * 30)
+    assert label == "x" * 17 + "…" + "y" * 17
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def test_where_there_may_be_none_or_several_nothing_is_known(L):
     env = model_env(values, "implicit-relu")
     assert existence(env).gap is None
     assert not informed(value_of("Z", env))
-    assert any("must be < 1" in reason for reason in env.notes.unsure)
+    assert any("no certificate that the equilibrium exists" in reason for reason in env.notes.unsure)
 
 
 def test_a_weight_that_is_known_roughly_only():

@@ -82,6 +82,34 @@ def test_the_stated_rate_and_the_kernels(tmp_path):
     assert min(known) / 2 < record.measured.value < 2 * max(known)
 
 
+@pytest.mark.parametrize(
+    ("bound", "verdict"),
+    [
+        ("(1e308/100)^k*L[0]", Verdict.HOLDS),
+        ("1e308*(1e-320)^k*L[0]", Verdict.REFUTED),
+        ("(1/2)^k*1e308*10*L[0]", Verdict.HOLDS),
+    ],
+)
+def test_a_bound_beyond_float64_has_no_rate_or_a_finite_one(tmp_path, bound, verdict):
+    result = judged(tmp_path, conclude=f"'L[k] <= {bound} for all k'")
+    assert result.verdict is verdict, result.reason
+    (record,) = result.runs
+    assert record.predicted is None or 0 < record.predicted.value < math.inf
+
+
+@pytest.mark.parametrize(
+    ("value", "what"), [("1e-400", "small"), ("1e400", "large"), ("2^-2000", "small"), ("2^2000", "large")]
+)
+@pytest.mark.parametrize("method", ["descent", "flow"])
+def test_a_step_or_horizon_beyond_float64_leaves_the_claim_open(tmp_path, method, value, what):
+    step = f"{{method: gradient-descent, step: {value}, steps: 4}}"
+    horizon = f"{{method: gradient-flow, horizon: {value}}}"
+    run, index = (step, "k") if method == "descent" else (horizon, "t")
+    result = judged(tmp_path, run=run, conclude=f"'L[{index}] <= L[0] for all {index}'")
+    assert result.verdict is Verdict.UNDECIDED
+    assert f"`{value}` is too {what} for float64" in result.reason
+
+
 def test_gradient_flow_and_its_rate_equation(tmp_path):
     conclude = """{falls: 'L[t] <= L[0] for all t', length: 'fro(b[t] - b[0]) <= path_length[t] + 1e-6 for all t'}"""
     result = judged(tmp_path, run=FLOW, conclude=conclude)

@@ -176,7 +176,7 @@ class TestUndecided:
     def test_an_equilibrium_that_may_not_exist(self, tmp_path):
         result = only(tmp_path, "setting: net, conclude: fro(Z) >= 0", instances=40)
         assert result.verdict is Verdict.UNDECIDED
-        assert "must be < 1" in result.reason
+        assert "no certificate that the equilibrium exists" in result.reason
         assert "instances are undecided; first, net #" in result.reason
         assert 0 < result.unsure <= 40
 
@@ -388,6 +388,17 @@ class TestReproducible:
 
 
 class TestRunner:
+    def test_numbers_beyond_float64_end_in_no_error(self, tmp_path):
+        entries = """
+- {id: true, setting: plain, conclude: norm(A)*1e400 + x >= 0}
+- {id: false, setting: plain, conclude: x*1e400 <= 1e400/2}
+- {id: slope, setting: plain, conclude: fro(grad(1e400*x*x, x)) >= 0}
+"""
+        found = judge_all(tmp_path, entries.replace("true", "'true'").replace("false", "'false'"), SETTINGS, search=100)
+        verdicts = {name: result.verdict for name, result in found.items()}
+        assert verdicts["false"] is Verdict.REFUTED
+        assert Verdict.ERROR not in verdicts.values(), verdicts
+
     def test_stop_early_stops_after_the_first_unexpected_verdict(self, tmp_path):
         entries = """
 - {id: a, setting: plain, conclude: norm(A) <= fro(A)}

@@ -82,8 +82,10 @@ class FlowOptions:
         """Check what the gradient field does not check itself."""
         check_method(self.method, METHOD)
         where = f"of {METHOD}"
-        if self.horizon is not None and not (is_number(self.horizon) and 0 < self.horizon <= sys.float_info.max):
-            raise ArgumentError(f"`horizon` {where} must be a number > 0, or None. Got {self.horizon!r}.")
+        known = sys.float_info  # steps on the way to a denormal horizon would be zero
+        if self.horizon is not None and not (is_number(self.horizon) and known.min <= self.horizon <= known.max):
+            wanted = f"a number >= {known.min:.3g}, or None"
+            raise ArgumentError(f"`horizon` {where} must be {wanted}. Got {self.horizon!r}.")
         if not is_number(self.until) or not 0 <= self.until < 1:
             raise ArgumentError(f"`until` {where} must be a number with 0 <= until < 1. Got {self.until!r}.")
         if not is_number(self.tolerance) or not 0 < self.tolerance <= _MOST:
@@ -134,6 +136,6 @@ class FlowOptions:
             >>> [round(time, 6) for time in FlowOptions(snapshots=5, times=(5.0, 11.0)).targets(1.0, 10.0)]
             [0.01, 0.1, 1.0, 5.0, 10.0]
         """
-        first, spaces = min(_FIRST * scale, horizon / 1000), self.snapshots - 2
+        first, spaces = max(min(_FIRST * scale, horizon / 1000), math.ulp(0.0)), self.snapshots - 2
         spaced = {first * (horizon / first) ** (place / spaces) for place in range(spaces)}
         return sorted(time for time in {*spaced, *self.times, horizon} if time <= horizon)

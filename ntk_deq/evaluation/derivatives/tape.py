@@ -184,7 +184,7 @@ class Tape:
 
     def _number(self, value: Fraction | int) -> Node:
         number = Fraction(value)
-        return self._leaf(CONSTANT, (number,), lambda: Scalar(sc.exact(number), abs(float(number))))
+        return self._leaf(CONSTANT, (number,), lambda: Scalar(sc.exact(number), abs(sc.nearest_float(number))))
 
     def _build(self, expr: Expr, frame: Frame) -> Node:
         if expr.kind is Kind.NUMBER:

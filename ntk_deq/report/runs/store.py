@@ -13,7 +13,6 @@ from ntk_deq.errors import DataError, nearest_name
 from ntk_deq.report.jsonl import result_lines
 from ntk_deq.verify.training.summary import TrainingRecord
 
-_LATEST = 1e300  # a step or time; beyond it, and below its inverse, axes run out of numbers
 _WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
 
 
@@ -126,11 +125,10 @@ def _record(run: object, place: str) -> TrainingRecord:
 
 
 def _check_steps(record: TrainingRecord, place: str) -> None:
-    """Refuse steps that no run has, on which no curve could be drawn."""
+    """Refuse steps that no run has."""
     for number, (before, at) in enumerate(zip((-math.inf, *record.at), record.at, strict=False)):
-        if not (0 <= at <= _LATEST and at > before and (at == 0 or at >= 1 / _LATEST)):
-            allowed = f"a step or time from 0 to {_LATEST:g}, later than the one before"
-            raise _wrong(f"{place}.at[{number}]", allowed, at)
+        if not (0 <= at < math.inf and at > before):
+            raise _wrong(f"{place}.at[{number}]", "a finite step or time >= 0, later than the one before", at)
     if record.step is not None and not 0 < record.step < math.inf:
         raise _wrong(f"{place}.step", "a number > 0", record.step)
     for number, curve in enumerate(record.curves):

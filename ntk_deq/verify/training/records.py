@@ -188,12 +188,12 @@ def _bounds_the_loss(node: Expr) -> bool:
 
 def _stated_rate(at: Sequence[float], bound: Sequence[float]) -> Rate | None:
     """Return the rate at which a bound falls, from its last value that is not lost to underflow; None: it does not."""
-    if not bound or not bound[0] > 0:
+    if not bound or not 0 < bound[0] < math.inf:
         return None
     for step, value in zip(reversed(at), reversed(bound), strict=True):
         if step > 0 and value > 0:
-            rate = math.log(bound[0] / value) / step
-            return Rate(rate, rate, rate) if rate > 0 else None
+            rate = (math.log(bound[0]) - math.log(value)) / step  # their ratio may be too large or small for a number
+            return Rate(rate, rate, rate) if 0 < rate < math.inf else None
     return None
 
 

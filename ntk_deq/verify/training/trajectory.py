@@ -275,11 +275,16 @@ def known_to(formula: Formula, value: Scalar, most: float) -> float:
     """Return the relative radius of a step size or a horizon.
 
     Raises:
-        OutsideClaimError: It is larger than `most`: the run that is meant is not known well enough.
+        OutsideClaimError: It is larger than `most`: the run that is meant is not known well enough. Or the step size or
+            horizon is beyond the numbers of float64.
     """
+    low, high = sc.lower(value.ball), sc.upper(value.ball)
+    if low == 0 or high == math.inf:
+        why = f"`{formula.text}` is too {'large' if low else 'small'} for float64, in which a run is computed"
+        raise OutsideClaimError("defined", why, certain=False)
     if value.ball.is_exact():
         return 0.0
-    off = max(float(value.ball.rad()) / sc.lower(value.ball), 2.0**-52)  # the run's is a float
+    off = max(float(value.ball.rad()) / low, 2.0**-52)  # the run's is a float
     if off > most:
         why = f"`{formula.text}` is known to {off:.1g} of its value, and a run needs it to {most:g}"
         raise OutsideClaimError("defined", why, certain=False)
