@@ -25,8 +25,9 @@ from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
-from ntk_deq.verify.runner import Feasible, Options, judge, planned
+from ntk_deq.verify.trial import Feasible, planned
 
 LEAST_ROOM = 1.05
 """A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""
@@ -41,7 +42,7 @@ Judge = Callable[[Claim, Options], ClaimResult]
 _UPWARD = ("<=", "<")  # the right side is the generous one where it is large
 
 
-def findings(claim: Claim, options: Options, result: ClaimResult, *, judge: Judge = judge) -> tuple[Finding, ...]:
+def findings(claim: Claim, options: Options, result: ClaimResult, judge: Judge) -> tuple[Finding, ...]:
     """Return what dropping each hypothesis, and comparing both sides of each bound, shows of a claim that holds.
 
     A finding rests on the instances tried and proves nothing: "never mattered" means that none of them shows why a
@@ -60,7 +61,7 @@ def findings(claim: Claim, options: Options, result: ClaimResult, *, judge: Judg
     return (*hypothesis_findings(claim, plain, judge), *constant_findings(claim, plain, judge))
 
 
-def hypothesis_findings(claim: Claim, options: Options, judge: Judge = judge) -> Iterator[Finding]:
+def hypothesis_findings(claim: Claim, options: Options, judge: Judge) -> Iterator[Finding]:
     """Drop each hypothesis in turn and yield whether the claim then breaks."""
     for name in claim.assume:
         without = changed_claim(claim, ("assume", name), None)
@@ -168,7 +169,7 @@ class Room:
             self.factor, self.tightest = ratio, instance
 
 
-def constant_findings(claim: Claim, options: Options, judge: Judge = judge) -> Iterator[Finding]:
+def constant_findings(claim: Claim, options: Options, judge: Judge) -> Iterator[Finding]:
     """Yield the bounds whose right side could be moved by a factor without breaking on any instance tried.
 
     The factor is at most the smallest ratio of the two sides over the claim's instances. The stricter claim is then

@@ -150,9 +150,9 @@ class _Judging:
         """Yield what looks for findings, where they are asked for."""
         claim, options = self._claim, self._options
         if options.findings:
-            from ntk_deq.verify.findings import findings  # which judges variants of the claim by this module
+            from ntk_deq.verify.findings import findings
 
-            yield lambda result: findings(claim, options, result, judge=self._variant)
+            yield lambda result: findings(claim, options, result, self._variant)
         if options.smallest:
             from ntk_deq.verify.smallest import smallest_findings
 

@@ -14,7 +14,7 @@ FEW = Options(instances=25, search=60)
 
 
 def hypotheses(folder, body):
-    return {f.detail["hypothesis"]: f.detail["matters"] for f in hypothesis_findings(claim(folder, body), FEW)}
+    return {f.detail["hypothesis"]: f.detail["matters"] for f in hypothesis_findings(claim(folder, body), FEW, judge)}
 
 
 def test_hypotheses_that_matter_and_that_do_not(tmp_path):
@@ -28,14 +28,16 @@ def test_hypotheses_that_matter_and_that_do_not(tmp_path):
 
 def test_a_hypothesis_whose_part_stays_open(tmp_path):
     body = "setting: net, assume: {w: gamma*norm(A) < 1}, conclude: 'fro(Z) >= 0'"
-    (finding,) = hypothesis_findings(claim(tmp_path, body), FEW)
+    (finding,) = hypothesis_findings(claim(tmp_path, body), FEW, judge)
     assert finding.detail["matters"] is None
     assert "is open" in finding.text
 
 
 def room(folder, conclusion, given="", setting="matrices"):
     body = f'setting: {setting}, {given} conclude: "{conclusion}"'
-    return [(f.detail["factor"], f.detail["constant_could_be"]) for f in constant_findings(claim(folder, body), FEW)]
+    return [
+        (f.detail["factor"], f.detail["constant_could_be"]) for f in constant_findings(claim(folder, body), FEW, judge)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_a_chain_gives_a_bound_a_link_and_steps_are_all_counted(tmp_path):
         "0 <= fro(Z[1])",
         "fro(Z[1]) <= 1000*fro(Phi)",
     ]
-    first, second = constant_findings(original, FEW)
+    first, second = constant_findings(original, FEW, judge)
     assert 1.5 < first.detail["factor"] < 4  # |Z[1]| = |Phi|, and |Z[3]| < 2 |Phi|
     assert second.detail["factor"] == pytest.approx(1000)
 
@@ -91,7 +93,7 @@ def test_a_claim_that_does_not_hold_has_no_findings(tmp_path):
     false = claim(tmp_path, "setting: matrices, assume: {a: c < 1}, conclude: 'fro(A) <= 8*norm(A)/9'")
     result = judge(false, FEW)
     assert result.verdict == "refuted"
-    assert findings(false, FEW, result) == ()
+    assert findings(false, FEW, result, judge) == ()
     assert judge(false, Options(instances=25, search=0, findings=True)).findings == ()
 
 

@@ -8,19 +8,18 @@ v must not be zero, and mu must be the eigenvalue that the equation names, not a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flint import arb
 
-from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.domain import Free
 from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.equations.symmetry import parity, structure
 from ntk_deq.verify.equations.terms import sum_terms
 
 if TYPE_CHECKING:
-    from ntk_deq.verify.equations.plan import Joint
+    pass
 
 _EXTREMES = frozenset({"lambda_min", "lambda_max"})
 
@@ -98,33 +97,3 @@ def _unscaled(expr: Expr) -> Expr:
     if expr.kind is Kind.MULTIPLY and expr.args[1].kind is Kind.CALL and expr.args[1].name == "I":
         return expr.args[0]
     return expr
-
-
-def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:
-    """Return a system in which the eigenvalues of its equations are numbers to solve for, with these by their names.
-
-    Only equations that are solved for their vectors are changed.
-    """
-    names = {variable.name for variable in joint.variables}
-    equations, added = [], dict[str, Eigenvalue]()
-    for equation in joint.equations:
-        eigenvalue = equation.eigenvalue
-        if eigenvalue is None or eigenvalue.vector not in names:
-            equations.append(equation)
-            continue
-        name = f"eigenvalue of {eigenvalue.vector}"  # no name of the language
-        number = replace(eigenvalue.factor, kind=Kind.NAME, name=name, args=())
-        sides = (_with_factor(side, eigenvalue.factor, number) for side in (equation.left, equation.right))
-        equations.append(replace(equation, left=next(sides), right=next(sides)))
-        added[name] = eigenvalue
-    numbers = tuple(Free(name, SCALAR, Domain(DomainKind.REAL)) for name in added)
-    places = tuple((((0, 1.0),),) for _ in added)
-    variables, spots = (*joint.variables, *numbers), (*joint.places, *places)
-    return replace(joint, equations=tuple(equations), variables=variables, places=spots), added
-
-
-def _with_factor(expr: Expr, factor: Expr, number: Expr) -> Expr:
-    """Return a side with another number in the place of the eigenvalue."""
-    if expr is factor:
-        return number
-    return replace(expr, args=tuple(_with_factor(arg, factor, number) for arg in expr.args)) if expr.args else expr

@@ -1,0 +1,74 @@
+"""The house: imports go down its floors and in no circle, those inside functions and for types alone included."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import tomllib
+from pathlib import Path
+
+import ntk_deq
+
+ROOT = Path(ntk_deq.__file__).parent
+PROJECT = ROOT.parent / "pyproject.toml"
+
+
+def modules() -> dict[str, ast.Module]:
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imported(tree: ast.Module, known: dict[str, ast.Module]) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            found |= {name if (name := f"{node.module}.{alias.name}") in known else node.module for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & known.keys()
+    return found
+
+
+def graph() -> dict[str, set[str]]:
+    """Return what each module imports; the root, whose names are imported when they are asked for, is left out."""
+    known = modules()
+    edges = {name: imported(tree, known) - {name, "ntk_deq"} for name, tree in known.items()}
+    del edges["ntk_deq"]
+    return edges
+
+
+def floors() -> dict[str, int]:
+    """Return the floor of each package and module below the root, as the project file states them, the cellar 0."""
+    contracts = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return {name.strip(): floor for floor, row in enumerate(reversed(layers)) for name in row.split(":")}
+
+
+def top(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def test_every_package_has_a_floor():
+    assert {top(name) for name in graph()} == floors().keys()
+
+
+def test_no_import_goes_up():
+    floor = floors()
+    upward = {
+        (name, target)
+        for name, targets in graph().items()
+        for target in targets
+        if floor[top(target)] > floor[top(name)]
+    }
+    assert upward == set()
+
+
+def test_there_is_no_circle():
+    assert list(graphlib.TopologicalSorter(graph()).static_order())  # raises CycleError, which names the circle
+
+
+def test_imports_inside_functions_count():
+    tree = ast.parse("def f():\n    from ntk_deq.verify import trial\n    import ntk_deq.cli\n")
+    assert imported(tree, modules()) == {"ntk_deq.verify.trial", "ntk_deq.cli"}
