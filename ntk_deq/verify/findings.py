@@ -23,11 +23,11 @@ from ntk_deq.language.format import format_expr, format_number
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.proven import solve
+from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
-from ntk_deq.verify.trial import Feasible, planned
 
 LEAST_ROOM = 1.05
 """A bound that could be moved by less than this factor is called tight: a drawn instance seldom meets it exactly."""

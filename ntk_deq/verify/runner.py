@@ -11,11 +11,12 @@ from typing import Protocol
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.claims.statement import StatementLine, statement_lines
 from ntk_deq.language.setting import Setting
+from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Evidence, Finding, Support, Witness
 from ntk_deq.verify.tally import Tally
-from ntk_deq.verify.trial import WRITING, Feasible, Trial, is_out_of_memory, planned
+from ntk_deq.verify.trial import WRITING, Trial, is_out_of_memory
 from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness, written_out
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]

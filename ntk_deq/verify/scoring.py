@@ -12,7 +12,7 @@ from torch import Tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES, solve_directly, well_posed
-from ntk_deq.evaluation.environment import ModelFormulas, Notes, model_formulas
+from ntk_deq.evaluation.environment import Notes, model_formulas
 from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
 from ntk_deq.evaluation.functions.floats import scalar
 from ntk_deq.evaluation.instance import Instance
@@ -23,14 +23,13 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations.floats import domain_margin, solved_names
 from ntk_deq.verify.equations.plan import Equations, Place, Plan
+from ntk_deq.verify.uses import Uses
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call
 
 _ALONE = 0.08  # of a call: an instance with a derivative or a system of equations
 
-_ITERATING = 10  # operations that a step of a run of the map counts as
-_SOLVING = 60  # operations that an equilibrium counts as
 
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 """Where no variable moves."""
@@ -117,8 +116,8 @@ class ClaimScorer:
         used = self._used([expr])
         return _Effort(min(1.0, used.operations / max(1, self.operations)), used.derivatives)
 
-    def _used(self, formulas: Sequence[Expr]) -> _Uses:
-        return _Uses(formulas, self.claim, self._formulas)
+    def _used(self, formulas: Sequence[Expr]) -> Uses:
+        return Uses(formulas, self.claim, self._formulas)
 
     def __call__(self, base: Instance, moving: Mapping[str, Tensor]) -> Scores:
         """Score an instance with some variables replaced, each by many values along a new first dimension.
@@ -427,69 +426,3 @@ def _stacked(rows: list[Scores]) -> Scores:
 def _shown(part: Part) -> str:
     alone = part.link is None or len(part.expr.operators) == 1
     return part.name if alone or part.link is None else f"{part.name}, link {part.link + 1}"
-
-
-class _Uses:
-    """What formulas refer to, through definitions and the model.
-
-    Attributes:
-        names: Names of every kind.
-        derivatives: Whether a derivative is taken.
-        equilibrium: Whether the equilibrium must exist.
-        operations: How many operations they are made of; an equilibrium counts as some.
-    """
-
-    def __init__(self, formulas: Sequence[Expr], claim: Claim, model: ModelFormulas | None) -> None:
-        self.names: set[str] = set()
-        self.derivatives = False
-        self.equilibrium = False
-        self.operations = 0
-        self._lets, self._trains, self._formulas = claim.let, claim.trains, model
-        self._steps, self._iterated = 0 if claim.run is None else claim.run.steps, False
-        for formula in formulas:
-            self._visit(formula)
-
-    def _visit(self, expr: Expr) -> None:
-        for node in expr.walk():
-            self.operations += 1
-            if node.kind is Kind.CALL:
-                self.derivatives |= node.name in ("grad", "jac")
-                if node.name == "fixed_point":
-                    self._visit_equilibrium()
-                elif node.name == "next":
-                    self._visit_map()
-            elif node.kind is Kind.INDEX:
-                if self._trains:
-                    self._visit_name(node.name)
-                else:
-                    self._visit_map()
-                    self.operations += 0 if self._iterated else self._steps * _ITERATING
-                    self._iterated = True
-            elif node.kind is Kind.NAME:
-                self._visit_name(node.name)
-
-    def _visit_name(self, name: str) -> None:
-        if self._formulas is not None and name == self._formulas.state:
-            self._visit_equilibrium()
-        if name in self.names:
-            return
-        self.names.add(name)
-        if name in self._lets:
-            self._visit(self._lets[name].expr)
-        elif self._formulas is not None and name in self._formulas.definitions:
-            self._visit(self._formulas.definitions[name])
-
-    def _visit_equilibrium(self) -> None:
-        if not self.equilibrium:
-            self.equilibrium = True
-            self.operations += _SOLVING
-            self._visit_map()
-            assert self._formulas is not None
-            self._visit(self._formulas.contraction)
-
-    def _visit_map(self) -> None:
-        """Visit the map; the state that stands in it is given, not the equilibrium."""
-        assert self._formulas is not None
-        for node in self._formulas.map.walk():
-            if node.kind is Kind.NAME and node.name != self._formulas.state:
-                self._visit_name(node.name)

@@ -29,12 +29,12 @@ from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.language.types import BOOLEAN, SCALAR, SizeRange
 from ntk_deq.verify.adversary import find_satisfying
 from ntk_deq.verify.equations.plan import Equations
+from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import Standing, standing_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import Finding, FindingKind
 from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.choose import choose_constants, scalars
-from ntk_deq.verify.trial import planned
 
 ATTEMPTS = 3
 """Instances tried at each value of a size, at most, where constants are chosen or data drawn."""

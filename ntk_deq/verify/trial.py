@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,19 @@ from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import distinct_instances, instance_at
-from ntk_deq.falsify.repair import Repair
 from ntk_deq.language.setting import Setting
-from ntk_deq.verify.adversary import default_budget, find_counterexamples, find_satisfying
+from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
-from ntk_deq.verify.judge import Judgement, Standing, hypotheses_fail, judge_instance
+from ntk_deq.verify.feasible import DRAWN_SHARE, Feasible, planned
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
 from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
-from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
-from ntk_deq.verify.training.scoring import TrainingScorer
 from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
@@ -40,75 +37,13 @@ AFTER_REFUTATION = 20
 WRITING = 10.0
 """Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
 
-TRAINED = 24
-"""The same of a claim on training, each with a run; a quarter of it where data are drawn."""
 
-DRAWN_SHARE = 10  # a distribution setting gets one instance for this many of a domain setting, and at least...
-DRAWN_LEAST = 8
 STARTS = 6  # instances from which the search of a setting starts: the tightest ones, or the nearest
-
-
-def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
-    """Return how many instances of the ladder each setting of a claim gets."""
-    asked = claim.instances or options.instances
-    count = asked or options.usual
-    if claim.trains:
-        return [(s, asked or min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
-    return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
-
-
-MOVING = 0.25
-"""What moving instances into the hypotheses may cost, of the default budget of a search."""
 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error says that memory could not be had: Python's own, or PyTorch's by its type or its words."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-REPLACED = 8
-"""Instances at most that are tried in the place of one that fails a hypothesis."""
-
-IN_VAIN = 24
-"""So many in a row that failed one as well, and a single one is tried from there on."""
-
-
-class Feasible:
-    """Puts instances that meet a claim's hypotheses in the place of those that do not.
-
-    Args:
-        claim: The claim.
-        options: How it is judged.
-        deadline: When to give up, on the clock of `time.thread_time`, or None.
-    """
-
-    def __init__(self, claim: Claim, options: Options, deadline: float | None) -> None:
-        self._claim, self._options, self._deadline = claim, options, deadline
-        self._repairs: dict[str, Repair] = {}
-        self._vain: dict[str, int] = {}
-
-    def __call__(self, setting: Setting, instance: Instance) -> Instance:
-        """Return the instance, or the first one in its place on which no hypothesis certainly fails."""
-        if not setting.universal or not self._claim.assume or not self._fails(instance):
-            return instance
-        if setting.name not in self._repairs:
-            options = self._options
-            kind = TrainingScorer if self._claim.trains else ClaimScorer
-            scorer = kind(self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline)
-            effort = MOVING * default_budget(scorer)
-            self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed, effort)
-        vain = self._vain.get(setting.name, 0)
-        for variant in islice(self._repairs[setting.name].candidates(instance), REPLACED if vain < IN_VAIN else 1):
-            if not self._fails(variant):
-                self._vain[setting.name] = 0
-                return variant
-            vain += 1
-        self._vain[setting.name] = vain
-        return instance
-
-    def _fails(self, instance: Instance) -> bool:
-        device, dtype = torch.device(self._options.device), self._options.dtype
-        return hypotheses_fail(self._claim, instance, device=device, dtype=dtype, deadline=self._deadline)
 
 
 def _nothing(stage: str) -> None:

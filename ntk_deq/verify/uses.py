@@ -1,0 +1,80 @@
+"""What the formulas of a claim refer to, through definitions and the model, and how many operations they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.environment import ModelFormulas
+from ntk_deq.language.tree import Expr, Kind
+
+_ITERATING = 10  # operations that a step of a run of the map counts as
+
+
+_SOLVING = 60  # operations that an equilibrium counts as
+
+
+class Uses:
+    """What formulas refer to, through definitions and the model.
+
+    Attributes:
+        names: Names of every kind.
+        derivatives: Whether a derivative is taken.
+        equilibrium: Whether the equilibrium must exist.
+        operations: How many operations they are made of; an equilibrium counts as some.
+    """
+
+    def __init__(self, formulas: Sequence[Expr], claim: Claim, model: ModelFormulas | None) -> None:
+        self.names: set[str] = set()
+        self.derivatives = False
+        self.equilibrium = False
+        self.operations = 0
+        self._lets, self._trains, self._formulas = claim.let, claim.trains, model
+        self._steps, self._iterated = 0 if claim.run is None else claim.run.steps, False
+        for formula in formulas:
+            self._visit(formula)
+
+    def _visit(self, expr: Expr) -> None:
+        for node in expr.walk():
+            self.operations += 1
+            if node.kind is Kind.CALL:
+                self.derivatives |= node.name in ("grad", "jac")
+                if node.name == "fixed_point":
+                    self._visit_equilibrium()
+                elif node.name == "next":
+                    self._visit_map()
+            elif node.kind is Kind.INDEX:
+                if self._trains:
+                    self._visit_name(node.name)
+                else:
+                    self._visit_map()
+                    self.operations += 0 if self._iterated else self._steps * _ITERATING
+                    self._iterated = True
+            elif node.kind is Kind.NAME:
+                self._visit_name(node.name)
+
+    def _visit_name(self, name: str) -> None:
+        if self._formulas is not None and name == self._formulas.state:
+            self._visit_equilibrium()
+        if name in self.names:
+            return
+        self.names.add(name)
+        if name in self._lets:
+            self._visit(self._lets[name].expr)
+        elif self._formulas is not None and name in self._formulas.definitions:
+            self._visit(self._formulas.definitions[name])
+
+    def _visit_equilibrium(self) -> None:
+        if not self.equilibrium:
+            self.equilibrium = True
+            self.operations += _SOLVING
+            self._visit_map()
+            assert self._formulas is not None
+            self._visit(self._formulas.contraction)
+
+    def _visit_map(self) -> None:
+        """Visit the map; the state that stands in it is given, not the equilibrium."""
+        assert self._formulas is not None
+        for node in self._formulas.map.walk():
+            if node.kind is Kind.NAME and node.name != self._formulas.state:
+                self._visit_name(node.name)
