@@ -34,6 +34,26 @@ class WellPosednessError(NtkDeqError):
     """The contraction factor reached one, so that the equilibrium need not exist or be unique."""
 
 
+def loss_floor(first: float, until: float) -> float:
+    """Return the loss at which a run ends, `until` times the first one; where that is negative, a run has no floor.
+
+    Example:
+        >>> loss_floor(2.0, 0.5), loss_floor(-2.0, 0.5)
+        (1.0, -inf)
+    """
+    return until * first if first >= 0 else -math.inf
+
+
+def loss_ceiling(first: float, rise: float) -> float:
+    """Return the loss above which a run has diverged: `rise` times the first one, or as far above a negative one.
+
+    Example:
+        >>> loss_ceiling(2.0, 3.0), loss_ceiling(-2.0, 3.0)
+        (6.0, 2.0)
+    """
+    return rise * first if first >= 0 else first - (rise - 1) * first
+
+
 class CarriedContraction:
     """An upper bound of the contraction factor at parameters that move little from call to call.
 
@@ -133,7 +153,14 @@ class CarriedContraction:
         self._at_reference = stored_number(state["value"], "value", 0.0, 1.0)
 
 
-__all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"]
+__all__ = [
+    "FieldPoint",
+    "GradientField",
+    "NotFiniteError",
+    "WellPosednessError",
+    "loss_ceiling",
+    "loss_floor",
+]
 
 # The least relative tolerance in units of eps: a map evaluated at its fixed point gives it back up to a few roundings.
 _RTOL_EPS = 32.0

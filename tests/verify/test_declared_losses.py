@@ -1,0 +1,104 @@
+"""Claims on training are judged on the loss that the model declares: the true one holds, one with another factor not."""
+
+import dataclasses
+
+import pytest
+from training_harness import FILE
+
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.load import load_suite
+from ntk_deq.language import library as registry
+from ntk_deq.language.library import LINEAR_IMPLICIT, register_model
+from ntk_deq.systems import LinearImplicit
+from ntk_deq.verify.results import Evidence
+from ntk_deq.verify.runner import Options, judge
+
+
+def declared(name, loss):
+    definitions = {**LINEAR_IMPLICIT.definitions, "L": loss}
+    return dataclasses.replace(
+        LINEAR_IMPLICIT, name=name, definitions=definitions, implementation=f"{__name__}:{name.title()}"
+    )
+
+
+class Twice(LinearImplicit):
+    """Twice the usual loss."""
+
+    signature = declared("twice", "norm(yhat - y)^2")
+
+
+class Mean(LinearImplicit):
+    """The usual loss over the number of samples."""
+
+    signature = declared("mean", "norm(yhat - y)^2/(2*N)")
+
+
+class Logistic(LinearImplicit):
+    """A loss that is no square."""
+
+    signature = declared("logistic", "log(1 + exp(-dot(y, yhat)))")
+
+
+class Signed(LinearImplicit):
+    """A loss that is negative."""
+
+    signature = declared("signed", "-1/(1 + norm(yhat - y)^2)")
+
+
+class Decayed(LinearImplicit):
+    """A loss of more than predictions and targets."""
+
+    signature = declared("decayed", "norm(yhat - y)^2/2 + fro(W)^2")
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    for cls in (Twice, Mean, Logistic, Signed, Decayed):
+        register_model(cls.signature)
+
+
+SINGLE = """
+suite: t
+settings:
+  single:                                # yhat = 2, y = 1
+    model: {model}
+    sizes: {{N: {N}, d: 1, m: 1}}
+    domain: {{W: "[1/2, 1/2][m, m]", U: "[1, 1][m, d]", b: "[1, 1][m]", X: "[1, 1][N, d]", y: "[1, 1][N]"}}
+claims:
+  - id: T
+    setting: single
+    instances: 1
+    run: {run}
+    conclude: {conclude}
+"""
+STEP = "{method: gradient-descent, step: 1/32, steps: 1, beyond: false}"
+
+
+def judged(tmp_path, text, **options):
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    (claim,) = load_suite(str(path)).claims
+    assert hasattr(claim, "run"), claim
+    return judge(claim, Options(**options))
+
+
+def single(tmp_path, model, conclude, run=STEP, N=1):
+    return judged(tmp_path, SINGLE.format(model=model, conclude=conclude, run=run, N=N))
+
+
+def drawn(tmp_path, model, conclude, run):
+    text = FILE.format(setting="linear", given="{}", let="{}", assume="{}", run=run, conclude=conclude)
+    return judged(tmp_path, text.replace("model: linear-implicit", f"model: {model}"))
+
+
+# One step of 1/32 from W = 1/2, U = b = 1, by dL/dW = 4 f r, dL/dU = dL/db = 2 f r with r = 1, L = f r^2/2.
+FIRST = {1: "13^2/32^2/2", 2: "1/48^2"}
+
+
+@pytest.mark.parametrize(("model", "factor", "N"), [("linear-implicit", 1, 1), ("twice", 2, 1), ("mean", 1, 3)])
+def test_the_first_step_is_that_of_the_declared_loss(tmp_path, model, factor, N):
+    for other, value in FIRST.items():
+        result = single(tmp_path, model, f"'{value} - 1e-12 <= L[1] <= {value} + 1e-12'", N=N)
+        expected = Verdict.HOLDS if other == factor else Verdict.REFUTED
+        assert (result.verdict, result.evidence) == (expected, Evidence.CERTIFIED), result.reason
