@@ -1,6 +1,7 @@
 """Claims on training are judged on the loss that the model declares: the true one holds, one with another factor not."""
 
 import dataclasses
+import math
 
 import pytest
 from training_harness import FILE
@@ -102,3 +103,47 @@ def test_the_first_step_is_that_of_the_declared_loss(tmp_path, model, factor, N)
         result = single(tmp_path, model, f"'{value} - 1e-12 <= L[1] <= {value} + 1e-12'", N=N)
         expected = Verdict.HOLDS if other == factor else Verdict.REFUTED
         assert (result.verdict, result.evidence) == (expected, Evidence.CERTIFIED), result.reason
+
+
+RATE = "{method: gradient-descent, step: 1/100, steps: 200, until: 1e-4}"
+
+
+@pytest.mark.parametrize(
+    ("model", "conclude", "N", "verdict"),
+    [
+        ("twice", "L[k+1] <= 87/100*L[k] for all k", 1, Verdict.HOLDS),
+        ("linear-implicit", "L[k+1] <= 87/100*L[k] for all k", 1, Verdict.REFUTED),
+        ("mean", "L[k+1] >= 1/2*L[k] for all k", 3, Verdict.HOLDS),
+        ("linear-implicit", "L[k+1] >= 1/2*L[k] for all k", 3, Verdict.REFUTED),
+    ],
+)
+def test_the_rate_of_descent_is_that_of_the_declared_loss(tmp_path, model, conclude, N, verdict):
+    result = single(tmp_path, model, f"'{conclude}'", run=RATE, N=N)
+    assert (result.verdict, result.evidence) == (verdict, Evidence.CERTIFIED), result.reason
+    if verdict is Verdict.HOLDS:
+        assert {(record.certified, record.status) for record in result.runs} == {(True, "loss-floor")}
+        record = result.runs[0]
+        known = [rate for rate in record.instantaneous if not math.isnan(rate)]
+        assert min(known) * 0.9 < record.measured.value < max(known)
+
+
+@pytest.mark.parametrize(
+    ("model", "N", "verdict"),
+    [("twice", 1, Verdict.HOLDS), ("linear-implicit", 1, Verdict.REFUTED), ("mean", 3, Verdict.REFUTED)],
+)
+def test_the_rate_of_a_flow_is_that_of_the_declared_loss(tmp_path, model, N, verdict):
+    run = "{method: gradient-flow, until: 1e-4}"
+    result = single(tmp_path, model, "'L[t] <= exp(-18*t)*L[0] for all t'", run=run, N=N)
+    assert result.verdict is verdict, result.reason
+
+
+def test_a_loss_of_another_kind_is_trained_with_numeric_evidence(tmp_path):
+    for run in ("{method: gradient-descent, step: 1/10, steps: 40, until: 1/2}", "{method: gradient-flow, until: 1/2}"):
+        index = "k" if "descent" in run else "t"
+        conclude = f"{{falls: 'L[{index}] <= L[0] for all {index}', ends: 'b[0] != b[{index}] or {index} == 0 for all {index}'}}"
+        result = drawn(tmp_path, "logistic", f"'L[{index}] <= L[0] for all {index}'", run)
+        print(result, result.estimated, result.runs)
+        assert (result.verdict, result.evidence) == (Verdict.HOLDS, Evidence.NUMERIC), result.reason
+    result = drawn(tmp_path, "logistic", "'L[k] <= (1/2)^k*L[0] for all k'", "{method: gradient-descent, step: 1/10, steps: 40, until: 1/2}")
+    print(result)
+    assert 0
