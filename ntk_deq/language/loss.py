@@ -120,67 +120,72 @@ class _Squares:
 
     def factor(self, expr: Expr) -> Fraction | None:
         """Return f with f norm(yhat - y)^2/2 = `expr`, or None."""
-        match expr.kind, *expr.args:
-            case Kind.NEGATE, inner:
-                return _product(Fraction(-1), self.factor(inner))
-            case Kind.ADD | Kind.SUBTRACT, left, right:
-                first, second = self.factor(left), self.factor(right)
-                if first is None or second is None:
-                    return None
-                return first + second if expr.kind is Kind.ADD else first - second
-            case Kind.DIVIDE, inner, divisor:
-                return _product(self.factor(inner), _inverse(self.constant(divisor)))
-            case Kind.POWER, base, exponent if base.kind is Kind.CALL and base.name in ("norm", "fro"):
-                known = self.difference(base.args[0]) if self.constant(exponent) == 2 else None
-                return _product(Fraction(2), _product(known, known))
-            case Kind.MULTIPLY, left, right if left.kind is Kind.TRANSPOSE:
-                return _product(Fraction(2), _product(self.difference(left.args[0]), self.difference(right)))
-            case Kind.MULTIPLY, left, right:
-                found = _product(self.constant(left), self.factor(right))
-                return _product(self.factor(left), self.constant(right)) if found is None else found
-            case Kind.CALL, left, right if expr.name == "dot":
-                return _product(Fraction(2), _product(self.difference(left), self.difference(right)))
-            case Kind.CALL, inner if expr.name == "sum" and inner.kind is Kind.CALL and inner.name == "hadamard":
-                left, right = inner.args
-                return _product(Fraction(2), _product(self.difference(left), self.difference(right)))
+        args = expr.args
+        match expr.kind:
+            case Kind.NEGATE:
+                return _product(Fraction(-1), self.factor(args[0]))
+            case Kind.ADD | Kind.SUBTRACT:
+                sign = Fraction(1 if expr.kind is Kind.ADD else -1)
+                return _total(self.factor(args[0]), _product(sign, self.factor(args[1])))
+            case Kind.DIVIDE:
+                return _product(self.factor(args[0]), _inverse(self.constant(args[1])))
+            case Kind.POWER if self.constant(args[1]) == 2 and args[0].kind is Kind.CALL:
+                return self._square(*args[0].args * 2) if args[0].name in ("norm", "fro") else None
+            case Kind.MULTIPLY:
+                found = self._square(args[0], args[1], turned=True)
+                found = _product(self.constant(args[0]), self.factor(args[1])) if found is None else found
+                return _product(self.factor(args[0]), self.constant(args[1])) if found is None else found
+            case Kind.CALL if expr.name == "dot":
+                return self._square(*args)
+            case Kind.CALL if expr.name == "sum" and args[0].kind is Kind.CALL and args[0].name == "hadamard":
+                return self._square(*args[0].args)
         return None
 
-    def difference(self, expr: Expr) -> Fraction | None:
+    def _square(self, left: Expr, right: Expr, *, turned: bool = False) -> Fraction | None:
+        """Return f where two formulas are multiples of yhat - y, and f norm(yhat - y)^2/2 is their inner product.
+
+        With `turned`, the left one is a multiple of the row (yhat - y)'.
+        """
+        return _product(Fraction(2), _product(self._difference(left, turned), self._difference(right, False)))
+
+    def _difference(self, expr: Expr, turned: bool) -> Fraction | None:
         """Return c with c (yhat - y) = `expr`, or None."""
-        found = self._linear(expr)
+        found = self._linear(expr, turned)
         return found[0] if found is not None and found[0] == -found[1] else None
 
-    def _linear(self, expr: Expr) -> tuple[Fraction, Fraction] | None:
-        """Return a and b with a yhat + b y = `expr`, or None."""
-        match expr.kind, *expr.args:
-            case (Kind.NAME,):
-                return {PREDICTIONS: (Fraction(1), Fraction(0)), self.targets: (Fraction(0), Fraction(1))}.get(expr.name)
-            case Kind.NEGATE, inner:
-                return _times(Fraction(-1), self._linear(inner))
-            case Kind.ADD | Kind.SUBTRACT, left, right:
-                first, second = self._linear(left), self._linear(right)
-                if first is None or second is None:
-                    return None
-                sign = 1 if expr.kind is Kind.ADD else -1
-                return first[0] + sign * second[0], first[1] + sign * second[1]
-            case Kind.MULTIPLY, left, right:
-                found = _times(self.constant(left), self._linear(right))
-                return _times(self.constant(right), self._linear(left)) if found is None else found
-            case Kind.DIVIDE, inner, divisor:
-                return _times(_inverse(self.constant(divisor)), self._linear(inner))
+    def _linear(self, expr: Expr, turned: bool) -> tuple[Fraction, Fraction] | None:
+        """Return a and b with a yhat + b y = `expr`, or its transpose where it is `turned`; None: not of that form."""
+        args, one, none = expr.args, Fraction(1), Fraction(0)
+        match expr.kind:
+            case Kind.TRANSPOSE:
+                return self._linear(args[0], not turned)
+            case Kind.NAME if not turned:
+                return {PREDICTIONS: (one, none), self.targets: (none, one)}.get(expr.name)
+            case Kind.NEGATE:
+                return _times(-one, self._linear(args[0], turned))
+            case Kind.ADD | Kind.SUBTRACT:
+                first = self._linear(args[0], turned)
+                second = _times(one if expr.kind is Kind.ADD else -one, self._linear(args[1], turned))
+                return None if first is None or second is None else (first[0] + second[0], first[1] + second[1])
+            case Kind.MULTIPLY:
+                found = _times(self.constant(args[0]), self._linear(args[1], turned))
+                return _times(self.constant(args[1]), self._linear(args[0], turned)) if found is None else found
+            case Kind.DIVIDE:
+                return _times(_inverse(self.constant(args[1])), self._linear(args[0], turned))
         return None
 
     def constant(self, expr: Expr) -> Fraction | None:
         """Return the value of a formula in numbers and sizes, or None."""
-        match expr.kind, *expr.args:
-            case (Kind.NUMBER,):
+        args = expr.args
+        match expr.kind:
+            case Kind.NUMBER:
                 return expr.value
-            case (Kind.NAME,):
+            case Kind.NAME:
                 return Fraction(self.sizes[expr.name]) if expr.name in self.sizes else None
-            case Kind.NEGATE, inner:
-                return _product(Fraction(-1), self.constant(inner))
-            case (Kind.ADD | Kind.SUBTRACT | Kind.MULTIPLY | Kind.DIVIDE | Kind.POWER), left, right:
-                return _combined(expr.kind, self.constant(left), self.constant(right))
+            case Kind.NEGATE:
+                return _product(Fraction(-1), self.constant(args[0]))
+            case Kind.ADD | Kind.SUBTRACT | Kind.MULTIPLY | Kind.DIVIDE | Kind.POWER:
+                return _combined(expr.kind, self.constant(args[0]), self.constant(args[1]))
         return None
 
 
@@ -193,6 +198,10 @@ def _combined(kind: Kind, left: Fraction | None, right: Fraction | None) -> Frac
     if kind is Kind.DIVIDE:
         return _product(left, _inverse(right))
     return {Kind.ADD: left + right, Kind.SUBTRACT: left - right, Kind.MULTIPLY: left * right}[kind]
+
+
+def _total(left: Fraction | None, right: Fraction | None) -> Fraction | None:
+    return None if left is None or right is None else left + right
 
 
 def _product(left: Fraction | None, right: Fraction | None) -> Fraction | None:

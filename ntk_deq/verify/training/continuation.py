@@ -35,7 +35,7 @@ from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.summary import TrainingRecord
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
-from ntk_deq.verify.training.trajectory import NoRunError, Trajectory, flow, hulls, squares, unfinished
+from ntk_deq.verify.training.trajectory import NoRunError, Trajectory, flow, hulls, unfinished
 
 STABLE = 1.8
 """Step size times curvature up to which descent is taken to follow the flow; beyond 2 it leaves a minimum."""
@@ -229,7 +229,7 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
             points.append(replace(point, at=at, radius=radius, path=point.path + sc.with_radius(0.0, stray)))
             snapshots.append(course.run.snapshots[place])
     run = replace(course.run, snapshots=tuple(snapshots))
-    losses = hulls([snapshot.loss for snapshot in snapshots]) if squares(trainee) else ()
+    losses = hulls([snapshot.loss for snapshot in snapshots]) if trainee.multiple else ()
     # Descent is at its floor where the flow is, give or take its distance over the length of a step.
     length, last = eta * size(gradients[-1]), max(points[-1].at, 1)
     late = 2 + stray / length if length > 0 else math.inf  # one for each of the two roundings to whole steps

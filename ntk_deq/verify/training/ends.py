@@ -16,7 +16,6 @@ from ntk_deq.evaluation.balls import evaluate_scalar
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS
-from ntk_deq.systems.losses import output_loss
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
@@ -146,7 +145,7 @@ def end_of_flow(run: TrainingRun, trainee: Trainee, last: Point, until: float) -
     slopes = {name: float(torch.linalg.vector_norm(gradient)) for name, gradient in point.gradients.items()}
     speed = math.hypot(*slopes.values())
     if speed > 0 and run.loss > 0:
-        ratio, multiple = run.loss / run.snapshots[0].loss, output_loss(trainee.model, trainee.X, trainee.y).multiple
+        ratio, multiple = run.loss / run.snapshots[0].loss, trainee.multiple
         if multiple is None:
             assert point.slope is not None
             noise = 2 * output_noise(trainee) * float(torch.linalg.vector_norm(point.slope)) / run.loss

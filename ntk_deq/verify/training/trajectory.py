@@ -25,7 +25,6 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.run import Method, Run
 from ntk_deq.language.tree import Formula
-from ntk_deq.systems.losses import output_loss
 from ntk_deq.verify.training.between import named_steps
 from ntk_deq.verify.training.ends import (
     KNOWN,
@@ -142,7 +141,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     step = positive(run.step, env)
     off = known_to(run.step, step, LARGEST_STEP_ERROR)
     losses, slopes = array("d"), array("d")  # eight bytes a step, a million steps at most
-    multiple = output_loss(trainee.model, trainee.X, trainee.y).multiple
+    multiple = trainee.multiple
 
     def watch(k: int, point: FieldPoint) -> None:
         env.notes.check_time()
@@ -271,7 +270,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         points = (*points[:-1], moved_along(points[-1], SAFETY * off * done.end * speed))
     values = [snapshot.loss for snapshot in done.snapshots]
     seconds = time.perf_counter() - started
-    ranges = hulls(values) if squares(trainee) else ()
+    ranges = hulls(values) if trainee.multiple else ()
     return Trajectory(done, points, None, ranges, certified=False, seconds=seconds, end=end, end_error=end_error)
 
 
@@ -332,11 +331,6 @@ def _ranges(losses: Sequence[float], points: Sequence[Point]) -> tuple[arb, ...]
         return ()
     parts = [losses[int(a.at) : int(b.at) + 1] for a, b in pairwise(points)]
     return tuple(arb(min(part)).union(arb(max(part))) * sc.with_radius(1.0, _LOSS_ROUNDING) for part in parts)
-
-
-def squares(trainee: Trainee) -> bool:
-    """Whether the loss is a multiple of norm(yhat - y)^2, so that its relative error is known."""
-    return output_loss(trainee.model, trainee.X, trainee.y).multiple is not None
 
 
 def hulls(losses: Sequence[float]) -> tuple[arb, ...]:
