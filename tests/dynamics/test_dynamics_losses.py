@@ -29,11 +29,13 @@ SQUARES = ("usual", "twice", "mean")
 
 
 def declaring(base, name, text):
-    definitions = {**base.signature.definitions, "L": text}
+    """A class that declares another loss, where its declaration says it is found: in this module."""
+    called, definitions = f"{base.__name__}_{name}", {**base.signature.definitions, "L": text}
     signature = dataclasses.replace(
-        base.signature, name=f"{base.signature.name}-{name}", definitions=definitions, implementation=f"{__name__}:none"
+        base.signature, name=called, definitions=definitions, implementation=f"{__name__}:{called}"
     )
-    return type(name.title(), (base,), {"signature": signature})
+    globals()[called] = type(called, (base,), {"signature": signature})
+    return globals()[called]
 
 
 MODELS = {
@@ -107,7 +109,7 @@ def test_a_flow_is_the_limit_of_descent_on_the_declared_loss(name):
     assert apart(run.parameters, limit) < 1e-3 * apart(run.parameters, model.parameters())
 
 
-def test_twice_the_loss_is_the_same_run_in_half_the_steps_size():
+def test_twice_the_loss_is_the_same_run_with_half_the_step():
     """A factor that is a power of two changes no bit."""
     model, X, y = problem("ImplicitReLU", "usual")
     usual = gradient_descent(model, X, y, step=0.02, steps=30)
