@@ -16,12 +16,12 @@ from ntk_deq.language.tree import Expr, Kind, names_in
 PREDICTIONS = "yhat"
 """What a model's predictions are called."""
 
-STANDARD = "norm(yhat - y)^2/2"
-"""The loss of a model that declares none."""
-
 _OPERATORS = {Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.TRANSPOSE}
 _FORMULA = {Kind.NUMBER, Kind.NAME, Kind.CALL, *_OPERATORS}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
+_SMOOTH = {"commutation", "det", "diag", "dot", "exp", "hadamard", "I", "inv", "kron", "log", "ones", "sqrt", "sum"}
+_SMOOTH |= {"trace", "vec", "zeros"}
+_LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64
 
@@ -43,6 +43,17 @@ class DeclaredLoss:
     text: str
     expr: Expr
     targets: str
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the loss has derivatives of every order wherever it has a value, as far as that is seen.
+
+        Example:
+            >>> from ntk_deq.language.library import IMPLICIT_RELU
+            >>> declared_loss(IMPLICIT_RELU).smooth
+            True
+        """
+        return _is_smooth(self.expr)
 
     def multiple(self, sizes: Mapping[str, int]) -> Fraction | None:
         """Return the factor f > 0 where the loss is f norm(yhat - y)^2/2; None: it is not seen to be.
@@ -81,7 +92,7 @@ def declared_loss(signature: ModelSignature) -> DeclaredLoss:
 @lru_cache(maxsize=64)
 def _loss_of(model: str, declared: tuple[tuple[str, str], ...], targets: str, sizes: tuple[str, ...]) -> DeclaredLoss:
     definitions = dict(declared)
-    text = definitions.pop(LOSS, STANDARD)
+    text = definitions.pop(LOSS, f"norm({PREDICTIONS} - {targets})^2/2")
     definitions.pop(PREDICTIONS, None)
     expr = _written_out(parse(text), definitions)
     foreign = sorted(names_in(expr) - {PREDICTIONS, targets, *sizes})
@@ -98,6 +109,17 @@ def _loss_of(model: str, declared: tuple[tuple[str, str], ...], targets: str, si
             f"{LOSS} = {text}, in which {', '.join(foreign)} stands."
         )
     return DeclaredLoss(text, expr, targets)
+
+
+def _is_smooth(expr: Expr) -> bool:
+    if expr.kind is Kind.POWER:
+        base, exponent = expr.args
+        whole = exponent.value if exponent.kind is Kind.NUMBER else None
+        if whole is None or whole.denominator != 1:
+            return False
+        if base.kind is Kind.CALL and base.name in _LENGTHS:
+            return whole % 2 == 0 and all(map(_is_smooth, base.args))
+    return (expr.kind is not Kind.CALL or expr.name in _SMOOTH) and all(map(_is_smooth, expr.args))
 
 
 def _written_out(expr: Expr, definitions: Mapping[str, str]) -> Expr:
@@ -130,7 +152,7 @@ class _Squares:
             case Kind.DIVIDE:
                 return _product(self.factor(args[0]), _inverse(self.constant(args[1])))
             case Kind.POWER if self.constant(args[1]) == 2 and args[0].kind is Kind.CALL:
-                return self._square(*args[0].args * 2) if args[0].name in ("norm", "fro") else None
+                return self._square(*args[0].args * 2) if args[0].name in _LENGTHS else None
             case Kind.MULTIPLY:
                 found = self._square(args[0], args[1], turned=True)
                 found = _product(self.constant(args[0]), self.factor(args[1])) if found is None else found

@@ -357,12 +357,16 @@ class LayerMaps(LossMaps):
         return self._gradients
 
     def pattern(self) -> Tensor | None:
-        """Return where Z and the inner activation are positive, as far as they are cut."""
+        """Return where Z and the inner activation are positive, as far as they are cut; None: the loss has kinks."""
+        if not self.loss.smooth:
+            return None
         on = [value > 0 for value, cut in ((self._Z, self._cut), (self._Phi, self._cut_inner)) if cut]
         return torch.cat(on) if on else self._Z.new_zeros(0, dtype=torch.bool)
 
     def hessian(self) -> Float[Tensor, "n n"] | None:
         """Differentiate the loss twice, the state of each sample being Phi D (I - factor P D)^-1 on the pattern."""
+        if not self.loss.smooth:
+            return None
         form, D, E = self._form, torch.ones_like(self._Z), torch.ones_like(self._Phi)
         if self._cut:
             D = (self._Z > 0).to(D)

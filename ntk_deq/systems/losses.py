@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -31,6 +32,7 @@ class OutputLoss:
 
     Attributes:
         multiple: f, exactly; None: the loss is no such multiple, or is not seen to be.
+        smooth: Whether it is seen to have no kinks of its own.
 
     Example:
         >>> from ntk_deq.language.library import LINEAR_IMPLICIT
@@ -43,6 +45,7 @@ class OutputLoss:
     def __init__(self, declared: DeclaredLoss, sizes: Mapping[str, int], y: Float[Tensor, " N"]) -> None:
         self._declared, self._sizes, self._y = declared, dict(sizes), y
         self.multiple = declared.multiple(sizes)
+        self.smooth = self.multiple is not None or declared.smooth
         self._factor = 1.0 if self.multiple is None else float(self.multiple)
 
     def value(self, predictions: Float[Tensor, " N"]) -> Float[Tensor, ""]:
@@ -80,12 +83,15 @@ class OutputLoss:
         return slope
 
     def stiffness(self, residual: Float[Tensor, " N"]) -> float:
-        """Return the norm of the second derivative in the predictions; estimated but for multiples of squares.
+        """Return the norm of the second derivative in the predictions; NaN where the loss is not smooth.
 
-        Of a sum over samples it is the Frobenius norm, that of products with vectors of signs.
+        It is estimated but for multiples of the squares. Of a sum over samples it is the Frobenius norm, that of
+        products with vectors of signs.
         """
         if self.multiple is not None:
             return self._factor
+        if not self.smooth:
+            return math.nan
         generator = torch.Generator().manual_seed(0)
         with torch.enable_grad():
             predictions = (residual.detach() + self._y).requires_grad_()

@@ -64,3 +64,21 @@ def test_a_loss_of_something_else_is_refused_by_name(loss, foreign):
 def test_a_model_without_a_loss_has_the_usual_one():
     signature = dataclasses.replace(LINEAR_IMPLICIT, definitions={"yhat": "Z*b"})
     assert declared_loss(signature).multiple({}) == 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "smooth"),
+    [
+        ("norm(yhat - y)^4", True),
+        ("log(1 + exp(-dot(y, yhat)))", True),
+        ("sqrt(1 + norm(yhat - y)^2)", True),
+        ("norm(yhat - y)", False),
+        ("norm(yhat - y)^3", False),
+        ("norm(abs(yhat))^2", False),
+        ("norm(yhat - y)^(1/2)", False),
+        ("max(0, 1 - dot(y, yhat))", False),
+        ("sum(abs(yhat - y))", False),
+    ],
+)
+def test_a_loss_is_smooth_where_no_function_in_it_has_a_kink(loss, smooth):
+    assert declared_loss(declared(loss)).smooth is smooth

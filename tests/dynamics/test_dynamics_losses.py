@@ -160,6 +160,14 @@ def test_a_negative_loss_has_no_floor_and_a_run_on_it_is_resumed(tmp_path):
     assert math.isnan(instantaneous_rate(model, X, y))
 
 
+def test_a_loss_with_kinks_is_trained_without_an_estimate_of_its_error():
+    cls = declaring(LinearImplicit, "absolute", "sum(abs(yhat - y))/N")
+    model, X, y = problem("LinearImplicit", "usual")
+    run = gradient_descent(cls(**model.parameters()), X, y, step=0.02, steps=20)
+    assert (run.error, run.loss < run.snapshots[0].loss) == (None, True)
+    assert gradient_flow(cls(**model.parameters()), X, y, horizon=0.1).status is RunStatus.HORIZON
+
+
 def test_a_loss_that_is_no_number_is_refused():
     cls = declaring(LinearImplicit, "vector", "yhat - y")
     model, X, y = problem("LinearImplicit", "usual")

@@ -46,6 +46,12 @@ class Signed(LinearImplicit):
     signature = declared("signed", "-1/(1 + norm(yhat - y)^2)")
 
 
+class Absolute(LinearImplicit):
+    """A loss with kinks."""
+
+    signature = declared("absolute", "sum(abs(yhat - y))")
+
+
 class Decayed(LinearImplicit):
     """A loss of more than predictions and targets."""
 
@@ -55,7 +61,7 @@ class Decayed(LinearImplicit):
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
-    for cls in (Twice, Mean, Logistic, Signed, Decayed):
+    for cls in (Twice, Mean, Logistic, Signed, Absolute, Decayed):
         register_model(cls.signature)
 
 
@@ -161,6 +167,13 @@ def test_a_negative_loss_is_judged_without_a_floor(tmp_path):
     result = drawn(tmp_path, "signed", "'L[k+1] <= L[k] for all k'", run)
     assert (result.verdict, result.evidence) == (Verdict.HOLDS, Evidence.NUMERIC), result.reason
     assert result.runs[0].status == "steps"
+
+
+def test_descent_on_a_loss_with_kinks_is_left_open(tmp_path):
+    """Whether a step lands on the kink, where it would stay, is not known."""
+    result = single(tmp_path, "absolute", "'L[k] <= L[0] for all k'", run=STEP.replace("steps: 1", "steps: 4"))
+    assert result.verdict is Verdict.UNDECIDED
+    assert "is no multiple of norm(yhat - y)^2" in result.estimated["gradient descent"]
 
 
 def test_a_gradient_that_is_zero_is_left_open_for_a_loss_of_another_kind(tmp_path):
