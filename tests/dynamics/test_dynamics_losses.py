@@ -8,9 +8,16 @@ import math
 import pytest
 import torch
 
-from ntk_deq.dynamics import GradientField, RunStatus, gradient_descent, gradient_flow, instantaneous_rate
+from ntk_deq.dynamics import (
+    GradientField,
+    RunStatus,
+    gradient_descent,
+    gradient_flow,
+    instantaneous_rate,
+    resume,
+    train,
+)
 from ntk_deq.dynamics.proven.descent import certified_descent
-from ntk_deq.dynamics.train import resume, train
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language import library as registry
 from ntk_deq.language.library import register_model
