@@ -9,8 +9,9 @@ from fractions import Fraction
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
-from ntk_deq.language.declaration import TRAINED_LOSS, Role
+from ntk_deq.language.declaration import Role
 from ntk_deq.language.domain import Free
+from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Method, Run
 from ntk_deq.language.setting import Setting
@@ -48,11 +49,10 @@ def unfit(setting: Setting, method: Method) -> str | None:
         return f"{method} needs the loss `{LOSS}`; model {model.name} does not define it."
     if PATH_LENGTH in setting.variable_types() or PATH_LENGTH in setting.sizes:
         return f"`{PATH_LENGTH}` is the length of the trajectory here; rename what setting {setting.name} calls so."
-    if model.foreign_loss is not None:
-        return (
-            f"{method} minimises `{LOSS}` = {TRAINED_LOSS}; model {model.name} declares `{LOSS}` = "
-            f"{model.foreign_loss}. A run on that one is not made."
-        )
+    try:
+        declared_loss(model)
+    except ForeignLossError as error:
+        return f"{method}: {error}"
     return None
 
 

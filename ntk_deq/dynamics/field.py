@@ -22,6 +22,7 @@ from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
 from ntk_deq.systems.loss_maps import LossMaps, loss_maps
+from ntk_deq.systems.losses import OutputLoss
 from ntk_deq.systems.model import EquilibriumModel
 
 # A decomposition is made anew when the bound has drifted over this share of the gap that was left below one: the bound
@@ -31,6 +32,26 @@ _SHARE = 0.25
 
 class WellPosednessError(NtkDeqError):
     """The contraction factor reached one, so that the equilibrium need not exist or be unique."""
+
+
+def loss_floor(first: float, until: float) -> float:
+    """Return the loss at which a run ends, `until` times the first one; where that is negative, a run has no floor.
+
+    Example:
+        >>> loss_floor(2.0, 0.5), loss_floor(-2.0, 0.5)
+        (1.0, -inf)
+    """
+    return until * first if first >= 0 else -math.inf
+
+
+def loss_ceiling(first: float, rise: float) -> float:
+    """Return the loss above which a run has diverged: `rise` times the first one, or as far above a negative one.
+
+    Example:
+        >>> loss_ceiling(2.0, 3.0), loss_ceiling(-2.0, 3.0)
+        (6.0, 2.0)
+    """
+    return rise * first if first >= 0 else first - (rise - 1) * first
 
 
 class CarriedContraction:
@@ -132,7 +153,14 @@ class CarriedContraction:
         self._at_reference = stored_number(state["value"], "value", 0.0, 1.0)
 
 
-__all__ = ["FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"]
+__all__ = [
+    "FieldPoint",
+    "GradientField",
+    "NotFiniteError",
+    "WellPosednessError",
+    "loss_ceiling",
+    "loss_floor",
+]
 
 # The least relative tolerance in units of eps: a map evaluated at its fixed point gives it back up to a few roundings.
 _RTOL_EPS = 32.0
@@ -148,10 +176,10 @@ class FieldPoint:
     """The loss and its gradient at one point of parameter space.
 
     Attributes:
-        loss: L = norm(yhat - y)^2/2, 0-d.
+        loss: L, 0-d.
         residual: yhat - y.
         state: The equilibrium Z.
-        adjoint: The loss adjoint V, which solves V = r d yhat/dZ + (d step/dZ)'V.
+        adjoint: The loss adjoint V, which solves V = g d yhat/dZ + (d step/dZ)'V with g = dL/dyhat.
         gradients: dL/dparameter by name.
         forward_steps: Evaluations of the fixed-point map; one of n samples out of N counts n/N.
         adjoint_steps: Evaluations of the adjoint map, likewise.
@@ -160,6 +188,7 @@ class FieldPoint:
             leaves; NaN: not known. See `GradientField`.
         contraction: An upper bound of the contraction factor.
         pattern: Which units are on; None: not known.
+        slope: dL/dyhat; None: not known.
     """
 
     loss: Float[Tensor, ""]
@@ -173,6 +202,7 @@ class FieldPoint:
     gradient_error: float = math.nan
     contraction: float = math.nan
     pattern: Bool[Tensor, "_ m"] | None = None
+    slope: Float[Tensor, " N"] | None = None
 
     @property
     def relative_error(self) -> float:
@@ -191,10 +221,14 @@ class FieldPoint:
             >>> point.owned().state is one
             False
         """
+        residual, slope = self.residual.clone(), self.slope
+        if slope is not None:
+            slope = residual if slope is self.residual else slope.clone()
         return replace(
             self,
             loss=self.loss.clone(),
-            residual=self.residual.clone(),
+            residual=residual,
+            slope=slope,
             state=self.state.clone(),
             adjoint=self.adjoint.clone(),
             gradients={name: value.clone() for name, value in self.gradients.items()},
@@ -202,7 +236,7 @@ class FieldPoint:
 
 
 class GradientField:
-    """The gradient of the loss L = norm(yhat - y)^2/2 as a function of the parameters, made for many calls along a run.
+    """The gradient of the declared loss as a function of the parameters, made for many calls along a run.
 
     Equilibrium and adjoint are solved by plain iteration to a residual of `rtol` times their norm plus `atol`, all rows
     taken together. They start from a polynomial through the last states, in the moment. The contraction factor q
@@ -223,7 +257,8 @@ class GradientField:
         patterns: Whether points are to say which units are on.
 
     Raises:
-        ArgumentError: An argument is out of range, X or y does not fit the model, or the model declares another loss.
+        ArgumentError: An argument is out of range, X or y does not fit the model, or the loss depends on more
+            than predictions, targets and sizes.
 
     Example:
         >>> from ntk_deq.systems.linear_implicit import LinearImplicit
@@ -329,7 +364,13 @@ class GradientField:
             gradient_error=maps.gradient_error(Z, V),
             contraction=Z.contraction,
             pattern=maps.pattern() if self._patterns else None,
+            slope=maps.slope,
         )
+
+    @property
+    def declared(self) -> OutputLoss:
+        """The loss that the model declares, for these targets."""
+        return self._maps.loss
 
     def hessian(self) -> Float[Tensor, "n n"] | None:
         """Return the Hessian of the loss where the last call of `at` was, on the pattern there; None: not known."""

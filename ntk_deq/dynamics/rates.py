@@ -14,6 +14,7 @@ from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
 from ntk_deq.quantities.kernel import ntk_gram
+from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
 
@@ -131,14 +132,15 @@ def instantaneous_rate(
 ) -> float:
     """Return how fast the loss falls at one point, from the tangent kernel.
 
-        gradient flow, per unit of time:    -d log L/dt = 2 r'H r / r'r
-        gradient descent, per step:         -log( norm(r - step H r)^2 / norm(r)^2 )
+        gradient flow, per unit of time:    -d log L/dt = g'H g / L,  which is 2 r'H r / r'r for L = norm(r)^2/2
+        gradient descent, per step:         -log( L(yhat - step H g) / L(yhat) )
 
     The first is exact wherever the predictions can be differentiated. The second is the decrease of a step to first
     order in the parameters (the kernel is held fixed); for a small step it is 2 * step * r'H r / r'r.
 
     Symbols:
-        r = yhat - y; H: the Gram matrix of the predictions' gradients, (11) of the reference.
+        r = yhat - y; g = dL/dyhat, r itself for L = norm(r)^2/2; H: the Gram matrix of the predictions' gradients, (11)
+        of the reference.
 
     Args:
         model: The model.
@@ -149,7 +151,7 @@ def instantaneous_rate(
         rtol: Tolerance of the equilibria and adjoints; None: the solvers' default.
 
     Returns:
-        The rate; NaN where the residual is exactly zero, infinite where the step takes it there.
+        The rate; NaN where the loss is zero or negative, infinite where the step takes it to zero.
 
     Raises:
         ArgumentError: A step that is not positive, or an unknown parameter.
@@ -173,7 +175,15 @@ def instantaneous_rate(
     present = _with_parameters(model, parameters)
     with torch.no_grad():
         residual = predict(present, X, rtol=rtol) - y
-        image = ntk_gram(present, X, rtol=rtol).matrix @ residual
+        declared, loss = output_loss(present, X, y), residual.new_zeros(())
+        slope = declared.pull(residual, loss)
+        image = ntk_gram(present, X, rtol=rtol).matrix @ slope
+        if declared.multiple is None:
+            if not loss > 0:
+                return math.nan
+            if step is None:
+                return float((slope @ image) / loss)
+            return -float((declared.value(residual + y - step * image) / loss).log())
         square = residual @ residual
         if step is None:
             return float(2 * (residual @ image) / square)

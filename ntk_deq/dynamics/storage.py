@@ -176,7 +176,8 @@ def _check_snapshots(snapshots: tuple[Snapshot, ...]) -> None:
             raise ValueError("the parameters of every snapshot must be tensors of the same kinds")
         if snapshot.path.keys() != kinds.keys():
             raise ValueError("a snapshot must have the length of the path of every parameter, and of no other")
-        for name, value in (("loss", snapshot.loss), ("path_length", snapshot.path_length), *snapshot.path.items()):
+        stored_number(snapshot.loss, "loss", -math.inf, nan=True)
+        for name, value in (("path_length", snapshot.path_length), *snapshot.path.items()):
             stored_number(value, name, nan=True)
         if stored_number(snapshot.at, "at") <= last:
             raise ValueError("the snapshots must be in the order of their steps or times")

@@ -11,9 +11,6 @@ from enum import StrEnum
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
 
-TRAINED_LOSS = "norm(yhat - y)^2/2"
-"""The loss that every training run and `loss_gradients` take; a model that declares another `L` is not trained."""
-
 
 class Role(StrEnum):
     """What a variable of a model is for."""
@@ -82,18 +79,6 @@ class ModelSignature:
             if variable.name == name:
                 return variable
         raise KeyError(name)
-
-    @property
-    def foreign_loss(self) -> str | None:
-        """The declared loss `L` where it is not the one that runs minimise; None: it is, or none is declared.
-
-        Example:
-            >>> from ntk_deq.language.library import IMPLICIT_RELU
-            >>> IMPLICIT_RELU.foreign_loss is None
-            True
-        """
-        declared = self.definitions.get("L", TRAINED_LOSS)
-        return None if "".join(declared.split()) == "".join(TRAINED_LOSS.split()) else declared
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """Return the names of the variables with one of `roles` (all of them when none is given)."""

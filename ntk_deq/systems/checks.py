@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError, nearest_name
-from ntk_deq.language.declaration import TRAINED_LOSS, ModelSignature, Role
+from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.systems.model import EquilibriumModel
 
 _FLOATS = (torch.float64, torch.float32)
@@ -171,24 +172,23 @@ def check_targets(y: Tensor, predictions: Tensor, where: str) -> None:
 
 
 def check_loss(signature: ModelSignature, where: str) -> None:
-    """Refuse a model whose declared loss is not the one that is minimised.
+    """Refuse a model whose declared loss depends on more than predictions, targets and sizes.
 
     Args:
         signature: The model's declaration.
         where: What would minimise it.
 
     Raises:
-        ArgumentError: The declaration says another loss.
+        ArgumentError: It does.
 
     Example:
         >>> from ntk_deq.language.library import IMPLICIT_RELU
         >>> check_loss(IMPLICIT_RELU, "gradient-descent")
     """
-    if signature.foreign_loss is not None:
-        raise ArgumentError(
-            f"{where} minimises L = {TRAINED_LOSS}, and the model {signature.name} declares "
-            f"L = {signature.foreign_loss}. Declare that loss, or give another name to yours."
-        )
+    try:
+        declared_loss(signature)
+    except ForeignLossError as error:
+        raise ArgumentError(f"{where}: {error}") from error
 
 
 def check_like(what: str, value: object, other: Tensor, *, shaped: bool = True) -> None:

@@ -1,7 +1,8 @@
 """The maps that one gradient of the loss is made of, with buffers of their own: no graph, no allocation in a loop.
 
-With Z the equilibrium and r = yhat - y, the loss adjoint solves V = r d yhat/dZ + (d step/dZ)'V, and the gradient in a
-parameter is the pullback of V through the step at fixed Z, plus that of r through the readout.
+With Z the equilibrium and g = dL/dyhat (yhat - y where L is half its square), the loss adjoint solves
+V = g d yhat/dZ + (d step/dZ)'V, and the gradient in a parameter is the pullback of V through the step at fixed Z, plus
+that of g through the readout.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import IDENTITY, RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
+from ntk_deq.systems.losses import OutputLoss, output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
 
 _NEWTON_ENTRIES = 2**22  # of the matrices of one Newton step, 32 MiB
@@ -29,7 +31,14 @@ class LossMaps(ABC):
     Order of calls: `prepare` with the parameters; `step` any number of times; `linearise` at the equilibrium;
     `adjoint_step` any number of times; `gradients`. A result written into a buffer lasts until the same call comes
     again.
+
+    Attributes:
+        loss: The declared loss.
+        slope: dL/dyhat at the last equilibrium.
     """
+
+    loss: OutputLoss
+    slope: Float[Tensor, " N"]
 
     @abstractmethod
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:
@@ -70,11 +79,11 @@ class LossMaps(ABC):
 
     @abstractmethod
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
-        """Return yhat - y at the equilibrium Z, write half its squared norm into `loss`, and take derivatives there."""
+        """Return yhat - y at the equilibrium Z, write the loss into `loss`, and take derivatives there."""
 
     @abstractmethod
     def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
-        """Write r d yhat/dZ + (d step/dZ)'V into `out`, which must not be V."""
+        """Write g d yhat/dZ + (d step/dZ)'V into `out`, which must not be V."""
 
     @abstractmethod
     def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
@@ -134,7 +143,7 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
     """
     form, X, y = model.layer_form(), X.detach(), y.detach()
     if form is not None and form.activation in (RELU, IDENTITY) and form.inner in (RELU, IDENTITY):
-        return LayerMaps(form, X, y, model.initial_state(X))
+        return LayerMaps(form, X, y, model.initial_state(X), output_loss(model, X, y))
     return AutodiffMaps(model, X, y)
 
 
@@ -149,6 +158,7 @@ class AutodiffMaps(LossMaps):
 
     def __init__(self, model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> None:
         self._model, self._X, self._y = model, X, y
+        self.loss = output_loss(model, X, y)
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:
         """Keep the parameters and the map at them."""
@@ -169,10 +179,10 @@ class AutodiffMaps(LossMaps):
         self._pull = torch.func.vjp(self._step, Z)[1]
         read = torch.func.vjp(lambda state: self._model.readout(state, self._parameters), Z)
         predictions, through = read[0], read[1]
-        self._Z, self._residual = Z, predictions - self._y
-        self._source = through(self._residual)[0]
-        loss.copy_(self._residual.square().sum() / 2)
-        return self._residual
+        self._Z, residual = Z, predictions - self._y
+        self.slope = self.loss.pull(residual, loss)
+        self._source = through(self.slope)[0]
+        return residual
 
     def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
         """Write source + (d step/dZ)'V into `out`."""
@@ -185,10 +195,10 @@ class AutodiffMaps(LossMaps):
         return lambda V, out: _write(source + pull(V)[0], out)
 
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
-        """Pull V back through the step and r through the readout."""
+        """Pull V back through the step and g through the readout."""
         step = torch.func.vjp(lambda p: self._model.step(self._Z, self._X, p), self._parameters)[1]
         readout = torch.func.vjp(lambda p: self._model.readout(self._Z, p), self._parameters)[1]
-        first, second = step(V)[0], readout(self._residual)[0]
+        first, second = step(V)[0], readout(self.slope)[0]
         return {name: first[name] + second[name] for name in self._parameters}
 
     def gradient_error(self, Z: Solved, V: Solved) -> float:
@@ -201,8 +211,8 @@ class LayerMaps(LossMaps):
 
     With D and E the slopes of both activations (0 at zero, as PyTorch takes relu's), G = V .* D:
 
-        step: act(factor Z P + Phi);  adjoint: r b' + factor (V .* D) P'
-        gradients: factor Z'G in P, X'(G .* E) in S, Z'r in b
+        step: act(factor Z P + Phi);  adjoint: g b' + factor (V .* D) P'
+        gradients: factor Z'G in P, X'(G .* E) in S, Z'g in b
 
     D is read off the state, since relu's slope is 1 exactly where its value is positive: it costs no product. An
     equilibrium takes one N x m by m x m product an iteration, an adjoint likewise, the gradient one in all.
@@ -212,12 +222,18 @@ class LayerMaps(LossMaps):
         X: Inputs.
         y: Targets.
         like: A tensor of the state's shape.
+        loss: The declared loss.
     """
 
     def __init__(
-        self, form: LayerForm, X: Float[Tensor, "N d"], y: Float[Tensor, " N"], like: Float[Tensor, "N m"]
+        self,
+        form: LayerForm,
+        X: Float[Tensor, "N d"],
+        y: Float[Tensor, " N"],
+        like: Float[Tensor, "N m"],
+        loss: OutputLoss,
     ) -> None:
-        self._form, self._X, self._y = form, X, y
+        self._form, self._X, self._y, self.loss = form, X, y, loss
         self._cut, self._cut_inner = form.activation is RELU, form.inner is RELU
         self._Phi, self._passed, self._inner = (torch.empty_like(like) for _ in range(3))
         self._inner_of_rows: list[tuple[Tensor, Tensor]] = []  # since the last evaluation of all rows, the latest last
@@ -280,21 +296,21 @@ class LayerMaps(LossMaps):
         return self._inner if rows is None else self._inner[rows]
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
-        """Work out r = Z b - y; the slopes D are read off Z where they are needed."""
+        """Work out r = Z b - y and g; the slopes D are read off Z where they are needed."""
         self._Z, r = Z, self._residual
         torch.addmv(self._y, Z, self._b, beta=-1, out=r)
-        torch.dot(r, r, out=loss).mul_(0.5)
+        self.slope = self.loss.pull(r, loss)
         return r
 
     def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
-        """Write r b' + factor (V .* D) P' into `out`."""
+        """Write g b' + factor (V .* D) P' into `out`."""
         passed = _where_positive(V, self._Z, self._passed) if self._cut else V
-        torch.outer(self._residual, self._b, out=out)  # in place of a buffer that each product would have to copy
+        torch.outer(self.slope, self._b, out=out)  # in place of a buffer that each product would have to copy
         out.addmm_(passed, self._P.T, alpha=self._form.factor)
 
     def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
-        """Return the map with these rows of r and of Z."""
-        source, Z = torch.outer(self._residual[rows], self._b), self._Z[rows]
+        """Return the map with these rows of g and of Z."""
+        source, Z = torch.outer(self.slope[rows], self._b), self._Z[rows]
         passed = torch.empty_like(source)
 
         def step(V: Tensor, out: Tensor) -> None:
@@ -337,16 +353,20 @@ class LayerMaps(LossMaps):
             G = _where_positive(G, self._Phi, self._passed)
         left, right = (G, self._X) if form.transposed else (self._X, G)
         torch.mm(left.T, right, out=source)
-        torch.mv(self._Z.T, self._residual, out=readout)
+        torch.mv(self._Z.T, self.slope, out=readout)
         return self._gradients
 
     def pattern(self) -> Tensor | None:
-        """Return where Z and the inner activation are positive, as far as they are cut."""
+        """Return where Z and the inner activation are positive, as far as they are cut; None: the loss has kinks."""
+        if not self.loss.smooth:
+            return None
         on = [value > 0 for value, cut in ((self._Z, self._cut), (self._Phi, self._cut_inner)) if cut]
         return torch.cat(on) if on else self._Z.new_zeros(0, dtype=torch.bool)
 
     def hessian(self) -> Float[Tensor, "n n"] | None:
         """Differentiate the loss twice, the state of each sample being Phi D (I - factor P D)^-1 on the pattern."""
+        if not self.loss.smooth:
+            return None
         form, D, E = self._form, torch.ones_like(self._Z), torch.ones_like(self._Phi)
         if self._cut:
             D = (self._Z > 0).to(D)
@@ -362,7 +382,7 @@ class LayerMaps(LossMaps):
             P, S = (weight.T, source.T) if form.transposed else (weight, source)
             systems = unit - form.factor * P * D.unsqueeze(1)
             Z = torch.linalg.solve(systems.mT, ((self._X @ S) * E * D).unsqueeze(2)).squeeze(2)
-            return (Z @ readout - self._y).square().sum() / 2
+            return self.loss.value(Z @ readout)
 
         here = torch.cat([value.reshape(-1) for value in self._parameters.values()])
         found: Tensor = torch.func.jacrev(torch.func.grad(loss))(here)
@@ -371,18 +391,23 @@ class LayerMaps(LossMaps):
     def gradient_error(self, Z: Solved, V: Solved) -> float:
         """Estimate the gradient's error from dZ, dV and norms, with nothing left to cancel between samples.
 
-            dr = norm(b) dZ,  dG = dV + norm(b) dr/(1 - q)
-            factor (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dr + norm(r) dZ in b
+            dg = c norm(b) dZ,  dG = dV + norm(b) dg/(1 - q)
+            factor (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
 
-        Since r b' is the adjoint's source, norm(b) <= (1 + q) norm(V)/norm(r). What a unit at its kink would add is
+        with c the norm of the loss' second derivative in yhat. Where L = c norm(r)^2/2, norm(g) is sqrt(2 c L); and
+        since g b' is the adjoint's source, norm(b) <= (1 + q) norm(V)/norm(g). What a unit at its kink would add is
         left out.
         """
-        r, q = math.sqrt(2 * V.beside), Z.contraction
-        b = (1 + q) * V.norm / r if r else 0.0
-        dr = b * Z.error
-        dG = V.error + b * dr / (1 - q)
+        q, c = Z.contraction, self.loss.stiffness(self._residual)
+        if self.loss.multiple is not None:
+            g = math.sqrt(2 * c * V.beside)
+            b = (1 + q) * V.norm / g if g else 0.0
+        else:
+            g, b = (float(torch.linalg.vector_norm(part)) for part in (self.slope, self._b))
+        dg = c * b * Z.error
+        dG = V.error + b * dg / (1 - q)
         weight = self._form.factor * (Z.norm * dG + V.norm * Z.error)
-        return math.hypot(weight, self._size_X * dG, Z.norm * dr + r * Z.error)
+        return math.hypot(weight, self._size_X * dG, Z.norm * dg + g * Z.error)
 
 
 def _where_positive(value: Tensor, by: Tensor, out: Tensor) -> Tensor:

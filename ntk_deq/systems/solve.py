@@ -23,6 +23,7 @@ from ntk_deq.equilibrium.result import Equilibrium, is_traced
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
+from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 
 
@@ -78,46 +79,50 @@ def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mappin
 def gradient_error(
     model: EquilibriumModel,
     X: Tensor,
-    residual: Tensor,
+    slope: Tensor,
     state: Equilibrium,
     adjoint: Equilibrium,
     values: Mapping[str, Tensor],
+    *,
+    stiffness: float = 1.0,
 ) -> float:
-    """Return a bound on the Frobenius error of the gradient of norm(yhat - y)^2/2 in all parameters; NaN: not known.
+    """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
 
-    With dZ and dV the errors of state and loss adjoint, r the residual and c the factor of Z = act(c Z P + inner(X S)):
+    With dZ and dV the errors of state and loss adjoint, g = dL/dyhat, h the norm of the second derivative in yhat and c
+    the factor of Z = act(c Z P + inner(X S)):
 
-        dr = norm(b) dZ,  dG = dV + norm(b) dr/(1 - q),
-        c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dr + norm(r) dZ in b
+        dg = h norm(b) dZ,  dG = dV + norm(b) dg/(1 - q),
+        c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
 
     Args:
         model: The model; known is what a `layer_form` tells.
         X: Inputs.
-        residual: yhat - y.
+        slope: g; yhat - y where the loss is half its square.
         state: The equilibrium.
-        adjoint: The loss adjoint V = r b' + (d step/dZ)'V.
+        adjoint: The loss adjoint V = g b' + (d step/dZ)'V.
         values: The parameters.
+        stiffness: h.
     """
     form, q = model.layer_form(), state.contraction
     if form is None or q is None or state.error_bound is None or adjoint.error_bound is None:
         return math.nan
     if not q < 1:
         return math.inf
-    dZ, dV, Z, V, r, b, size_X = (
+    dZ, dV, Z, V, g, b, size_X = (
         float(torch.linalg.vector_norm(part))
         for part in (
             state.error_bound,
             adjoint.error_bound,
             state.value,
             adjoint.value,
-            residual,
+            slope,
             values[form.readout],
             X,
         )
     )
-    dr = b * dZ
-    dG = dV + b * dr / (1 - q)
-    return math.hypot(form.factor * (Z * dG + V * dZ), size_X * dG, Z * dr + r * dZ)
+    dg = stiffness * b * dZ
+    dG = dV + b * dg / (1 - q)
+    return math.hypot(form.factor * (Z * dG + V * dZ), size_X * dG, Z * dg + g * dZ)
 
 
 def warn_if_large(what: str, error: float, size: float, rtol: float | None, dtype: torch.dtype) -> None:
@@ -409,7 +414,7 @@ def loss_gradients(
     on_error: Callable[[float], None] | None = None,
     on_adjoint: Callable[[Equilibrium], None] | None = None,
 ) -> dict[str, Tensor]:
-    """Return the gradient of the loss L = norm(yhat - y)^2/2 in every parameter, by name.
+    """Return the gradient of the loss that the model declares in every parameter, by name.
 
     Where a bound on its error is known and not small, an `AccuracyWarning` says so: above `rtol` and above the root of
     the precision, against the gradient as it would be for a residual of the size of predictions and targets.
@@ -430,7 +435,8 @@ def loss_gradients(
         on_adjoint: Likewise.
 
     Raises:
-        ArgumentError: As in `equilibrium_features`, y does not fit the predictions, or the model declares another loss.
+        ArgumentError: As in `equilibrium_features`, y does not fit the predictions, or the loss depends on more than
+            predictions, targets and sizes.
         EquilibriumError: As in `equilibrium_features`.
 
     Example:
@@ -467,7 +473,7 @@ def loss_gradients(
         )
         predictions = model.readout(features, values)
         check_targets(y, predictions, where)
-        return (predictions - y).square().sum() / 2, predictions
+        return output_loss(model, X, y).value(predictions), predictions
 
     values = _all_parameters(model, parameters)
     gradients, predictions = torch.func.grad(loss, has_aux=True)(values)
@@ -493,10 +499,11 @@ def _judge_gradient(
     """Warn where the gradient may be off by much, and tell the caller by how much."""
     with torch.no_grad():
         norm = torch.linalg.vector_norm
-        residual = predictions - y
-        error = gradient_error(model, X, residual, state, adjoint, values)
+        declared, residual = output_loss(model, X, y), predictions - y
+        slope, stiffness = declared.pull(residual, residual.new_zeros(())), declared.stiffness(residual)
+        error = gradient_error(model, X, slope, state, adjoint, values, stiffness=stiffness)
         length = math.hypot(*(float(norm(gradient)) for gradient in gradients.values()))
-        left, size = float(norm(residual)), float(norm(predictions)) + float(norm(y))
+        left, size = float(norm(slope)), stiffness * (float(norm(predictions)) + float(norm(y)))
     if left > 0:
         warn_if_large("The gradient of the loss", error, length * max(1.0, size / left), rtol, X.dtype)
     if on_error is not None:

@@ -435,13 +435,13 @@ def test_wrong_targets_are_refused(y, message):
 
 
 @dataclass(frozen=True, eq=False)
-class MeanModel(TanhModel):
-    """Declares another loss than the one that is minimised."""
+class DecayedModel(TanhModel):
+    """Declares a loss of more than predictions and targets."""
 
-    signature = ModelSignature("mean", "m", (), (), "Z", ("N", "m"), "", "", {"L": "norm(yhat - y)^2/N"})
+    signature = ModelSignature("decayed", "m", (), (), "Z", ("N", "m"), "", "", {"L": "norm(yhat - y)^2 + fro(W)^2"})
 
 
-def test_a_declared_loss_that_is_not_the_trained_one_is_refused():
+def test_a_declared_loss_of_more_than_predictions_and_targets_is_refused():
     tanh, X, y = draw_model("tanh")
-    with pytest.raises(ArgumentError, match=r"loss_gradients minimises L = .*/2, and the model mean declares L = .*/N"):
-        loss_gradients(MeanModel(tanh.W, tanh.U, tanh.b), X, y)
+    with pytest.raises(ArgumentError, match=r"loss_gradients: .* the model decayed declares L = .*, in which W stands"):
+        loss_gradients(DecayedModel(tanh.W, tanh.U, tanh.b), X, y)

@@ -41,7 +41,7 @@ def gradient_descent(
     checkpoint_every: float = 60.0,
     progress: bool = False,
 ) -> TrainingRun:
-    """Run theta <- theta - eta grad L(theta), L = norm(yhat - y)^2/2, and return the record of the run.
+    """Run theta <- theta - eta grad L(theta), L the declared loss, and return the record of the run.
 
     Every gradient is the exact implicit one, up to the tolerance of the two solves, which start from an extrapolation
     of the last states. Memory does not grow with the number of steps.

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from ntk_deq.dynamics.descent.checkpoints import Interruption, deferred_interrupt
 from ntk_deq.dynamics.descent.options import METHOD, DescentOptions
-from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.field import (
+    FieldPoint,
+    GradientField,
+    NotFiniteError,
+    WellPosednessError,
+    loss_ceiling,
+    loss_floor,
+)
 from ntk_deq.dynamics.record import RunStatus, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, Show, SnapshotKeeper, progress_bar
@@ -99,7 +106,7 @@ class Place:
         Raises:
             ValueError: It is not what a place of these parameters returns.
         """
-        self.k, self.loss = stored_count(state["k"], "k"), stored_number(state["loss"], "loss", nan=True)
+        self.k, self.loss = stored_count(state["k"], "k"), stored_number(state["loss"], "loss", -math.inf, nan=True)
         self.parameters = stored_tensors(state["parameters"], self.parameters, "parameters")
         self.path = stored_tensor(state["path"], self.path, "path")
         self.path_length = stored_tensor(state["path_length"], self.path_length, "path_length")
@@ -247,9 +254,9 @@ class Descent:
     def _end(self, interruption: Interruption) -> End | None:
         here, options = self._here, self._options
         status = None
-        if here.loss <= options.until * self._first_loss:
+        if here.loss <= loss_floor(self._first_loss, options.until):
             status = RunStatus.LOSS_FLOOR
-        elif here.loss > options.blow_up * self._first_loss:
+        elif here.loss > loss_ceiling(self._first_loss, options.blow_up):
             status = RunStatus.DIVERGED
         elif here.k >= options.steps:
             status = RunStatus.STEPS
@@ -374,7 +381,7 @@ class Descent:
             found._norms.copy_(stored_tensor(state["norms"], found._norms, "norms"))
             torch.linalg.vector_norm(found._norms, out=found._norm)
         found._gradient_error = stored_number(state["gradient_error"], "gradient_error", nan=True)
-        found._first_loss = stored_number(state["first_loss"], "first_loss")
+        found._first_loss = stored_number(state["first_loss"], "first_loss", -math.inf)
         evaluations, *steps = state["counts"]
         found._evaluations = stored_count(evaluations, "counts")
         found._forward_steps, found._adjoint_steps = (stored_number(count, "counts") for count in steps)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.dynamics.descent.checkpoints import Interruption
-from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError, loss_ceiling, loss_floor
 from ntk_deq.dynamics.flow.equation import FlowEquation
 from ntk_deq.dynamics.flow.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta, ImplicitRungeKutta
 from ntk_deq.dynamics.flow.kinks import StepJudge
@@ -268,8 +268,8 @@ class FlowPass:
 
     def _time_scale(self) -> float:
         if self._speed > 0:
-            return self._first_loss / self._speed**2
-        if self._options.horizon is None and self._first_loss > 0:
+            return abs(self._first_loss) / self._speed**2
+        if self._options.horizon is None and self._first_loss != 0:
             raise ArgumentError(f"`horizon` of {METHOD} must be given where the gradient is zero at first. Got None.")
         return self._options.horizon or 1.0
 
@@ -326,11 +326,11 @@ class FlowPass:
     def _is_over(self, time: float) -> bool:
         accepted = self.integrator.accepted
         reached = f"At t = {time:.9g} the loss was {self.loss:.6g}, from {self._first_loss:.6g} at first."
-        if self.loss <= self._options.until * self._first_loss:
+        if self.loss <= loss_floor(self._first_loss, self._options.until):
             self._end(RunStatus.LOSS_FLOOR, reached)
-        elif self.loss > _LOSS_RISE * self._first_loss:
+        elif self.loss > loss_ceiling(self._first_loss, _LOSS_RISE):
             self._end(RunStatus.DIVERGED, f"{reached} The exact flow cannot raise it; take a smaller tolerance.")
-        elif self._stalls and self._speed**2 * (self.horizon - time) < _STALLED * self.loss:
+        elif self._stalls and self._speed**2 * (self.horizon - time) < _STALLED * abs(self.loss):
             self.status = RunStatus.HORIZON
             self.detail = (
                 f"{reached} At its present rate it falls by less than {_STALLED:g} of itself until t = "

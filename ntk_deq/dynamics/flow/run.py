@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.descent.checkpoints import Interruption, deferred_interrupt
-from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.field import GradientField, loss_floor
 from ntk_deq.dynamics.flow.joined import Apart, joined
 from ntk_deq.dynamics.flow.options import METHOD, FlowOptions, default_tolerance
 from ntk_deq.dynamics.flow.passes import FlowPass
@@ -46,7 +46,7 @@ def gradient_flow(
     on_step: Callable[[float], None] | None = None,
     progress: bool = False,
 ) -> TrainingRun:
-    """Integrate d theta/dt = -grad L(theta), L = norm(yhat - y)^2/2, and return the record of the run.
+    """Integrate d theta/dt = -grad L(theta), L the declared loss, and return the record of the run.
 
     Error control. The embedded error of a step over its length in time is kept below `tolerance` times the speed
     norm(grad L), so that the local errors add up to less than `tolerance` times the length of the path. A kink of the
@@ -304,14 +304,14 @@ def resume_flow(
         until=options.until if until is None else until,
         steps=options.steps if steps is None else steps,
     )
-    floor = asked.until * run.snapshots[0].loss
+    floor = loss_floor(run.snapshots[0].loss, asked.until)
     over = run.loss <= floor or run.steps >= asked.steps or (asked.horizon is not None and asked.horizon <= run.end)
     if over:
         return run
     part = replace(
         asked,
         horizon=None if asked.horizon is None else asked.horizon - run.end,
-        until=floor / run.loss,
+        until=max(0.0, floor / run.loss) if run.loss > 0 else 0.0,
         steps=asked.steps - run.steps,
         times=tuple(time - run.end for time in asked.times if time > run.end),
     )

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from flint import arb
+from flint import arb, fmpq
 from jaxtyping import Float
 from torch import Tensor
 
@@ -33,6 +33,7 @@ from ntk_deq.dynamics.proven.run import CertifiedRun
 from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
+from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 
 _LARGEST_SHARE = 0.25  # of the factor that it may be off by, for its powers to be bounded simply
@@ -55,7 +56,10 @@ def certified_descent(
     on_step: Callable[[CertifiedStep], None] | None = None,
     deadline: float | None = None,
 ) -> CertifiedDescent:
-    """Run gradient descent on L = norm(yhat - y)^2/2 in float64 and bound its distance from the exact run.
+    """Run gradient descent on the loss in float64 and bound its distance from the exact run.
+
+    The loss is f norm(yhat - y)^2/2, as the model declares it: its descent with step eta is that of half the squares
+    with step f eta.
 
     The floats of the model, X, y and `step` are the exact numbers, or near them as `start_error`, `data_error`,
     `factor_error` and a ball for the step say: the bounds hold for whatever lies that near. The derivative of relu at
@@ -66,7 +70,7 @@ def certified_descent(
         eta = `step`; theta = all parameters; Z the equilibrium.
 
     Args:
-        model: A model with a `layer_form`.
+        model: A model with a `layer_form`; no step is proven where its loss is no such multiple.
         X: Inputs, one sample a row.
         y: Targets.
         step: Step size > 0; a scalar ball means any fixed number in it.
@@ -104,15 +108,22 @@ def certified_descent(
     check_problem(model, X, y, "certified_descent")
     if not isinstance(step, arb) and not is_number(step):
         raise ArgumentError(f"`step` of certified_descent must be a number > 0. Got {step!r}.")
-    eta, spread = near_and_spread(step if isinstance(step, arb) else exact(float(step)))
+    given = step if isinstance(step, arb) else exact(float(step))
+    eta, spread = near_and_spread(given)
     parameters = {name: value.detach().double() for name, value in model.parameters().items()}
     starts = start_error if isinstance(start_error, Mapping) else dict.fromkeys(parameters, start_error)
     errors = {"start_error": starts.values(), "data_error": data_error, "factor_error": [factor_error]}
     _check(eta, spread, steps, rtol, errors, largest_error, keep)
     form = model.layer_form()
     table = BoundsTable(eta, parameters, keep)
+    multiple = output_loss(model, X, y).multiple
+    if multiple is None:
+        return table.result(f"the loss of {model.signature.name} is no multiple of norm(yhat - y)^2")
     if form is None:
         return table.result(f"the model {model.signature.name} has no curvature bound (`layer_form`)")
+    factor = arb(fmpq(multiple.numerator, multiple.denominator))
+    if multiple != 1:
+        eta, spread = near_and_spread(given * factor)
     inputs = ball(X.double(), data_error[0])
     problem = Problem(form, inputs, upper(sigma_max(inputs)), ball(y.double(), data_error[1]), rtol)
     share_off = divide_up(factor_error, form.factor)
@@ -122,7 +133,7 @@ def certified_descent(
     start = {name: float(starts.get(name, 0.0)) for name in balls}
     # For |c - 1| <= t <= 1/4, the largest of |c - 1|, |1/c - 1| and |c^2 - 1| is at most 2 t + t^2.
     off = add_up(multiply_up(2.0, share_off), multiply_up(share_off, share_off))
-    run = CertifiedRun(problem, eta, spread, share, balls, start, off)
+    run = CertifiedRun(problem, eta, spread, share, balls, start, off, loss_factor=factor)
     if not isinstance(start_error, Mapping):
         run.error = min(run.error, add_up(float(start_error), multiply_up(off, balls[form.weight].fro)))
     for index in range(steps + 1):

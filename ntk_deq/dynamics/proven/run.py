@@ -70,6 +70,7 @@ class CertifiedRun:
         parameters: The float iterate.
         start: How far the exact start may be from it, by parameter.
         off: Upper bound of |c - 1|, |1/c - 1| and |c^2 - 1|.
+        loss_factor: f where the loss is f norm(yhat - y)^2/2, whose step size times f is `eta`.
     """
 
     problem: Problem
@@ -79,6 +80,7 @@ class CertifiedRun:
     parameters: dict[str, Ball]
     start: Mapping[str, float]
     off: float = 0.0
+    loss_factor: arb = field(default_factory=lambda: arb(1))
     error: float = field(init=False)
     errors: dict[str, float] = field(init=False)
     growth: float = 1.0
@@ -152,7 +154,7 @@ class CertifiedRun:
             parameters=balls,
             state=Ball(point.state.centre, add_up(point.state.radius, far.state)),
             residual=residual,
-            loss=_half_squares(*CarriedNorm().bound(residual)),
+            loss=self._loss(*CarriedNorm().bound(residual)),
             norms=norms,
             sigma_min=(max(0.0, subtract_down(lower(smallest), far.state)), add_up(upper(smallest), far.state)),
             uncertain=jump.uncertain,
@@ -209,6 +211,14 @@ class CertifiedRun:
             stiff = min(stiff, multiply_up(eta, kernel_gain(self.problem, point, far, self._kernel)))
         return _lipschitz(bend, stiff)
 
+    def _loss(self, low: float, high: float) -> tuple[float, float]:
+        """Return bounds of the loss where norm(r) is between two numbers >= 0."""
+        down = math.nextafter(math.nextafter(low * low, -math.inf) / 2, -math.inf)
+        least, most = max(0.0, down), multiply_up(0.5, high, high)
+        if self.loss_factor == 1:
+            return least, most
+        return max(0.0, lower(self.loss_factor * least)), upper(self.loss_factor * most)
+
     def _contraction(self, low: float, high: float) -> float:
         """Return max|1 - eta h| over low <= h <= high."""
         eta = with_radius(self.eta, self.spread)
@@ -242,9 +252,3 @@ def _lipschitz(bend: float, stiff: float) -> float:
 
 def _together(radii: Collection[float]) -> float:
     return root_up(add_up(*(multiply_up(radius, radius) for radius in radii)))
-
-
-def _half_squares(low: float, high: float) -> tuple[float, float]:
-    """Return bounds of half the square of a nonnegative number."""
-    down = math.nextafter(math.nextafter(low * low, -math.inf) / 2, -math.inf)
-    return max(0.0, down), multiply_up(0.5, high, high)

@@ -166,7 +166,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])
     moments = Moments(
-        env, course.points, window.changing, window.step, course.losses, final=True, end_error=course.end_error
+        env, course.points, window.changing, window.step, course.losses or None, final=True, end_error=course.end_error
     )
     start = replace(env, moments=moments, notes=notes, cache=dict(env.cache))
     moments.start = start
@@ -229,7 +229,7 @@ def _as_steps(course: Trajectory, trainee: Trainee, step: Scalar, check: Callabl
             points.append(replace(point, at=at, radius=radius, path=point.path + sc.with_radius(0.0, stray)))
             snapshots.append(course.run.snapshots[place])
     run = replace(course.run, snapshots=tuple(snapshots))
-    losses = hulls([snapshot.loss for snapshot in snapshots])
+    losses = hulls([snapshot.loss for snapshot in snapshots]) if trainee.multiple else ()
     # Descent is at its floor where the flow is, give or take its distance over the length of a step.
     length, last = eta * size(gradients[-1]), max(points[-1].at, 1)
     late = 2 + stray / length if length > 0 else math.inf  # one for each of the two roundings to whole steps

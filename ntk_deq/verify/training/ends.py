@@ -46,13 +46,15 @@ KNOWN = End()
 def end_at_the_start(run: TrainingRun, env: Environment) -> End:
     """Return how certain it is that there is a step after the start: there is none where the loss is zero.
 
+    Where it is negative, as a loss that is no square may be, the run has no floor at all.
+
     Args:
         run: The run.
         env: The environment of the instance.
     """
     loss = evaluate_scalar(parse(LOSS), env).ball
     ended = run.status is RunStatus.LOSS_FLOOR and run.end == 0
-    if loss == 0 if ended else loss > 0:
+    if loss == 0 if ended else loss > 0 or loss < 0:
         return KNOWN
     return End("whether the loss is zero at the start, where the run would end, is not certain", 0)
 
@@ -66,21 +68,28 @@ class LossBounds:
         proven: Lower and upper bounds of the exact ones, from the start on as far as they are proven.
         slack: Relative error of the others.
         noise: Error of their residuals' norm.
+        factor: f where the loss is f norm(yhat - y)^2/2.
+        errors: Where it is not: the error of each loss, absolute, in place of those two.
     """
 
     losses: Sequence[float]
     proven: Tensor
     slack: float
     noise: float
+    factor: float = 1.0
+    errors: Sequence[float] | None = None
 
     def at(self, k: int) -> tuple[float, float]:
         """Return bounds of the loss at a step."""
         if k < len(self.proven):
             low, high = self.proven[k].tolist()
             return low, high
-        residual = math.sqrt(2 * self.losses[k])
+        if self.errors is not None:
+            return self.losses[k] - self.errors[k], self.losses[k] + self.errors[k]
+        residual = math.sqrt(2 * self.losses[k] / self.factor)
         low, high = max(0.0, residual - self.noise), residual + self.noise
-        return low * low / 2 * max(0.0, 1 - self.slack), high * high / 2 * (1 + self.slack)
+        below, above = self.factor * low * low / 2, self.factor * high * high / 2
+        return below * max(0.0, 1 - self.slack), above * (1 + self.slack)
 
 
 def output_noise(trainee: Trainee) -> float:
@@ -103,6 +112,8 @@ def end_of_descent(run: TrainingRun, bounds: LossBounds, until: float) -> End:
         until: The floor.
     """
     least, most = bounds.at(0)
+    if most < 0:
+        return KNOWN
     ended = run.steps if run.status is RunStatus.LOSS_FLOOR else None
     for k in range(1, len(bounds.losses)):
         if until == 0 and bounds.losses[k] > 0:
@@ -133,9 +144,14 @@ def end_of_flow(run: TrainingRun, trainee: Trainee, last: Point, until: float) -
     point = GradientField(here, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE).at(last.parameters, 0.0)
     slopes = {name: float(torch.linalg.vector_norm(gradient)) for name, gradient in point.gradients.items()}
     speed = math.hypot(*slopes.values())
-    ratio, residual = run.loss / run.snapshots[0].loss, math.sqrt(2 * run.loss)
-    if speed > 0 and residual > 0:
-        share = abs(math.log(ratio / until)) + 4 * output_noise(trainee) / residual
+    if speed > 0 and run.loss > 0:
+        ratio, multiple = run.loss / run.snapshots[0].loss, trainee.multiple
+        if multiple is None:
+            assert point.slope is not None
+            noise = 2 * output_noise(trainee) * float(torch.linalg.vector_norm(point.slope)) / run.loss
+        else:
+            noise = 4 * output_noise(trainee) / math.sqrt(2 * run.loss / float(multiple))
+        share = abs(math.log(ratio / until)) + noise
         off = share * run.loss / speed
         late = (sum(slope * last.radius.get(name, 0.0) for name, slope in slopes.items()) / speed + off) / speed
     else:

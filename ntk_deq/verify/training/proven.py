@@ -156,7 +156,7 @@ def is_still(trainee: Trainee) -> bool:
     """
     field = GradientField(trainee.model, trainee.X, trainee.y, rtol=SOLVER_TOLERANCE)
     point = field.at(trainee.model.parameters(), 0.0)
-    return point.loss_value > 0 and not any(bool(gradient.any()) for gradient in point.gradients.values())
+    return point.loss_value != 0 and not any(bool(gradient.any()) for gradient in point.gradients.values())
 
 
 def rests(trainee: Trainee, env: Environment) -> bool:
@@ -178,6 +178,8 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         return False
     if form.activation is RELU and frobenius(state) == 0:
         return True
+    if trainee.multiple is None:
+        return False
     if rests_exactly(trainee, form, float_centre(dense_form(state))):
         return True
     if not trainee.exact or trainee.X.is_cuda:
@@ -190,6 +192,8 @@ def rests(trainee: Trainee, env: Environment) -> bool:
 
 def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
     """Whether the gradient is zero in every entry over the rationals, as where the residuals of equal inputs cancel.
+
+    The loss is a multiple of norm(yhat - y)^2, whose gradient is zero where that of half the squares is.
 
     With the slopes D and E of the two activations, the rows of Z solve z = (s z P + c) D and those of the adjoint
     v = r' + s (v .* D) P'; the gradients are sums of their products (`dynamics/proven/point.py`).

@@ -32,6 +32,7 @@ KERNEL_POINTS = 12
 """Judged steps at which the kernel gives the rate."""
 
 _UPWARD = ("<=", "<")
+_LOSS_NOISE = 1e-13  # over the first loss, where that is no square: some hundred roundings
 
 
 def training_record(
@@ -84,7 +85,9 @@ def training_record(
         path_length=tuple(snapshot.path_length for snapshot in run.snapshots),
         displacement={name: tuple(_distance(p.parameters[name], start[name]) for p in course.points) for name in start},
         predicted=predicted,
-        measured=_measured(run.series["loss"].at / (unit or 1.0), run.series["loss"].values),
+        measured=_measured(
+            run.series["loss"].at / (unit or 1.0), run.series["loss"].values, None if trainee.multiple else _LOSS_NOISE
+        ),
         instantaneous=_instantaneous(trainee, course, run.step or unit),
         predicted_steps=floor / predicted.value if predicted is not None and predicted.value > 0 else None,
         forward_iterations=run.forward_iterations,
@@ -197,9 +200,10 @@ def _stated_rate(at: Sequence[float], bound: Sequence[float]) -> Rate | None:
     return None
 
 
-def _measured(at: Tensor, loss: Tensor) -> Rate | None:
+def _measured(at: Tensor, loss: Tensor, noise: float | None) -> Rate | None:
+    """Return the fitted rate, from losses above `noise` times the first one; None: where that of squares begins."""
     try:
-        fit = measured_rate(at, loss)
+        fit = measured_rate(at, loss, floor=None if noise is None else noise * float(loss[0]))
     except NtkDeqError:
         return None
     return Rate(fit.rate, fit.low, fit.high)

@@ -86,7 +86,7 @@ def descend(
             moment.cache[PATH_LENGTH] = path
             moments[float(k)] = moment
         if k == 0:
-            floor = until * loss.detach()
+            floor = torch.where(loss.detach() >= 0, until * loss.detach(), -math.inf)
         alive = alive & (loss.detach() > floor)
         if not bool(alive.any()):
             break
@@ -337,7 +337,7 @@ def short_run(
         )
     start = GradientField(model, X, y).at(model.parameters(), 0.0)
     speed = math.hypot(*(float(torch.linalg.vector_norm(g)) for g in start.gradients.values()))
-    scale = float(start.loss) / speed**2 if speed > 0 else 0.0
+    scale = abs(float(start.loss)) / speed**2 if speed > 0 else 0.0
     times = [time for time in (math.ldexp(scale, -k) for k in EARLY) if 0 < time < math.inf]
     return gradient_flow(
         model,

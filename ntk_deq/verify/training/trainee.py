@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.parser import parse
 from ntk_deq.systems.checks import check_loss
+from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.systems.solve import solve_equilibrium
 
@@ -121,6 +124,11 @@ class Trainee:
                 f"The class {type(self.model).__name__} does not predict what the model {signature.name} declares, "
                 f"{_PREDICTIONS} = {declared}: at the start they are {gap:.3g} apart."
             )
+
+    @cached_property
+    def multiple(self) -> Fraction | None:
+        """The f > 0 for which the loss is f norm(yhat - y)^2/2; None: it is none, and what rests on squares is open."""
+        return output_loss(self.model, self.X, self.y).multiple
 
     @property
     def exact(self) -> bool:

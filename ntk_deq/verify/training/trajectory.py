@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, repeat
 
 import torch
@@ -140,11 +140,14 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     assert run.step is not None
     step = positive(run.step, env)
     off = known_to(run.step, step, LARGEST_STEP_ERROR)
-    losses = array("d")  # eight bytes a step, a million steps at most
+    losses, slopes = array("d"), array("d")  # eight bytes a step, a million steps at most
+    multiple = trainee.multiple
 
     def watch(k: int, point: FieldPoint) -> None:
         env.notes.check_time()
         losses.append(point.loss_value)
+        if multiple is None and point.slope is not None:
+            slopes.append(float(torch.linalg.vector_norm(point.slope)))
 
     done = gradient_descent(
         trainee.model,
@@ -174,14 +177,27 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
-        ranges = _ranges(losses, points)
+        ranges = () if multiple is None else _ranges(losses, points)
     else:
         ranges = proven.losses
     end = end_at_the_start(done, env)
     if not end.unsure:
-        end = end_of_descent(done, LossBounds(losses, proven.bounds, slack, output_noise(trainee)), float(run.until))
+        noise = output_noise(trainee)
+        bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
+        if multiple is None:
+            bounds = replace(bounds, errors=_loss_errors(losses, [noise * slope for slope in slopes], done, points))
+        end = end_of_descent(done, bounds, float(run.until))
     seconds = time.perf_counter() - started
     return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
+
+
+def _loss_errors(
+    losses: Sequence[float], noises: Sequence[float], done: TrainingRun, points: Sequence[Point]
+) -> list[float]:
+    """Return the estimated error of each loss: that of the outputs, and what the trajectory is off along its slope."""
+    stray = max(math.hypot(*point.radius.values()) for point in points)
+    off = SAFETY * stray * float(done["gradient_norm"].values.max())
+    return [noise + off + _LOSS_ROUNDING * abs(loss) for noise, loss in zip(noises, losses, strict=True)]
 
 
 def _estimated_points(
@@ -254,7 +270,8 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         points = (*points[:-1], moved_along(points[-1], SAFETY * off * done.end * speed))
     values = [snapshot.loss for snapshot in done.snapshots]
     seconds = time.perf_counter() - started
-    return Trajectory(done, points, None, hulls(values), certified=False, seconds=seconds, end=end, end_error=end_error)
+    ranges = hulls(values) if trainee.multiple else ()
+    return Trajectory(done, points, None, ranges, certified=False, seconds=seconds, end=end, end_error=end_error)
 
 
 def positive(formula: Formula, env: Environment) -> Scalar:
