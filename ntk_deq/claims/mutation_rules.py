@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.functions import FUNCTIONS, Parameter
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import Sort
 

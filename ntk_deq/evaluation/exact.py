@@ -20,8 +20,10 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.scalar import upper
 from ntk_deq.evaluation.compare import conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import ModelFormulas, OutsideClaimError
+from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, show_ball
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS as RECORDS
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Kind
 
@@ -334,19 +336,16 @@ _OPERATORS: dict[Kind, Callable[..., Value]] = {
 Arguments = Sequence[Value]
 
 
-def _entrywise(function: Callable[[Number], Number]) -> Callable[[Arguments], Value]:
-    return lambda args: args[0].mapped(function) if isinstance(args[0], ExactMatrix) else function(args[0])
+def _entrywise(name: str, function: Callable[[Number], Number]) -> Callable[[Arguments], Value]:
+    def handler(args: Arguments) -> Value:
+        value = args[0] if RECORDS[name].takes_matrices else scalar(args[0])
+        return value.mapped(function) if isinstance(value, ExactMatrix) else function(value)
+
+    return handler
 
 
 def _of_matrix(function: Callable[[ExactMatrix], Value]) -> Callable[[Arguments], Value]:
     return lambda args: function(_matrix(args[0]))
-
-
-def _slope(number: Number) -> Number:
-    which = sign(number)
-    if which == 0:
-        raise OutsideClaimError("differentiable", "an argument of relu is exactly zero", certain=True)
-    return fmpq(int(which > 0))
 
 
 def largest(numbers: Sequence[Number]) -> Number:
@@ -440,45 +439,29 @@ def _room(rows: int, columns: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _only_at(point: int, value: int, what: str) -> Callable[[Arguments], Value]:
-    """A function that is algebraic at one algebraic point only."""
-
-    def handler(args: Arguments) -> Value:
-        if sign(scalar(args[0]) - fmpq(point)) != 0:
-            raise UndecidedError(f"`{what}` is not computed exactly")
-        return fmpq(value)
-
-    return handler
-
-
 _FUNCTIONS: dict[str, Callable[[Arguments], Value]] = {
+    **{name: _entrywise(name, twin.exact) for name, twin in TWINS.items() if twin.exact is not None},
     "I": _identity,
-    "abs": _entrywise(al.absolute),
     "commutation": _commutation,
     "cond": _of_matrix(_condition),
     "det": _of_matrix(am.determinant),
     "diag": _of_matrix(_diagonal),
     "dot": lambda args: scalar(_matrix(args[0]).transposed @ _matrix(args[1])),
-    "exp": _only_at(0, 1, "exp"),
     "fro": _of_matrix(_frobenius),
     "hadamard": lambda args: _matrix(args[0]).combined(_matrix(args[1]), lambda a, b: a * b),
     "inv": _of_matrix(am.inverse_matrix),
     "kron": lambda args: am.kronecker(_matrix(args[0]), _matrix(args[1])),
     "lambda_max": _of_matrix(lambda matrix: am.real_parts(matrix)[1]),
     "lambda_min": _of_matrix(lambda matrix: am.real_parts(matrix)[0]),
-    "log": _only_at(1, 0, "log"),
     "max": _extreme(1),
     "min": _extreme(-1),
     "norm": _of_matrix(_norm),
     "norm1": _of_matrix(lambda matrix: _largest_row(matrix.transposed)),
     "norminf": _of_matrix(_largest_row),
     "ones": _filled(1),
-    "relu": _entrywise(lambda number: number if sign(number) > 0 else fmpq(0)),
     "rho": _of_matrix(am.spectral_radius),
     "sigma_max": _of_matrix(_norm),
     "sigma_min": _of_matrix(_sigma_min),
-    "sqrt": lambda args: al.root(scalar(args[0]), 2),
-    "step": _entrywise(_slope),
     "sum": _of_matrix(lambda matrix: am.total(matrix.entries)),
     "trace": _of_matrix(am.trace),
     "vec": _of_matrix(_stacked),

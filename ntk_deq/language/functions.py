@@ -1,81 +1,71 @@
-"""The functions of the claim language: one registry for shape rules, documentation, spelling hints and evaluators.
+"""The functions of the claim language: one record for each, which says what is true of it wherever it is asked for.
 
-Names that people know from elsewhere: what to write here, where the nearest spelling would name another thing.
+What computes it is its twin in `ntk_deq.evaluation.functions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ntk_deq.errors import nearest_name
-from ntk_deq.language.shapes import Shapes, fail
-from ntk_deq.language.tree import Span
-from ntk_deq.language.types import ONE, SCALAR, Size, Sort, Type
+from ntk_deq.language.calls import (
+    Call,
+    Parameter,
+    commutation_shape,
+    diag_shape,
+    dot_shape,
+    extreme_shape,
+    filled_shape,
+    gradient_shape,
+    hadamard_shape,
+    identity_shape,
+    jacobian_shape,
+    kron_shape,
+    same_shape,
+    scalar_shape,
+    vec_shape,
+)
+from ntk_deq.language.interval import NOT_NEGATIVE, POSITIVE, UNIT, Range
+from ntk_deq.language.types import Type
+from ntk_deq.language.values import always, positive_part
+
+RIVALS = "function"
+"""The mutation rule that puts a function's usual mistake in its place."""
 
 
-class Parameter(StrEnum):
-    """What an argument of a function must be; the text is what people read in a signature."""
+class Kink(StrEnum):
+    """Where a function of one number has a value and no derivative."""
 
-    SCALAR = "scalar"
-    MATRIX = "matrix"
-    SQUARE = "square matrix"
-    VECTOR = "vector"
-    VALUE = "scalar or matrix"
-    SIZE = "size"  # a sum of products of positive integers and size letters
-    VARIABLE = "variable"  # the bare name of a free variable
-    STATE = "state"  # a matrix of the shape of the model's state
-
-    def admits(self, type_: Type, shapes: Shapes) -> bool:
-        """Whether a value of a type can stand here; sizes, variables and states are checked where they are read."""
-        match self:
-            case Parameter.SCALAR:
-                return shapes.is_scalar(type_)
-            case Parameter.MATRIX:
-                return type_.sort is Sort.MATRIX
-            case Parameter.SQUARE:
-                return shapes.is_square(type_)
-            case Parameter.VECTOR:
-                return shapes.is_vector(type_)
-            case Parameter.VALUE:
-                return type_.sort is not Sort.BOOLEAN
-            case _:
-                return True
+    NOWHERE = "nowhere"
+    CORNER = "a corner at zero"  # the slopes from below and from above differ
+    JUMP = "a jump at zero"  # and constant on both sides
+    EDGE = "zero, where its domain ends"
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call whose arguments have been checked one by one against the parameters of its function.
+@dataclass(frozen=True, kw_only=True)
+class Entrywise:
+    """What is true of a real function of one number, which acts on a matrix, where it takes one, entry by entry.
 
     Attributes:
-        name: The function.
-        types: The types of the arguments.
-        sizes: For size arguments the size, for others None.
-        spans: Where the arguments stand.
-        span: Where the call stands.
-        shapes: The size letters in force.
+        domain: Where it is defined.
+        growth: 1 where it nowhere falls, -1 where it nowhere rises, 0 for neither.
+        curvature: 1 where it is convex, -1 where it is concave, 0 for neither.
+        even: Whether f(-x) = f(x).
+        kink: Where it has no derivative.
+        sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
+        slope: Its derivative in NumPy, {} the argument.
+        formula: What it is in simpler functions of the language, of the argument x.
     """
 
-    name: str
-    types: tuple[Type, ...]
-    sizes: tuple[Size | None, ...]
-    spans: tuple[Span, ...]
-    span: Span
-    shapes: Shapes
-
-    def size(self, index: int) -> Size:
-        """Return a size argument; one that was left out is the first one."""
-        size = self.sizes[index] if index < len(self.sizes) else self.sizes[0]
-        if size is None:
-            fail(self.span, f"argument {index + 1} of {self.name} is no size.")
-        return size
-
-    def entries(self, index: int) -> Size:
-        """Return how many entries an argument has."""
-        if self.types[index].sort is not Sort.MATRIX:
-            return ONE
-        return self.shapes.times(self.types[index].rows, self.types[index].cols, self.spans[index])
+    domain: Range = field(default_factory=Range)
+    growth: int
+    curvature: int
+    even: bool = False
+    kink: Kink = Kink.NOWHERE
+    sides: tuple[int, int] | None = None
+    slope: str | None = None
+    formula: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +81,16 @@ class Function:
         optional: How many parameters, from the last, may be left out.
         repeats: Whether the last parameter may be given any number of times.
         needs_model: Whether it has a meaning only where the setting names a model.
+        entrywise: What is true of it as a function of one number, if it is one.
+        values: The range of its values, from those of its arguments; those of matrices are of their entries.
+        above: Functions of the same arguments that are nowhere larger.
+        mutant: A mutation rule, and the function that it puts in its place.
+        latex: How a call is set in LaTeX; {} is the list of arguments. Without it, the name is set upright.
+        mathml: The same in MathML.
+        word: What stands for its name in MathML, where that is written before the arguments.
+        sympy: SymPy's own class for it, for numbers.
+        numpy: A call in NumPy, {} the argument.
+        lacks: Why a field is not set, for those that are not.
     """
 
     name: str
@@ -101,6 +101,21 @@ class Function:
     optional: int = 0
     repeats: bool = False
     needs_model: bool = False
+    entrywise: Entrywise | None = None
+    values: Callable[[Sequence[Range]], Range] | None = None
+    above: frozenset[str] = frozenset()
+    mutant: tuple[str, str] | None = None
+    latex: str | None = None
+    mathml: str | None = None
+    word: str | None = None
+    sympy: str | None = None
+    numpy: str | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def takes_matrices(self) -> bool:
+        """Whether its first argument may be a matrix."""
+        return self.parameters[0] is not Parameter.SCALAR
 
     @property
     def signature(self) -> str:
@@ -124,116 +139,59 @@ class Function:
         return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"
 
 
-def _scalar(call: Call) -> Type:
-    return SCALAR
-
-
-def _same(call: Call) -> Type:
-    """Return the argument's type; a step index is a number here."""
-    return SCALAR if call.types[0].sort.is_index else call.types[0]
-
-
-def _matrix(rows: Size, cols: Size) -> Type:
-    return Type(Sort.MATRIX, rows, cols)
-
-
-def _identity(call: Call) -> Type:
-    return _matrix(call.size(0), call.size(0))
-
-
-def _filled(call: Call) -> Type:
-    return _matrix(call.size(0), call.size(1) if len(call.sizes) == 2 else ONE)
-
-
-def _commutation(call: Call) -> Type:
-    entries = call.shapes.times(call.size(0), call.size(1), call.span)
-    return _matrix(entries, entries)
-
-
-def _kron(call: Call) -> Type:
-    left, right = call.types
-    times = call.shapes.times
-    return _matrix(times(left.rows, right.rows, call.span), times(left.cols, right.cols, call.span))
-
-
-def _vec(call: Call) -> Type:
-    return _matrix(call.entries(0), ONE)
-
-
-def _diag(call: Call) -> Type:
-    argument = call.types[0]
-    if call.shapes.is_vector(argument):
-        return _matrix(argument.rows, argument.rows)
-    if call.shapes.is_square(argument):
-        return _matrix(argument.rows, ONE)
-    fail(call.spans[0], f"diag needs a vector or a square matrix. Got {call.shapes.show(argument)}.")
-
-
-def _hadamard(call: Call) -> Type:
-    left, right = call.types
-    if not call.shapes.same_shape(left, right):
-        show = call.shapes.show
-        fail(call.spans[1], f"hadamard needs two matrices of the same shape. Got {show(left)} and {show(right)}.")
-    return left
-
-
-def _dot(call: Call) -> Type:
-    left, right = call.types
-    if not call.shapes.same(left.rows, right.rows):
-        show = call.shapes.show
-        fail(call.spans[1], f"dot needs two vectors of the same length. Got {show(left)} and {show(right)}.")
-    return SCALAR
-
-
-def _extreme(call: Call) -> Type:
-    if len(call.types) > 1:
-        for type_, span in zip(call.types, call.spans, strict=True):
-            if not call.shapes.is_scalar(type_):
-                fail(span, f"{call.name} takes one matrix, or scalars only. Got {call.shapes.show(type_)}.")
-    return SCALAR
-
-
-def _gradient(call: Call) -> Type:
-    return call.types[1]
-
-
-def _jacobian(call: Call) -> Type:
-    return _matrix(call.entries(0), call.entries(1))
-
-
 _P = Parameter
 
+_NO_MUTANT = "no mutation rule puts another function in its place"
+_NO_ORDER = "no function is known to be nowhere larger"
+_UPRIGHT = "its name is set upright"
+_NOT_WORD = "it has a notation of its own"
+_CURVED = "it is not linear on both sides of zero"
+_PRIMITIVE = "it is one of those that others are written in"
+
+
+def _bars(bar: str) -> str:
+    return f'<mrow><mo stretchy="true">{bar}</mo>{{}}<mo stretchy="true">{bar}</mo></mrow>'
+
+
 _ALL = (
-    Function("kron", "Matrices", (_P.MATRIX, _P.MATRIX), "Kronecker product.", _kron),
+    Function("kron", "Matrices", (_P.MATRIX, _P.MATRIX), "Kronecker product.", kron_shape),
     Function(
-        "hadamard", "Matrices", (_P.MATRIX, _P.MATRIX), "Entrywise product of two matrices of one shape.", _hadamard
+        "hadamard",
+        "Matrices",
+        (_P.MATRIX, _P.MATRIX),
+        "Entrywise product of two matrices of one shape.",
+        hadamard_shape,
     ),
-    Function("vec", "Matrices", (_P.MATRIX,), "The columns stacked into one vector, first column on top.", _vec),
-    Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", _same),
+    Function("vec", "Matrices", (_P.MATRIX,), "The columns stacked into one vector, first column on top.", vec_shape),
+    Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape),
     Function(
-        "diag", "Matrices", (_P.MATRIX,), "Diagonal matrix of a vector; vector of a square matrix's diagonal.", _diag
+        "diag",
+        "Matrices",
+        (_P.MATRIX,),
+        "Diagonal matrix of a vector; vector of a square matrix's diagonal.",
+        diag_shape,
     ),
-    Function("I", "Matrices", (_P.SIZE,), "Identity matrix.", _identity),
-    Function("zeros", "Matrices", (_P.SIZE, _P.SIZE), "Vector or matrix of zeros.", _filled, optional=1),
-    Function("ones", "Matrices", (_P.SIZE, _P.SIZE), "Vector or matrix of ones.", _filled, optional=1),
+    Function("I", "Matrices", (_P.SIZE,), "Identity matrix.", identity_shape),
+    Function("zeros", "Matrices", (_P.SIZE, _P.SIZE), "Vector or matrix of zeros.", filled_shape, optional=1),
+    Function("ones", "Matrices", (_P.SIZE, _P.SIZE), "Vector or matrix of ones.", filled_shape, optional=1),
     Function(
         "commutation",
         "Matrices",
         (_P.SIZE, _P.SIZE),
         "The matrix K with K*vec(A) == vec(A') for every n x m matrix A; one argument: n x n.",
-        _commutation,
+        commutation_shape,
         optional=1,
     ),
-    Function("trace", "Numbers of a matrix", (_P.SQUARE,), "Sum of the diagonal.", _scalar),
-    Function("det", "Numbers of a matrix", (_P.SQUARE,), "Determinant.", _scalar),
-    Function("sum", "Numbers of a matrix", (_P.MATRIX,), "Sum of all entries.", _scalar),
-    Function("dot", "Numbers of a matrix", (_P.VECTOR, _P.VECTOR), "Inner product of two vectors.", _dot),
+    Function("trace", "Numbers of a matrix", (_P.SQUARE,), "Sum of the diagonal.", scalar_shape),
+    Function("det", "Numbers of a matrix", (_P.SQUARE,), "Determinant.", scalar_shape),
+    Function("sum", "Numbers of a matrix", (_P.MATRIX,), "Sum of all entries.", scalar_shape),
+    Function("dot", "Numbers of a matrix", (_P.VECTOR, _P.VECTOR), "Inner product of two vectors.", dot_shape),
     Function(
         "max",
         "Numbers of a matrix",
         (_P.VALUE,),
         "Largest of several scalars, or of a matrix's entries.",
-        _extreme,
+        extreme_shape,
         repeats=True,
     ),
     Function(
@@ -241,7 +199,7 @@ _ALL = (
         "Numbers of a matrix",
         (_P.VALUE,),
         "Smallest of several scalars, or of a matrix's entries.",
-        _extreme,
+        extreme_shape,
         repeats=True,
     ),
     Function(
@@ -249,45 +207,191 @@ _ALL = (
         "Norms and spectra",
         (_P.VALUE,),
         "Spectral norm of a matrix, Euclidean norm of a vector, absolute value of a scalar.",
-        _scalar,
+        scalar_shape,
     ),
-    Function("fro", "Norms and spectra", (_P.MATRIX,), "Frobenius norm.", _scalar),
-    Function("norm1", "Norms and spectra", (_P.MATRIX,), "Largest absolute column sum.", _scalar),
-    Function("norminf", "Norms and spectra", (_P.MATRIX,), "Largest absolute row sum.", _scalar),
-    Function("sigma_min", "Norms and spectra", (_P.MATRIX,), "The min(rows, columns)-th singular value.", _scalar),
-    Function("sigma_max", "Norms and spectra", (_P.MATRIX,), "Largest singular value.", _scalar),
-    Function("cond", "Norms and spectra", (_P.MATRIX,), "Largest over smallest singular value.", _scalar),
-    Function("lambda_min", "Norms and spectra", (_P.SQUARE,), "Smallest real part of an eigenvalue.", _scalar),
-    Function("lambda_max", "Norms and spectra", (_P.SQUARE,), "Largest real part of an eigenvalue.", _scalar),
-    Function("rho", "Norms and spectra", (_P.SQUARE,), "Spectral radius: largest modulus of an eigenvalue.", _scalar),
-    Function("abs", "Entrywise", (_P.VALUE,), "Absolute value of a scalar or of every entry.", _same),
-    Function("relu", "Entrywise", (_P.VALUE,), "max(x, 0) of a scalar or of every entry.", _same),
-    Function("step", "Entrywise", (_P.VALUE,), "Derivative of relu: 1 where x > 0, otherwise 0 (also at 0).", _same),
-    Function("sqrt", "Numbers", (_P.SCALAR,), "Square root.", _scalar),
-    Function("exp", "Numbers", (_P.SCALAR,), "Exponential function.", _scalar),
-    Function("log", "Numbers", (_P.SCALAR,), "Natural logarithm.", _scalar),
+    Function("fro", "Norms and spectra", (_P.MATRIX,), "Frobenius norm.", scalar_shape),
+    Function("norm1", "Norms and spectra", (_P.MATRIX,), "Largest absolute column sum.", scalar_shape),
+    Function("norminf", "Norms and spectra", (_P.MATRIX,), "Largest absolute row sum.", scalar_shape),
+    Function("sigma_min", "Norms and spectra", (_P.MATRIX,), "The min(rows, columns)-th singular value.", scalar_shape),
+    Function("sigma_max", "Norms and spectra", (_P.MATRIX,), "Largest singular value.", scalar_shape),
+    Function("cond", "Norms and spectra", (_P.MATRIX,), "Largest over smallest singular value.", scalar_shape),
+    Function("lambda_min", "Norms and spectra", (_P.SQUARE,), "Smallest real part of an eigenvalue.", scalar_shape),
+    Function("lambda_max", "Norms and spectra", (_P.SQUARE,), "Largest real part of an eigenvalue.", scalar_shape),
+    Function(
+        "rho", "Norms and spectra", (_P.SQUARE,), "Spectral radius: largest modulus of an eigenvalue.", scalar_shape
+    ),
+    Function(
+        "abs",
+        "Entrywise",
+        (_P.VALUE,),
+        "Absolute value of a scalar or of every entry.",
+        same_shape,
+        entrywise=Entrywise(growth=0, curvature=1, even=True, kink=Kink.CORNER, sides=(-1, 1), slope="np.sign({})"),
+        values=always(NOT_NEGATIVE),
+        above=frozenset({"relu"}),
+        latex=r"\left|{}\right|",
+        mathml=_bars("|"),
+        sympy="Abs",
+        numpy="np.abs({})",
+        lacks={"mutant": _NO_MUTANT, "word": _NOT_WORD, "formula": _PRIMITIVE},
+    ),
+    Function(
+        "relu",
+        "Entrywise",
+        (_P.VALUE,),
+        "max(x, 0) of a scalar or of every entry.",
+        same_shape,
+        entrywise=Entrywise(
+            growth=1, curvature=1, kink=Kink.CORNER, sides=(0, 1), slope="np.heaviside({}, 0.0)", formula="max(x, 0)"
+        ),
+        values=positive_part,
+        numpy="np.maximum({}, 0.0)",
+        lacks={
+            "above": _NO_ORDER,
+            "mutant": _NO_MUTANT,
+            "latex": _UPRIGHT,
+            "mathml": _UPRIGHT,
+            "word": _UPRIGHT,
+            "sympy": "SymPy's Max(x, 0) is printed as a maximum",
+        },
+    ),
+    Function(
+        "step",
+        "Entrywise",
+        (_P.VALUE,),
+        "Derivative of relu: 1 where x > 0, otherwise 0 (also at 0).",
+        same_shape,
+        entrywise=Entrywise(growth=1, curvature=0, kink=Kink.JUMP),
+        values=always(UNIT),
+        latex=r"\operatorname{{relu}}'\left({}\right)",
+        word="relu′",
+        numpy="np.heaviside({}, 0.0)",
+        lacks={
+            "sides": "it is constant on both sides, and jumps",
+            "slope": "zero wherever it has one",
+            "formula": "it is no formula of continuous functions",
+            "above": _NO_ORDER,
+            "mutant": _NO_MUTANT,
+            "mathml": "a word and its argument",
+            "sympy": "SymPy's Heaviside is printed as another letter",
+        },
+    ),
+    Function(
+        "softplus",
+        "Entrywise",
+        (_P.VALUE,),
+        "log(1 + exp(x)) of a scalar or of every entry, a smooth relu.",
+        same_shape,
+        entrywise=Entrywise(
+            growth=1, curvature=1, slope="np.exp(-np.logaddexp(0.0, -({})))", formula="log(1 + exp(x))"
+        ),
+        values=always(POSITIVE),
+        above=frozenset({"relu"}),
+        mutant=(RIVALS, "relu"),
+        numpy="np.logaddexp(0.0, {})",
+        lacks={
+            "sides": _CURVED,
+            "latex": _UPRIGHT,
+            "mathml": _UPRIGHT,
+            "word": _UPRIGHT,
+            "sympy": "SymPy has no class for it",
+        },
+    ),
+    Function(
+        "sqrt",
+        "Numbers",
+        (_P.SCALAR,),
+        "Square root.",
+        scalar_shape,
+        entrywise=Entrywise(
+            domain=NOT_NEGATIVE, growth=1, curvature=-1, kink=Kink.EDGE, slope="(0.5 / np.sqrt({}))", formula="x^(1/2)"
+        ),
+        values=always(NOT_NEGATIVE),
+        latex=r"\sqrt{{{}}}",
+        mathml="<msqrt>{}</msqrt>",
+        sympy="sqrt",
+        numpy="np.sqrt({})",
+        lacks={"sides": _CURVED, "above": _NO_ORDER, "mutant": _NO_MUTANT, "word": _NOT_WORD},
+    ),
+    Function(
+        "exp",
+        "Numbers",
+        (_P.SCALAR,),
+        "Exponential function.",
+        scalar_shape,
+        entrywise=Entrywise(growth=1, curvature=1, slope="np.exp({})"),
+        values=always(POSITIVE),
+        above=frozenset({"relu", "softplus"}),
+        latex="e^{{{}}}",
+        mathml="<msup><mi>e</mi>{}</msup>",
+        sympy="exp",
+        numpy="np.exp({})",
+        lacks={"sides": _CURVED, "formula": _PRIMITIVE, "mutant": _NO_MUTANT, "word": _NOT_WORD},
+    ),
+    Function(
+        "log",
+        "Numbers",
+        (_P.SCALAR,),
+        "Natural logarithm.",
+        scalar_shape,
+        entrywise=Entrywise(domain=POSITIVE, growth=1, curvature=-1, slope="(1.0 / ({}))"),
+        values=always(Range()),
+        sympy="log",
+        numpy="np.log({})",
+        lacks={
+            "sides": _CURVED,
+            "formula": _PRIMITIVE,
+            "above": _NO_ORDER,
+            "mutant": _NO_MUTANT,
+            "latex": "SymPy sets it",
+            "mathml": _UPRIGHT,
+            "word": _UPRIGHT,
+        },
+    ),
     Function(
         "grad",
         "Derivatives",
         (_P.SCALAR, _P.VARIABLE),
         "Gradient of a scalar, through the equilibrium, in the shape of the variable.",
-        _gradient,
+        gradient_shape,
     ),
     Function(
         "jac",
         "Derivatives",
         (_P.VALUE, _P.VARIABLE),
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
-        _jacobian,
+        jacobian_shape,
     ),
     Function(
-        "fixed_point", "Model", (_P.STATE,), "Limit of the model's map iterated from a state.", _same, needs_model=True
+        "fixed_point",
+        "Model",
+        (_P.STATE,),
+        "Limit of the model's map iterated from a state.",
+        same_shape,
+        needs_model=True,
     ),
-    Function("next", "Model", (_P.STATE,), "The model's map applied once to a state.", _same, needs_model=True),
+    Function("next", "Model", (_P.STATE,), "The model's map applied once to a state.", same_shape, needs_model=True),
 )
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 """Every function by name."""
+
+
+def entrywise_of(name: str) -> Entrywise | None:
+    """Return what is true of a function of one number; None for others and for operators."""
+    function = FUNCTIONS.get(name)
+    return None if function is None else function.entrywise
+
+
+def kink_of(name: str) -> Kink:
+    """Return where a function of one number has no derivative; of others, and of operators, this says nothing.
+
+    Example:
+        >>> kink_of("relu").value, kink_of("norm").value, kink_of("multiply").value
+        ('a corner at zero', 'nowhere', 'nowhere')
+    """
+    facts = entrywise_of(name)
+    return Kink.NOWHERE if facts is None else facts.kink
 
 
 def reference() -> list[tuple[str, str, str]]:
@@ -299,87 +403,3 @@ def reference() -> list[tuple[str, str, str]]:
     """
     groups = list(dict.fromkeys(function.group for function in _ALL))
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]
-
-
-_SPELLED = {
-    "abs(x)": ("absolute", "fabs", "modulus", "magnitude"),
-    "A' for a transpose": ("T", "transpose", "transp", "adjoint", "ctranspose"),
-    "A*B for a matrix product": ("matmul", "mm", "mul", "multiply"),
-    "cond(A)": ("condition", "condition_number"),
-    "diag(v)": ("diagonal", "diagflat"),
-    "dot(x, y)": ("inner", "vdot", "inner_product", "innerproduct"),
-    "exp(x)": ("expo", "exponential"),
-    "fixed_point(Z)": ("fixedpoint", "equilibrium"),
-    "fro(A)": ("frobenius", "frob", "norm_F", "normF", "norm_fro", "hs", "hilbert_schmidt"),
-    "grad(f, x)": ("nabla", "gradient", "derivative", "diff"),
-    "hadamard(A, B)": ("odot", "elementwise", "times", "schur"),
-    "I(n)": ("eye", "identity", "Id", "Identity"),
-    "inv(A)": ("inverse", "invert"),
-    "jac(f, x)": ("jacobian", "Jacobian", "jacobi"),
-    "kron(A, B)": ("otimes", "kronecker", "tensor"),
-    "lambda_min(A) or lambda_max(A)": ("eig", "eigs", "eigh", "eigvals", "eigenvalues", "spectrum"),
-    "log(x)": ("ln",),
-    "log(x)/log(2), log(x)/log(10)": ("log2", "log10"),
-    "max(x, 0), or relu(A) of every entry": ("clip", "clamp", "positive_part", "pos"),
-    "norm(A)": ("norm2", "opnorm", "operator_norm", "spectral_norm", "spectralnorm", "linalg_norm"),
-    "rho(A)": ("spectral_radius", "spectralradius", "srad"),
-    "sigma_min(A) or sigma_max(A)": ("svd", "svdvals", "singular_values", "svals"),
-    "sqrt(x)": ("root", "square_root"),
-    "step(x) - step(-x)": ("sign", "sgn", "signum"),
-    "step(x)": ("heaviside", "indicator", "unit_step"),
-    "sum(A)/(n*m) with the sizes of A": ("mean", "average", "avg"),
-    "trace(A)": ("tr", "Tr", "Trace"),
-    "vec(A)": ("flatten", "ravel", "vectorize", "vectorise", "reshape"),
-    "x*y' for the outer product": ("outer", "outer_product"),
-    "x^2": ("square", "pow", "power"),
-}
-_MISSING = {
-    "softmax": ("softmax", "softmin", "log_softmax", "logsumexp"),
-    "activation of this name; its entrywise functions are abs, relu and step": (
-        "sigmoid", "tanh", "gelu", "silu", "swish", "elu", "selu", "softplus", "leaky_relu", "prelu", "erf", "logistic",
-        "hardtanh", "mish",
-    ),
-    "trigonometric or hyperbolic functions": (
-        "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2", "arcsin", "arccos", "arctan", "sinh",
-        "cosh", "asinh", "acosh", "atanh", "sinc",
-    ),
-    "rounding": ("floor", "ceil", "round", "trunc", "mod", "rem", "frac"),
-    "rank; say sigma_min(A) > 0 for full rank": ("rank",),
-    "pseudoinverse; of a matrix of full column rank it is inv(A'*A)*A'": ("pinv", "pseudoinverse"),
-    "nuclear norm": ("nuclear", "nuc", "trace_norm", "schatten"),
-    "places of extremes": ("argmax", "argmin"),
-    "products over entries": ("prod", "product", "cumprod", "cumsum"),
-    "functions of a matrix beyond powers": ("expm", "logm", "sqrtm", "funm"),
-    "second derivatives": ("hess", "hessian", "Hessian", "laplacian"),
-    "probabilities; a claim speaks of all instances": ("expectation", "Pr", "prob", "probability", "var", "Var", "std"),
-}  # fmt: skip
-_HINTS = {name: f"write {spelling}" for spelling, names in _SPELLED.items() for name in names}
-_HINTS |= {name: f"the language has no {what}" for what, names in _MISSING.items() for name in names}
-
-_CONSTANTS = dict.fromkeys(
-    ("pi", "e", "euler"), "the language has no such constant; write a fraction, or quantify over an interval around it"
-)
-TRANSPOSES = frozenset({"T", "H", "top", "intercal"})
-"""Exponents that stand for a transpose in print."""
-
-
-def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
-    """Return what to write in place of a name without a meaning: by what it means elsewhere, else by its spelling.
-
-    Args:
-        name: The name.
-        allowed: Names that have a meaning where it stands.
-        called: Whether it stands as a function, `name(...)`.
-
-    Example:
-        >>> hint_for("sin", ["min"], called=True), hint_for("sin", ["min"], called=False)
-        ('the language has no trigonometric or hyperbolic functions', 'did you mean `min`?')
-        >>> hint_for("tr", ["trace"], called=True), hint_for("norn", ["norm"], called=True)
-        ('write trace(A)', 'did you mean `norm`?')
-    """
-    near = nearest_name(name, sorted(allowed))
-    # A name that differs in case alone is a slip, whatever it means elsewhere.
-    hint = (_HINTS if called else _CONSTANTS).get(name)
-    if hint is not None and not (near is not None and near.casefold() == name.casefold()):
-        return hint
-    return f"did you mean `{near}`?" if near else None
