@@ -15,7 +15,8 @@ from torch import Tensor
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.functions.floats import frobenius, scalar
-from ntk_deq.language.functions import Entrywise, entrywise_of
+from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.record import Entrywise
 from ntk_deq.language.tree import Expr, Kind
 
 Indices = Mapping[str, float]

@@ -34,7 +34,8 @@ from ntk_deq.evaluation.derivatives.rules import number_place
 from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, STATE, Node, reachable
 from ntk_deq.evaluation.functions.floats import MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
 from ntk_deq.evaluation.quantity import Scalar
-from ntk_deq.language.functions import Entrywise, Kink, entrywise_of, kink_of
+from ntk_deq.language.functions import entrywise_of, kink_of
+from ntk_deq.language.record import Entrywise, Kink
 from ntk_deq.language.tree import Kind
 
 _LARGEST = 2**20

@@ -22,8 +22,9 @@ from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.functions import Kink, kink_of
+from ntk_deq.language.functions import kink_of
 from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
 
 Value = Scalar | Matrix

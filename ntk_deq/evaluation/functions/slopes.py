@@ -35,7 +35,8 @@ from ntk_deq.evaluation.derivatives.tape import Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.functions import Kink, entrywise_of, kink_of
+from ntk_deq.language.functions import entrywise_of, kink_of
+from ntk_deq.language.record import Kink
 
 _ROOT_TWO = math.nextafter(math.sqrt(2.0), 2.0)
 
