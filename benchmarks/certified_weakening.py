@@ -10,10 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ntk_deq.certified import Ball
-from ntk_deq.certified import inversion as high_precision
+from ntk_deq.certified import Ball, inversion
 
-_NEAREST = high_precision._nearest
+_NEAREST = inversion._nearest
 _BALLS = "ntk_deq.certified"
 
 
@@ -68,9 +67,7 @@ def weakenings() -> dict[str, Weakening]:
         ),
         "underflow": Weakening(
             "operations that underflow count as exact",
-            tuple(
-                (*place, 0.0) for place in _modules("TINY", "products", "arithmetic", "bounds", "norms", "residuals")
-            ),
+            tuple((*place, 0.0) for place in _modules("TINY", "products", "arithmetic", "rounding", "norms")),
         ),
         "radius": Weakening(
             "products forget the radii of their factors",
@@ -94,7 +91,7 @@ def weakenings() -> dict[str, Weakening]:
         ),
         "high-precision": Weakening(
             "inverses in more bits without the distance to the nearest floats",
-            tuple((*place, _point) for place in _modules("_nearest", "high_precision")),
+            tuple((*place, _point) for place in _modules("_nearest", "inversion")),
         ),
         "cholesky": Weakening(
             "a Cholesky factor proves its shift whatever its residual",

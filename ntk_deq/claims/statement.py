@@ -19,7 +19,7 @@ from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml_text import NumberText
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.notation.latex import to_latex
+from ntk_deq.language.notation.formulas import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import Run
 from ntk_deq.language.setting import Draw, ImageData, Setting

@@ -19,14 +19,7 @@ import torch
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
-from ntk_deq.cli import (
-    EXIT_INTERNAL,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_OPEN,
-    EXIT_UNEXPECTED,
-    EXIT_USAGE,
-)
+from ntk_deq.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_OPEN, EXIT_UNEXPECTED, EXIT_USAGE
 from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.results_folder import clear_run, drop_unmentioned, held_folder
 from ntk_deq.cli.select import warn_of_missing_extras
@@ -152,7 +145,7 @@ def _results(
     judged = sum(isinstance(claim, Claim) for claim in claims)
     jobs = max(1, min(judged, arguments.jobs or _default_jobs(options.device, arguments.threads)))
     if arguments.dask is not None:
-        from ntk_deq.verify.cluster import judge_on_cluster
+        from ntk_deq.verify.workers import judge_on_cluster
 
         return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
     memory = arguments.memory or default_memory(jobs)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
     from ntk_deq.dynamics.recorders import Observation, Recorder, every, logarithmic, on_condition
     from ntk_deq.dynamics.storage import RecordError
-    from ntk_deq.dynamics.train import resume, train
+    from ntk_deq.dynamics.training import resume, train
 
 _HOMES = {
     "descent": ("gradient_descent",),
@@ -28,7 +28,7 @@ _HOMES = {
     "record": ("RunStatus", "Series", "Snapshot", "TrainingRun"),
     "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
     "storage": ("RecordError",),
-    "train": ("resume", "train"),
+    "training": ("resume", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

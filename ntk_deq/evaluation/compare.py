@@ -8,6 +8,7 @@ from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.evaluation.arithmetic import to_matrix, to_scalar
 from ntk_deq.evaluation.quantity import TIGHT, Comparison, Matrix, Outcome, Scalar, Truth, margin_of, show_ball
 from ntk_deq.language.interval import Margin
@@ -98,10 +99,12 @@ def _compare_identity(left: Matrix, right: Matrix, steps: Steps) -> Outcome:
     distance = ct.frobenius(difference)
     scale = max(left.scale, right.scale)
     norms = [ct.frobenius(side.ball) for side in (left, right)]
-    shown = [show_ball(norm) for norm in norms]
-    comparison = Comparison(
-        f"a matrix of Frobenius norm {shown[0]}", f"one of {shown[1]}", "==", margin_of(-distance), scale, steps
-    )
+    shown = [f"a matrix of Frobenius norm {show_ball(norms[0])}", f"one of {show_ball(norms[1])}"]
+    place = _worst_place(left, right, same=True)
+    if place is not None:
+        there = [show_ball(_entry(side, place)) for side in (left, right)]
+        shown = [f"{shown[0]} with {there[0]} at {_at(place)}", f"{shown[1]} with {there[1]} there"]
+    comparison = Comparison(shown[0], shown[1], "==", margin_of(-distance), scale, steps)
     return _judge("==", -distance, max(map(_size, norms)), comparison)
 
 
@@ -117,13 +120,49 @@ def _compare_entries(
     else:
         margin = to_scalar(b).ball - ct.entry_max(to_matrix(a).ball)
     scale = max(v.scale for v in (left, right) if not isinstance(v, Outcome))
+    place = _worst_place(a, b)
     names = [
-        "the entries" if isinstance(v, Matrix) else show_ball(v.ball)
+        ("the entries" if place is None else f"the entry {show_ball(_entry(v, place))} at {_at(place)}")
+        if isinstance(v, Matrix)
+        else show_ball(v.ball)
         for v in (left, right)
         if not isinstance(v, Outcome)
     ]
     size = max(_size(ct.frobenius(v.ball) if isinstance(v, Matrix) else to_scalar(v).ball) for v in (left, right))
     return _judge(sign, margin, size, Comparison(names[0], names[1], relation, margin_of(margin), scale, steps))
+
+
+def _worst_place(
+    left: Scalar | Matrix | Outcome, right: Scalar | Matrix | Outcome, *, same: bool = False
+) -> tuple[int, int] | None:
+    """Return where two matrices differ most, or the left side of `left <= right` is larger by most; None: unknown."""
+    sides = [side.ball for side in (left, right) if isinstance(side, Matrix)]
+    if (
+        not all(isinstance(ball, ct.Ball | PreciseMatrix) for ball in sides)
+        or not sides[0].shape[0] * sides[0].shape[1]
+    ):
+        return None
+    centres = [ball.approximate if isinstance(ball, PreciseMatrix) else ball.centre for ball in sides]
+    if len(centres) == 2:
+        difference = centres[0] - centres[1]
+        difference = difference.abs() if same else difference
+    else:
+        difference = centres[0] if isinstance(left, Matrix) else -centres[0]
+    if not bool(difference.isfinite().all()):
+        return None
+    return divmod(int(difference.argmax()), difference.shape[1])
+
+
+def _entry(matrix: Matrix, place: tuple[int, int]) -> arb:
+    ball = matrix.ball
+    if isinstance(ball, PreciseMatrix):
+        return ball.entries[place]
+    return sc.with_radius(float(ball.centre[place]), ball.radius)
+
+
+def _at(place: tuple[int, int]) -> str:
+    """Return a place as people count, from 1."""
+    return f"({place[0] + 1}, {place[1] + 1})"
 
 
 def conjunction(outcomes: Sequence[Outcome]) -> Outcome:

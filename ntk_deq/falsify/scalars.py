@@ -278,7 +278,7 @@ def plain_numbers(domain: Domain) -> tuple[float, ...]:
     """Return the plain numbers of a domain: small ones, then the middle, quarters and closed ends of its range.
 
     Example:
-        >>> from ntk_deq.claims.claim import DomainKind
+        >>> from ntk_deq.language.domain import DomainKind
         >>> plain_numbers(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1), True, True))[:4]
         (0.5, 0.25, 0.125, 0.75)
     """

@@ -31,7 +31,7 @@ class Shapes:
         sizes: Ranges of the size letters; a letter with one value only counts as that number.
 
     Example:
-        >>> from ntk_deq.claims.claim import SizeRange
+        >>> from ntk_deq.language.types import SizeRange
         >>> from ntk_deq.language.types import matrix
         >>> shapes = Shapes({"N": SizeRange(8, 8), "m": SizeRange(1, 6)})
         >>> shapes.show(matrix("N", "m")), shapes.same(Size.of("N"), Size.of(8)), shapes.same(Size.of("m"), Size.of(6))

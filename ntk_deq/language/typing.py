@@ -64,7 +64,7 @@ def infer(
         'matrix N x m'
         >>> infer(parse("W*X"), environment)
         Traceback (most recent call last):
-        ExpressionError: cannot multiply matrix d x m by matrix N x d: inner sizes m and N differ.
+        ntk_deq.errors.ExpressionError: cannot multiply matrix d x m by matrix N x d: inner sizes m and N differ.
     """
     if variables is None:
         derived = {model.state, *model.definitions} if model is not None else set()

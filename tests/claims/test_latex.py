@@ -13,7 +13,7 @@ from expression_samples import CALLS, FIXED, STATEMENTS, indexed, matrix_texts, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.language.notation.latex import to_latex, to_sympy
+from ntk_deq.language.notation.formulas import to_latex, to_sympy
 from ntk_deq.language.parser import MAX_DEPTH, parse
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import SCALAR, Size, SizeRange, Sort
@@ -187,7 +187,7 @@ def test_untyped_trees_are_refused() -> None:
 
 def test_sympy_is_not_imported_with_the_language() -> None:
     code = (
-        "import sys, ntk_deq.language.notation.latex, ntk_deq.language.notation.mathml\n"
+        "import sys, ntk_deq.language.notation.formulas, ntk_deq.language.notation.mathml\n"
         "import ntk_deq.language.format, ntk_deq.language.typing\n"
         "raise SystemExit(' '.join(name for name in ('sympy', 'torch', 'numpy') if name in sys.modules) or 0)"
     )

@@ -19,7 +19,7 @@ from scipy.integrate import solve_ivp
 from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import RunStatus
 from ntk_deq.dynamics.recorders import Recorder
-from ntk_deq.dynamics.train import resume
+from ntk_deq.dynamics.training import resume
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 

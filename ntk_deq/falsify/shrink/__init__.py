@@ -91,7 +91,8 @@ def shrink(
 
     Example:
         >>> import torch
-        >>> from ntk_deq.claims.claim import Domain, DomainKind, Position
+        >>> from ntk_deq.errors import Position
+        >>> from ntk_deq.language.domain import Domain, DomainKind
         >>> from ntk_deq.language.types import SCALAR
         >>> setting = Setting("s", None, {}, {}, {}, None, Position("f", 1, 1))
         >>> c = Free("c", SCALAR, Domain(DomainKind.REAL))

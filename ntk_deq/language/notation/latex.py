@@ -13,7 +13,7 @@ import sympy
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
-from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_expr, format_number
+from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.notation.names import latex_letter, symbol
 from ntk_deq.language.notation.sympy import MatrixQuantity, Quantity, convert
@@ -22,52 +22,6 @@ from ntk_deq.language.tree import Expr, Kind
 
 if TYPE_CHECKING:
     import sympy
-
-
-def to_sympy(expr: Expr) -> sympy.Basic:
-    """Return a typed tree as a SymPy object, nothing evaluated or reordered.
-
-    Matrices are matrix expressions of symbolic size, `kron`, `hadamard`, `inv`, `trace`, `det` SymPy's own; what SymPy
-    has no class for (norms, spectra, derivatives, the model's map) is a `Quantity` or `MatrixQuantity`.
-
-    Args:
-        expr: A tree from `ntk_deq.language.typing.infer`.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> from ntk_deq.language.typing import infer
-        >>> from ntk_deq.language.types import matrix
-        >>> to_sympy(infer(parse("A'*A"), {"A": matrix("N", "m")})).shape
-        (m, m)
-    """
-    from ntk_deq.language.notation.sympy import convert
-
-    return convert(expr)
-
-
-def to_latex(expr: Expr) -> str:
-    r"""Return the LaTeX of a typed tree, without dollar signs.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> from ntk_deq.language.typing import infer
-        >>> from ntk_deq.language.types import matrix
-        >>> to_latex(infer(parse("norm(A')^2 <= 1"), {"A": matrix("N", "m")}))
-        '\\left\\|A^{\\top}\\right\\|^{2} \\leq 1'
-    """
-    pass
-
-    try:
-        return latex(expr)
-    except RecursionError:
-        # SymPy's printer takes about ten frames a level; a tree near the parser's depth limit is shown as its text.
-        return rf"\mathtt{{{_escaped(format_expr(expr))}}}"
-
-
-def _escaped(text: str) -> str:
-    for character in "#$%&_{}":
-        text = text.replace(character, "\\" + character)
-    return text.replace("^", r"\hat{\ }")
 
 
 _TENSOR = (SUM + PRODUCT) / 2

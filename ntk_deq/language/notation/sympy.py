@@ -56,7 +56,7 @@ class Statement(Boolean):
 
 
 def convert(expr: Expr) -> Any:
-    """Return a typed tree as a SymPy object; see `ntk_deq.language.notation.latex.to_sympy`."""
+    """Return a typed tree as a SymPy object; see `ntk_deq.language.notation.formulas.to_sympy`."""
     match expr.kind:
         case Kind.NUMBER:
             return _rational(expr)
