@@ -44,7 +44,7 @@ _ENTRYWISE = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
 _MISSING = {
     "softmax": ("softmax", "softmin", "log_softmax", "logsumexp"),
     f"activation of this name; its entrywise functions are {_ENTRYWISE}": (
-        "sigmoid", "tanh", "gelu", "silu", "swish", "elu", "selu", "softplus", "leaky_relu", "prelu", "erf", "logistic",
+        "sigmoid", "tanh", "gelu", "silu", "swish", "elu", "selu", "leaky_relu", "prelu", "erf", "logistic",
         "hardtanh", "mish",
     ),
     "trigonometric or hyperbolic functions": (
@@ -63,6 +63,7 @@ _MISSING = {
 }  # fmt: skip
 _HINTS = {name: f"write {spelling}" for spelling, names in _SPELLED.items() for name in names}
 _HINTS |= {name: f"the language has no {what}" for what, names in _MISSING.items() for name in names}
+_HINTS = {name: hint for name, hint in _HINTS.items() if name not in FUNCTIONS}
 
 _CONSTANTS = dict.fromkeys(
     ("pi", "e", "euler"), "the language has no such constant; write a fraction, or quantify over an interval around it"

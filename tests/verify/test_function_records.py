@@ -43,7 +43,7 @@ OPTIONAL = ("values", "above", "mutant", "latex", "mathml", "sympy", "numpy")
 OPTIONAL_FACTS = ("sides", "slope", "formula")
 
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -3.25, 20.0, 40.0, -40.0, 1e-300, -1e-300, 5e-324, 700.0, -745.5)
-NUMBERS += (1e5, -1e5, 1e300, -1e300)
+NUMBERS += (21.0, -21.0, 1e5, -1e5, 1e300, -1e300)
 
 
 def facts_of(name: str) -> Entrywise:
