@@ -58,7 +58,12 @@ class Range:
         return self if empty else Range(low, high, low_open, not high_closed)
 
     def within(self, other: Range) -> bool:
-        """Whether every number in it is one of another interval."""
+        """Whether every number in it is one of another interval.
+
+        Example:
+            >>> POSITIVE.within(NOT_NEGATIVE), NOT_NEGATIVE.within(POSITIVE), UNIT.within(Range())
+            (True, False, True)
+        """
         low = self.low > other.low or (self.low == other.low and (self.low_open or not other.low_open))
         high = self.high < other.high or (self.high == other.high and (self.high_open or not other.high_open))
         return low and high
