@@ -76,8 +76,8 @@ def rising(function: Callable[[arb], arb]) -> Callable[[arb], arb]:
     """Return the enclosure on balls of a function that nowhere falls, from its values at numbers.
 
     Example:
-        >>> wide, function = ct.from_bounds(-5.0, 5.0), lambda x: x.exp().log1p()
-        >>> function(wide).is_finite(), 0.006 < rising(function)(wide) < 5.01
+        >>> wide, function = ct.from_bounds(-5.0, 5.0), lambda x: x + (-x).exp().log1p()
+        >>> function(wide) > 0, 0.006 < rising(function)(wide) < 5.01
         (False, True)
     """
 
