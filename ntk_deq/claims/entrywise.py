@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 
 _SYMMETRIC = frozenset({DomainKind.SYMMETRIC, DomainKind.PSD, DomainKind.DIAGONAL})
 _ALWAYS = frozenset({"I", "diag", "ones", "zeros"})
-_KEEPING = frozenset({"inv", "hadamard", "kron", "relu", "abs", "step"})  # symmetric where every argument is
 
 
 def entrywise_notes(claim: Claim) -> dict[str, str]:
@@ -85,7 +85,9 @@ def _is_symmetric(expr: Expr, claim: Claim) -> bool:
         return _turned(left, right) or _turned(right, left)
     if expr.kind is not Kind.CALL:
         return False
-    return expr.name in _ALWAYS or (expr.name in _KEEPING and all(_is_symmetric(arg, claim) for arg in expr.args))
+    # What transposes with its arguments is symmetric where they are.
+    keeps = FUNCTIONS[expr.name].transposes
+    return expr.name in _ALWAYS or (keeps and all(_is_symmetric(arg, claim) for arg in expr.args))
 
 
 def _is_symmetric_name(name: str, claim: Claim) -> bool:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from ntk_deq.claims.claim import Claim, variable_ranges
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.ordering import Order, Ordering, joint
 from ntk_deq.language.ranges import Ranges, comparisons
+from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind, dependents, names_in
 from ntk_deq.language.types import Sort
 
@@ -108,12 +110,13 @@ class _Comparison:
             whole = exponent.low == exponent.high and exponent.low == int(exponent.low)
             harmless = exponent.above(0, or_at=True) and (whole or base.above(0, or_at=True))
             return not (harmless or (base.above(0) and not matrix))
-        if node.kind is Kind.CALL and node.name in ("sqrt", "log"):
-            return not self.old.of(node.args[0]).above(0, or_at=node.name == "sqrt")
+        facts = entrywise_of(node.name) if node.kind is Kind.CALL else None
+        if facts is not None:
+            return facts.kink is Kink.JUMP or not self.old.of(node.args[0]).within(facts.domain)
         if node.kind is Kind.INDEX:
             # At a later step of a run nothing is known of the ranges of what changes.
             return node.name in self.claim.let
-        return node.kind is Kind.CALL and node.name in ("inv", "cond", "step", "grad", "jac", "fixed_point")
+        return node.kind is Kind.CALL and node.name in ("inv", "cond", "grad", "jac", "fixed_point")
 
     def statement(self, old: Expr, new: Expr, *, reverse: bool = False) -> Order:
         """Return UP where `old` implies `new`, DOWN where `new` implies `old`, SAME where both do.

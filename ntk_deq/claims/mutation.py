@@ -15,6 +15,7 @@ from ntk_deq.claims.mutation_rules import edits
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError, nearest_name
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import RIVALS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Span
 
@@ -37,6 +38,7 @@ RULE_MEANINGS = {
     "extreme": "min for max or max for min",
     "norm": "the spectral norm for the Frobenius norm or the other way round",
     "spectral": "the smallest for the largest singular value or eigenvalue, or the other way round",
+    RIVALS: "an activation for the one that it smooths",
     "step": "a step raised or lowered by one",
 }
 """Every rule by name, with what it does in words."""

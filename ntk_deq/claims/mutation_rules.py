@@ -6,22 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.functions import FUNCTIONS, Parameter
+from ntk_deq.language.functions import FUNCTIONS, RIVALS
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
 _FLIPPED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
 _STRICTER = {"<=": "<", ">=": ">"}
 _WEAKER = {strict: weak for weak, strict in _STRICTER.items()}
-_EXTREMES = {"min": "max", "max": "min"}
-_NORMS = {"norm": "fro", "fro": "norm"}
-_SPECTRAL = {
-    "sigma_min": "sigma_max",
-    "sigma_max": "sigma_min",
-    "lambda_min": "lambda_max",
-    "lambda_max": "lambda_min",
-}
 _PRODUCTS = (Kind.MULTIPLY, Kind.DIVIDE)
 _SUMS = (Kind.ADD, Kind.SUBTRACT)
 _READABLE = 14  # characters: a shorter piece of a formula is shown with what stands around it
@@ -203,10 +196,13 @@ def _signed(value: Fraction, span: Span) -> Expr:
     return number if value >= 0 else Expr(Kind.NEGATE, span, (number,))
 
 
-def _rename(table: dict[str, str]) -> Callable[[Expr], Replacements]:
+def _rename(rule: str) -> Callable[[Expr], Replacements]:
+    """Put the function in a call's place that its record names for a rule."""
+
     def change(node: Expr) -> Replacements:
-        if node.kind is Kind.CALL and node.name in table:
-            yield replace(node, name=table[node.name])
+        mutant = FUNCTIONS[node.name].mutant if node.kind is Kind.CALL else None
+        if mutant is not None and mutant[0] == rule:
+            yield replace(node, name=mutant[1])
 
     return change
 
@@ -239,9 +235,7 @@ RULES: dict[str, Callable[[Expr], Replacements]] = {
     "transpose": _drop_transpose,
     "swap": _swap,
     "exponent": _exponent,
-    "extreme": _rename(_EXTREMES),
-    "norm": _rename(_NORMS),
-    "spectral": _rename(_SPECTRAL),
+    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", RIVALS)},
     "step": _step,
 }
 """Every rule that changes one node, by name."""

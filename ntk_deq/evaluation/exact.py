@@ -20,12 +20,11 @@ from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.scalar import upper
 from ntk_deq.evaluation.compare import conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import ModelFormulas, OutsideClaimError
+from ntk_deq.evaluation.functions.exact import FUNCTIONS, Value, as_matrix, is_plain, scalar
 from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, show_ball
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Kind
-
-Value = Number | ExactMatrix
 
 SHOWN_BITS = 128
 """Bits of the balls in which exact sides and margins are shown."""
@@ -131,7 +130,7 @@ def _differences(a: Value, b: Value) -> list[Number]:
     """Return b - a, entry by entry."""
     if isinstance(a, ExactMatrix) and isinstance(b, ExactMatrix) and a.shape == b.shape:
         return list(b.combined(a, lambda x, y: x - y).entries)
-    if isinstance(b, ExactMatrix) and not _is_plain(b):
+    if isinstance(b, ExactMatrix) and not is_plain(b):
         one = scalar(a)
         return [entry - one for entry in b.entries]
     one = scalar(b)
@@ -159,29 +158,12 @@ def _distance(differences: Sequence[Number], signs: Sequence[int]) -> arb:
 
 def _shown(value: Value) -> tuple[str, arb]:
     """Return a side as text, and a ball of it or of its Frobenius norm."""
-    if isinstance(value, ExactMatrix) and not _is_plain(value):
+    if isinstance(value, ExactMatrix) and not is_plain(value):
         balls = [al.enclosure(entry, SHOWN_BITS) for entry in value.entries]
         norm = sum((ball * ball for ball in balls), arb(0)).sqrt()
         return f"a matrix of Frobenius norm {show_ball(norm)}", norm
     ball = al.enclosure(scalar(value), SHOWN_BITS)
     return show_ball(ball), ball
-
-
-def _is_plain(value: Value) -> bool:
-    return not isinstance(value, ExactMatrix) or value.shape == (1, 1)
-
-
-def scalar(value: Value) -> Number:
-    """Read a number, or a 1 x 1 matrix as one."""
-    if isinstance(value, ExactMatrix):
-        if value.shape != (1, 1):
-            raise TypeError(f"a scalar was expected, not a matrix of shape {value.shape}")
-        return value.entries[0]
-    return value
-
-
-def _matrix(value: Value) -> ExactMatrix:
-    return value if isinstance(value, ExactMatrix) else ExactMatrix(1, 1, [value])
 
 
 def value_of(expr: Expr, names: ExactNames) -> Value:
@@ -209,9 +191,9 @@ def _evaluated(expr: Expr, names: ExactNames) -> Value:
         values = {name: value_of(arg, names) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
         return value_of(expr.args[0], ExactNames({**names.values, **values}, names.lets, names.model))
     if expr.kind is Kind.CALL:
-        if expr.name not in _FUNCTIONS:
+        if expr.name not in FUNCTIONS:
             raise UndecidedError(f"`{expr.name}` is not computed exactly")
-        return _FUNCTIONS[expr.name]([value_of(arg, names) for arg in expr.args])
+        return FUNCTIONS[expr.name]([value_of(arg, names) for arg in expr.args])
     if expr.kind not in _OPERATORS:
         raise UndecidedError("a formula with steps")
     return _OPERATORS[expr.kind](*(value_of(arg, names) for arg in expr.args))
@@ -285,7 +267,7 @@ def _added(left: Value, right: Value) -> Value:
 def _multiplied(left: Value, right: Value) -> Value:
     if isinstance(left, ExactMatrix) and isinstance(right, ExactMatrix) and left.shape[1] == right.shape[0]:
         return left @ right
-    if isinstance(right, ExactMatrix) and _is_plain(left):
+    if isinstance(right, ExactMatrix) and is_plain(left):
         factor = scalar(left)
         return right.mapped(lambda entry: factor * entry)
     if isinstance(left, ExactMatrix):
@@ -328,159 +310,5 @@ _OPERATORS: dict[Kind, Callable[..., Value]] = {
     Kind.MULTIPLY: _multiplied,
     Kind.DIVIDE: _divided,
     Kind.POWER: _raised,
-    Kind.TRANSPOSE: lambda value: _matrix(value).transposed,
-}
-
-Arguments = Sequence[Value]
-
-
-def _entrywise(function: Callable[[Number], Number]) -> Callable[[Arguments], Value]:
-    return lambda args: args[0].mapped(function) if isinstance(args[0], ExactMatrix) else function(args[0])
-
-
-def _of_matrix(function: Callable[[ExactMatrix], Value]) -> Callable[[Arguments], Value]:
-    return lambda args: function(_matrix(args[0]))
-
-
-def _slope(number: Number) -> Number:
-    which = sign(number)
-    if which == 0:
-        raise OutsideClaimError("differentiable", "an argument of relu is exactly zero", certain=True)
-    return fmpq(int(which > 0))
-
-
-def largest(numbers: Sequence[Number]) -> Number:
-    """Return the largest of some numbers."""
-    best = numbers[0]
-    for number in numbers[1:]:
-        best = number if sign(number - best) > 0 else best
-    return best
-
-
-def _extreme(which: int) -> Callable[[Arguments], Value]:
-    def handler(args: Arguments) -> Value:
-        numbers = list(_matrix(args[0]).entries) if len(args) == 1 else [scalar(arg) for arg in args]
-        return _signed(largest([_signed(number, which) for number in numbers]), which)
-
-    return handler
-
-
-def _signed(number: Number, which: int) -> Number:
-    return number if which > 0 else -number
-
-
-def _norm(matrix: ExactMatrix) -> Number:
-    if matrix.shape == (1, 1):
-        return al.absolute(matrix.entries[0])
-    if 1 in matrix.shape:
-        return _frobenius(matrix)
-    return al.root(am.singular_squares(matrix)[1], 2)
-
-
-def _sigma_min(matrix: ExactMatrix) -> Number:
-    return _norm(matrix) if 1 in matrix.shape else al.root(am.singular_squares(matrix)[0], 2)
-
-
-def _condition(matrix: ExactMatrix) -> Number:
-    smallest = _sigma_min(matrix)
-    if sign(smallest) == 0:
-        raise UndefinedError("a condition number of a singular matrix")
-    return _norm(matrix) * al.inverse(smallest)
-
-
-def _frobenius(matrix: ExactMatrix) -> Number:
-    return al.root(am.total([entry * entry for entry in matrix.entries]), 2)
-
-
-def _largest_row(matrix: ExactMatrix) -> Number:
-    rows, columns = matrix.shape
-    return largest([am.total([al.absolute(matrix[i, j]) for j in range(columns)]) for i in range(rows)])
-
-
-def _diagonal(matrix: ExactMatrix) -> ExactMatrix:
-    rows, columns = matrix.shape
-    if columns == 1:
-        return ExactMatrix.built(rows, rows, lambda i, j: matrix[i, 0] if i == j else fmpq(0))
-    return ExactMatrix(rows, 1, [matrix[i, i] for i in range(rows)])
-
-
-def _stacked(matrix: ExactMatrix) -> ExactMatrix:
-    return ExactMatrix(len(matrix.entries), 1, matrix.transposed.entries)
-
-
-def _size(value: Value) -> int:
-    number = scalar(value)
-    if not isinstance(number, fmpq):
-        raise UndecidedError("an irrational size")
-    return int(number.p)
-
-
-def _filled(number: int) -> Callable[[Arguments], Value]:
-    def handler(args: Arguments) -> Value:
-        rows, columns = _size(args[0]), _size(args[1]) if len(args) > 1 else 1
-        return ExactMatrix.built(*_room(rows, columns), lambda i, j: fmpq(number))
-
-    return handler
-
-
-def _identity(args: Arguments) -> Value:
-    return ExactMatrix.identity(_room(_size(args[0]), _size(args[0]))[0])
-
-
-def _commutation(args: Arguments) -> Value:
-    n, m = _size(args[0]), _size(args[-1])
-    # K vec(A) = vec(A') for A of shape n x m: entry i + n j of vec(A) goes to place j + m i.
-    _room(n * m, n * m)
-    return ExactMatrix.built(n * m, n * m, lambda row, col: fmpq(int(row == col // n + m * (col % n))))
-
-
-def _room(rows: int, columns: int) -> tuple[int, int]:
-    if rows * columns > am.MOST_ENTRIES:
-        raise UndecidedError(f"a matrix of more than {am.MOST_ENTRIES} entries")
-    return rows, columns
-
-
-def _only_at(point: int, value: int, what: str) -> Callable[[Arguments], Value]:
-    """A function that is algebraic at one algebraic point only."""
-
-    def handler(args: Arguments) -> Value:
-        if sign(scalar(args[0]) - fmpq(point)) != 0:
-            raise UndecidedError(f"`{what}` is not computed exactly")
-        return fmpq(value)
-
-    return handler
-
-
-_FUNCTIONS: dict[str, Callable[[Arguments], Value]] = {
-    "I": _identity,
-    "abs": _entrywise(al.absolute),
-    "commutation": _commutation,
-    "cond": _of_matrix(_condition),
-    "det": _of_matrix(am.determinant),
-    "diag": _of_matrix(_diagonal),
-    "dot": lambda args: scalar(_matrix(args[0]).transposed @ _matrix(args[1])),
-    "exp": _only_at(0, 1, "exp"),
-    "fro": _of_matrix(_frobenius),
-    "hadamard": lambda args: _matrix(args[0]).combined(_matrix(args[1]), lambda a, b: a * b),
-    "inv": _of_matrix(am.inverse_matrix),
-    "kron": lambda args: am.kronecker(_matrix(args[0]), _matrix(args[1])),
-    "lambda_max": _of_matrix(lambda matrix: am.real_parts(matrix)[1]),
-    "lambda_min": _of_matrix(lambda matrix: am.real_parts(matrix)[0]),
-    "log": _only_at(1, 0, "log"),
-    "max": _extreme(1),
-    "min": _extreme(-1),
-    "norm": _of_matrix(_norm),
-    "norm1": _of_matrix(lambda matrix: _largest_row(matrix.transposed)),
-    "norminf": _of_matrix(_largest_row),
-    "ones": _filled(1),
-    "relu": _entrywise(lambda number: number if sign(number) > 0 else fmpq(0)),
-    "rho": _of_matrix(am.spectral_radius),
-    "sigma_max": _of_matrix(_norm),
-    "sigma_min": _of_matrix(_sigma_min),
-    "sqrt": lambda args: al.root(scalar(args[0]), 2),
-    "step": _entrywise(_slope),
-    "sum": _of_matrix(lambda matrix: am.total(matrix.entries)),
-    "trace": _of_matrix(am.trace),
-    "vec": _of_matrix(_stacked),
-    "zeros": _filled(0),
+    Kind.TRANSPOSE: lambda value: as_matrix(value).transposed,
 }

@@ -23,7 +23,10 @@ from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.environment import ModelFormulas
+from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar, vec
+from ntk_deq.language.functions import kink_of
+from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind
 
 SOLVER = Anderson(memory=8)
@@ -54,8 +57,8 @@ class TensorNames:
         solve: How to find the equilibrium from a start, or None: by a differentiable iteration.
         batch: The shape that the batch dimension has: `()` or `(count,)`.
         trouble: Where marks of undefined instances are gathered (true where one is), or None: nobody asks.
-        kinks: Where marks of zero arguments of relu and abs are gathered, or None: nobody asks.
-        upper: Whether relu and abs have their slope from above at zero, which only derivatives see.
+        kinks: Where marks of zeros at the corners of functions are gathered, or None: nobody asks.
+        upper: Whether functions have their slope from above at a corner, which only derivatives see.
         trains: Whether an index is a step of a training run; the values are those of its start.
         moments: What names mean at the steps of that run that are known, or None: only at its start.
         known: At a step of runs from a batch of instances: which of the runs get there; None: all.
@@ -192,12 +195,13 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
-    gathered = {"step": names.trouble, "relu": names.kinks, "abs": names.kinks}.get(expr.name)
+    kink = kink_of(expr.name)
+    gathered = {Kink.JUMP: names.trouble, Kink.CORNER: names.kinks}.get(kink)
     if gathered is not None:
         zero = args[0] == 0
         gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
-    if names.upper and expr.name in ("relu", "abs"):
-        return torch.where(args[0] >= 0, args[0], 0 if expr.name == "relu" else -args[0])
+    if names.upper and kink is Kink.CORNER:
+        return from_above(expr.name, args[0])
     return FUNCTIONS[expr.name](names.like, *args)
 
 

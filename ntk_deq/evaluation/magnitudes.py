@@ -6,13 +6,17 @@ round-off of its magnitude, so that it tells a small margin from noise. No gradi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
+from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.record import Entrywise
 from ntk_deq.language.tree import Expr, Kind
 
 Indices = Mapping[str, float]
@@ -79,8 +83,21 @@ class Magnitudes:
         loss = torch.where(size > 0, grown / size, 1.0)
         return torch.where(exponent >= 0, grown**exponent, size**exponent * loss)
 
+    def _of_entries(self, expr: Expr, facts: Entrywise, indices: Indices) -> Tensor:
+        if facts.sides:  # then no value is larger than the argument
+            return self.of(expr.args[0], indices)
+        grown = TWINS[expr.name].scale
+        if grown is None:
+            return self.size(expr, indices)
+        value = tensor_value(expr, self.names, indices)
+        magnitude: Tensor = grown(self.of(expr.args[0], indices), math.prod(value.shape[-2:]) if value.ndim > 1 else 1)
+        return magnitude
+
     def _call(self, expr: Expr, indices: Indices) -> Tensor:
         name = expr.name
+        facts = entrywise_of(name)
+        if facts is not None:
+            return self._of_entries(expr, facts, indices)
         if name in _OF_ARGUMENT or (name in ("max", "min") and len(expr.args) == 1):
             return self.of(expr.args[0], indices)
         if name in ("max", "min"):
@@ -91,8 +108,6 @@ class Magnitudes:
             value = tensor_value(expr.args[0], self.names, indices)
             count = value.shape[-1] * value.shape[-2] if value.ndim > 1 else 1
             return self.of(expr.args[0], indices) * float(count) ** 0.5
-        if name == "sqrt":
-            return self.of(expr.args[0], indices) ** 0.5
         if name in ("inv", "cond"):  # an inverse errs by the condition number times its own size
             size = self.size(expr, indices)
             return size * (size * self.of(expr.args[0], indices) if name == "inv" else size).clamp_min(1.0)
@@ -103,8 +118,7 @@ class Magnitudes:
 
 
 _OF_ARGUMENT = frozenset(
-    {"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "lambda_min", "lambda_max", "rho"}
-    | {"abs", "relu", "vec", "diag"}
+    {"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "lambda_min", "lambda_max", "rho"} | {"vec", "diag"}
 )
 
 _RULES: dict[Kind, Callable[[Magnitudes, Expr, Indices], Tensor]] = {

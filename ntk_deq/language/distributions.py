@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ntk_deq.errors import ExpressionError, nearest_name
-from ntk_deq.language.functions import hint_for
+from ntk_deq.language.hints import hint_for
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Size, SizeRange, Sort, Type, matrix
 

@@ -57,6 +57,17 @@ class Range:
         empty = low > high or (low == high and (low_open or not high_closed))
         return self if empty else Range(low, high, low_open, not high_closed)
 
+    def within(self, other: Range) -> bool:
+        """Whether every number in it is one of another interval.
+
+        Example:
+            >>> POSITIVE.within(NOT_NEGATIVE), NOT_NEGATIVE.within(POSITIVE), UNIT.within(Range())
+            (True, False, True)
+        """
+        low = self.low > other.low or (self.low == other.low and (self.low_open or not other.low_open))
+        high = self.high < other.high or (self.high == other.high and (self.high_open or not other.high_open))
+        return low and high
+
     def hull(self, other: Range) -> Range:
         """Return the smallest interval that holds both."""
         low, low_open = min((self.low, self.low_open), (other.low, other.low_open))

@@ -6,29 +6,15 @@ from collections.abc import Iterable, Set
 from enum import Enum, auto
 
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.interval import Range, power_range
 from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.record import Change
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, Sort
 
-_UP_TO_SIGN = frozenset({"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "cond", "rho", "abs"})
-_UP_TO_TRANSPOSE = frozenset(
-    {"norm", "fro", "sigma_min", "sigma_max", "cond", "rho", "trace", "det", "sum", "lambda_min", "lambda_max"}
-)
-_UP_TO_ORDER = frozenset({"norm", "fro", "sigma_min", "sigma_max", "cond", "trace", "det", "sum"})  # of kron's factors
-_MONOTONE = frozenset({"max", "min", "exp", "log", "sqrt", "relu"})
-
-# f(M) <= g(M) for every matrix M, and equality of the first two groups for a vector.
-_BELOW = {
-    "sigma_min": {"sigma_max", "norm", "fro"},
-    "sigma_max": {"norm", "fro"},
-    "norm": {"sigma_max", "fro"},
-    "lambda_min": {"lambda_max", "rho", "norm", "fro"},
-    "lambda_max": {"rho", "norm", "fro"},
-    "rho": {"norm", "fro", "sigma_max"},
-    "min": {"max"},
-}
-_OF_A_VECTOR = frozenset({"norm", "fro", "sigma_min", "sigma_max"})
+_EXTREMES = frozenset({"max", "min"})
+_OF_A_VECTOR = frozenset({"norm", "fro", "sigma_min", "sigma_max"})  # which are equal there
 
 
 class Order(Enum):
@@ -173,29 +159,35 @@ class Ordering:
             return Order.SAME
         if len(old.args) == 1 and self._equivalent(old.name, old.args[0], new.args[0]):
             return Order.SAME
-        scalars = not any(self._is_matrix(arg) for arg in (*old.args, *new.args))
-        if old.name in _MONOTONE and scalars:
+        if any(self._is_matrix(arg) for arg in (*old.args, *new.args)):
+            return Order.UNKNOWN
+        facts = entrywise_of(old.name)
+        if old.name in _EXTREMES or (facts is not None and facts.growth > 0):
             return joint(orders)
-        if old.name in ("norm", "abs") and scalars:
+        if facts is not None and facts.growth < 0:
+            return joint(orders).flipped
+        convex = facts is not None and facts.curvature > 0
+        if old.name == "norm" or (convex and Change.SIGN in FUNCTIONS[old.name].blind):
             return self._size(orders[0], self.old.of(old.args[0]), self.new.of(new.args[0]))
         return Order.UNKNOWN
 
     def _size(self, order: Order, old: Range, new: Range) -> Order:
-        """Compare absolute values of scalars."""
+        """Compare values that grow with the absolute value of a scalar."""
         if old.above(0, or_at=True) and new.above(0, or_at=True):
             return order
         return order.flipped if old.below(0, or_at=True) and new.below(0, or_at=True) else Order.UNKNOWN
 
     def _equivalent(self, function: str, old: Expr, new: Expr) -> bool:
         """Whether two matrices differ only by what a function does not see."""
-        if function in _UP_TO_SIGN:
+        blind = FUNCTIONS[function].blind
+        if Change.SIGN in blind:
             old, new = _unsigned(old), _unsigned(new)
-        if function in _UP_TO_TRANSPOSE:
+        if Change.TRANSPOSE in blind:
             old, new = _untransposed(old), _untransposed(new)
         if self.unchanged(old, new):
             return True
         krons = all(part.kind is Kind.CALL and part.name == "kron" for part in (old, new))
-        if krons and function in _UP_TO_ORDER:
+        if krons and Change.ORDER in blind:
             return all(self.unchanged(a, b) for a, b in zip(old.args, reversed(new.args), strict=True))
         return False
 
@@ -207,7 +199,9 @@ class Ordering:
         vector = type_ is not None and type_.sort is Sort.MATRIX and ONE in (type_.rows, type_.cols)
         if vector and {old.name, new.name} <= _OF_A_VECTOR:
             return Order.SAME
-        up, down = new.name in _BELOW.get(old.name, ()), old.name in _BELOW.get(new.name, ())
+        if self._is_matrix(old) or self._is_matrix(new):
+            return Order.UNKNOWN
+        up, down = old.name in FUNCTIONS[new.name].above, new.name in FUNCTIONS[old.name].above
         if up and down:
             return Order.SAME
         return Order.UP if up else Order.DOWN if down else Order.UNKNOWN

@@ -5,13 +5,14 @@ Interval arithmetic over the rationals with open and closed ends. A matrix has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.interval import INFINITY, NOT_NEGATIVE, POSITIVE, UNIT, End, Range, power_range
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.interval import INFINITY, NOT_NEGATIVE, POSITIVE, Range, power_range
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 
@@ -108,7 +109,8 @@ class Ranges:
             case Kind.POWER:
                 return self._power(*expr.args)
             case Kind.CALL:
-                return _CALLS.get(expr.name, _unknown)([self.of(argument) for argument in expr.args])
+                values = FUNCTIONS[expr.name].values
+                return Range() if values is None else values([self.of(argument) for argument in expr.args])
             case _:
                 return Range()
 
@@ -146,52 +148,3 @@ def comparisons(statement: Expr) -> Iterator[tuple[Expr, str, Expr]]:
             yield from comparisons(part)
     elif statement.kind is Kind.COMPARE:
         yield from zip(statement.args, statement.operators, statement.args[1:], strict=False)
-
-
-def _unknown(args: list[Range]) -> Range:
-    return Range()
-
-
-def _always(known: Range) -> Callable[[list[Range]], Range]:
-    return lambda args: known
-
-
-def _relu(args: list[Range]) -> Range:
-    return NOT_NEGATIVE.meet(args[0]) if args[0].high >= 0 else Range.point(0)
-
-
-def _sum(args: list[Range]) -> Range:
-    return NOT_NEGATIVE if args[0].above(0, or_at=True) else Range()
-
-
-def _extreme(pick: Callable[[list[tuple[End, bool]]], tuple[End, bool]]) -> Callable[[list[Range]], Range]:
-    """The range of the largest or smallest of several numbers; of one matrix, that of its entries."""
-
-    def ranged(args: list[Range]) -> Range:
-        low, low_open = pick([(r.low, r.low_open) for r in args])
-        high, closed = pick([(r.high, not r.high_open) for r in args])
-        return Range(low, high, low_open, not closed)
-
-    return ranged
-
-
-_SIZES = ("norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "rho", "abs", "sqrt")
-_CALLS: dict[str, Callable[[list[Range]], Range]] = {
-    **{name: _always(NOT_NEGATIVE) for name in _SIZES},
-    "cond": _always(Range(low=Fraction(1))),
-    "exp": _always(POSITIVE),
-    "relu": _relu,
-    "step": _always(UNIT),
-    "I": _always(UNIT),
-    "zeros": _always(Range.point(0)),
-    "ones": _always(Range.point(1)),
-    "commutation": _always(UNIT),
-    "vec": lambda args: args[0],
-    "diag": lambda args: args[0].hull(Range.point(0)),
-    "kron": lambda args: args[0] * args[1],
-    "hadamard": lambda args: args[0] * args[1],
-    "sum": _sum,
-    "dot": lambda args: NOT_NEGATIVE if all(a.above(0, or_at=True) for a in args) else Range(),
-    "max": _extreme(max),
-    "min": _extreme(min),
-}

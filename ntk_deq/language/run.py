@@ -8,8 +8,9 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.functions import FUNCTIONS, Parameter
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import Expr, Formula, Kind, sort_definitions

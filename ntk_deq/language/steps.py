@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.functions import hint_for
+from ntk_deq.language.hints import hint_for
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import TIME, Type

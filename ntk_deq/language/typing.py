@@ -8,8 +8,10 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import ExpressionError, nearest_name
+from ntk_deq.language.calls import Call, Parameter
 from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.functions import FUNCTIONS, TRANSPOSES, Call, Parameter
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.hints import TRANSPOSES
 from ntk_deq.language.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown

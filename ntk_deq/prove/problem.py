@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.language.domain import Domain, DomainKind
+from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort, Type
@@ -127,7 +130,7 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
     return None if None in values else not decisive
 
 
-_CALLS = frozenset({"abs", "exp", "log", "max", "min", "norm", "relu", "sqrt"})
+_OWN = frozenset({"abs", "exp", "log", "max", "min", "norm"})  # the functions that there are terms for
 _KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.TRANSPOSE, Kind.FOR_ALL}
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
@@ -205,7 +208,7 @@ def applicable(claim: Claim) -> bool:
     """Say whether a claim is about real numbers only, so that `prove_claim` can take it up.
 
     Every setting must be universal and without a model, every variable a scalar over a range, and the formulas built
-    from + - * / ^, sqrt, exp, log, abs, norm, relu, max, min, comparisons, and, or, not.
+    from + - * / ^, exp, log, abs, norm, max, min and functions that are written in these, comparisons, and, or, not.
 
     Example:
         >>> from ntk_deq.claims.load import load_suite
@@ -227,7 +230,14 @@ def applicable(claim: Claim) -> bool:
 def _readable(node: Expr) -> bool:
     if node.kind not in _KINDS or not _plain(node.type):
         return False
-    return node.kind is not Kind.CALL or node.name in _CALLS
+    return node.kind is not Kind.CALL or node.name in _OWN or _formula(node.name) is not None
+
+
+@cache
+def _formula(name: str) -> Expr | None:
+    """Return what the record of a function says that it is in simpler ones, or None."""
+    facts = entrywise_of(name)
+    return None if facts is None or facts.formula is None else parse(facts.formula)
 
 
 def _plain(type_: Type | None) -> bool:
@@ -361,7 +371,10 @@ class _Reader:
             return self.terms.constant(expr.value)
         if expr.kind is Kind.NAME:
             return self._named(expr.name)  # type: ignore[return-value]
-        parts = [self._term(arg) for arg in expr.args]
+        return self._combined(expr, [self._term(arg) for arg in expr.args])
+
+    def _combined(self, expr: Expr, parts: list[Term]) -> Term:
+        """Return the term of an operator or a call, from those of its parts."""
         match expr.kind:
             case Kind.NEGATE:
                 return self.terms.negate(parts[0])
@@ -390,23 +403,29 @@ class _Reader:
         return self.terms.power(base, exponent.value)
 
     def _call(self, name: str, parts: list[Term]) -> Term:
+        formula = _formula(name)
+        if formula is not None:
+            return self._put(formula, parts[0])
         match name:
-            case "sqrt":
-                self._require(parts[0], Relation.NONNEGATIVE)
-                return self.terms.power(parts[0], Fraction(1, 2))
             case "log":
                 self._require(parts[0], Relation.POSITIVE)
                 return self.terms.log(parts[0])
             case "exp":
                 return self.terms.exp(parts[0])
-            case "relu":
-                return self.terms.maximum(parts[0], self.terms.zero)
             case "abs" | "norm":
                 return self.terms.absolute(parts[0])
         joined = parts[0]
         for part in parts[1:]:
             joined = self.terms.maximum(joined, part) if name == "max" else self.terms.minimum(joined, part)
         return joined
+
+    def _put(self, formula: Expr, argument: Term) -> Term:
+        """Return the term of a formula of x with an argument in its place."""
+        if formula.kind is Kind.NAME:
+            return argument
+        if formula.kind is Kind.NUMBER:
+            return self.terms.constant(formula.value or 0)
+        return self._combined(formula, [self._put(arg, argument) for arg in formula.args])
 
     def _require(self, term: Term, relation: Relation) -> None:
         value = term.value if term.op is Op.CONSTANT else None

@@ -22,7 +22,8 @@ from ntk_deq.certified.algebraic import UndecidedError, sign
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
-from ntk_deq.evaluation.exact import ExactNames, decided, scalar, value_of
+from ntk_deq.evaluation.exact import ExactNames, decided, value_of
+from ntk_deq.evaluation.functions.exact import scalar
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains, is_cone

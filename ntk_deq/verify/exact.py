@@ -19,7 +19,8 @@ from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Notes, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
-from ntk_deq.evaluation.exact import ExactNames, Value, decided
+from ntk_deq.evaluation.exact import ExactNames, decided
+from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import contains

@@ -84,6 +84,7 @@ CALLS = {
     "abs": ("abs(X)", "matrix N x d"),
     "relu": ("relu(X*W)", "matrix N x m"),
     "step": ("step(c)", "scalar"),
+    "softplus": ("softplus(X*W)", "matrix N x m"),
     "sqrt": ("sqrt(c)", "scalar"),
     "exp": ("exp(-c)", "scalar"),
     "log": ("log(c)", "scalar"),

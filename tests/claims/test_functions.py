@@ -6,7 +6,8 @@ import pytest
 from expression_samples import CALLS, typed
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.functions import FUNCTIONS, Parameter, reference
+from ntk_deq.language.calls import Parameter
+from ntk_deq.language.functions import FUNCTIONS, reference
 from ntk_deq.language.parser import KEYWORDS
 
 

@@ -197,7 +197,7 @@ def test_errors_name_both_shapes_and_the_place(text: str, message: str, place: s
         ("norm(softmax(A)) <= 1", "the language has no softmax"),
         (
             "max(tanh(A)) <= 1",
-            "the language has no activation of this name; its entrywise functions are abs, relu and step",
+            "the language has no activation of this name; its entrywise functions are abs, relu, softplus and step",
         ),
         ("A^T*A", "write A' for a transpose"),
         ("norm(A^H) <= 1", "write A' for a transpose"),

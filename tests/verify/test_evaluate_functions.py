@@ -13,7 +13,8 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
-from ntk_deq.language.functions import FUNCTIONS, Parameter
+from ntk_deq.language.calls import Parameter
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 
 STRUCTURAL = {"grad", "jac", "fixed_point", "next"}  # they need more than the values of their arguments

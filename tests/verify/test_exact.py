@@ -13,7 +13,8 @@ from ntk_deq.certified.precise import adopt, as_ball, working_precision
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.environment import OutsideClaimError
-from ntk_deq.evaluation.exact import ExactNames, decided, scalar, value_of
+from ntk_deq.evaluation.exact import ExactNames, decided, value_of
+from ntk_deq.evaluation.functions.exact import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.interval import Margin

@@ -31,14 +31,17 @@ from ntk_deq.certified.eigenvalues import eigenvalue_discs
 from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.precise.matrix import whole_matrix
 from ntk_deq.evaluation.derivatives.rules import number_place
-from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, KINKED, STATE, Node, reachable
+from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, STATE, Node, reachable
 from ntk_deq.evaluation.functions.floats import MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
 from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.functions import entrywise_of, kink_of
+from ntk_deq.language.record import Entrywise, Kink
 from ntk_deq.language.tree import Kind
 
 _LARGEST = 2**20
 """Entries of a node up to which zeros are followed; beyond, every zero of an argument counts."""
 
+_AT_ZERO = (Kink.CORNER, Kink.JUMP)
 _SAME_PLACES = (str(Kind.NEGATE), str(Kind.ADD), str(Kind.SUBTRACT))
 
 
@@ -107,7 +110,7 @@ class Kinks:
         return any(bool((places & zero).any()) for places, zero in met)
 
     def _kinked(self) -> list[Node]:
-        return [n for n in self._nodes if n.operation in KINKED and n.args[0].number in self._active]
+        return [n for n in self._nodes if kink_of(n.operation) in _AT_ZERO and n.args[0].number in self._active]
 
     def _sign(self, node: Node) -> Signs:
         if node.number not in self._signs:
@@ -119,12 +122,12 @@ class Kinks:
         return ~(signs.above | signs.below)
 
     def _met(self, node: Node) -> Tensor:
-        """Return where a zero of a relu's, abs's or step's argument would be a kink of the value."""
+        """Return where a zero of the argument of a function with a corner or a jump would be a kink of the value."""
         if not self._moves:
             return torch.ones(node.shape, dtype=torch.bool)
         moving = self._moves[node.args[0].number]
-        # step is a constant to those who ask what matters, so that its jumps all count.
-        return moving if node.operation == "step" else moving & self._matters[node.number]
+        # What jumps is a constant to those who ask what matters, so that its jumps all count.
+        return moving if kink_of(node.operation) is Kink.JUMP else moving & self._matters[node.number]
 
     def _zeros(self) -> dict[int, Tensor]:
         """Return, for each state, the entries that are not shown to be zero.
@@ -186,11 +189,11 @@ class Kinks:
             for other_moves, other_lives in others:
                 moves, lives = moves | other_moves, lives | other_lives
             return moves, lives
-        if operation == EQUILIBRIUM or operation == "abs":
+        if operation == EQUILIBRIUM:
             return moves, lives
-        if operation == "relu":
-            below = self._sign(node.args[0]).below & certain
-            return moves & ~below, lives & ~below
+        facts = entrywise_of(operation)
+        if facts is not None:
+            return self._of_entries(node, facts, moves, lives, certain=certain)
         if operation == str(Kind.DIVIDE):
             return (lives if bool(others[0][0].any()) else moves), lives
         product = _product(node)
@@ -203,8 +206,22 @@ class Kinks:
             lively = _rearranged(node, lives)
             assert lively is not None
             return moved_places, lively
-        anywhere = operation != "step" and any(bool(m.any()) for m, _ in args)
+        anywhere = any(bool(m.any()) for m, _ in args)
         return torch.full(node.shape, anywhere), torch.ones(node.shape, dtype=torch.bool)
+
+    def _of_entries(
+        self, node: Node, facts: Entrywise, moves: Tensor, lives: Tensor, *, certain: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return where a function of each entry moves and where it may be other than zero."""
+        if facts.kink is Kink.JUMP:
+            return torch.zeros_like(moves), torch.ones_like(lives)
+        if facts.sides is None:
+            return moves, torch.ones_like(lives)
+        if 0 not in facts.sides:
+            return moves, lives
+        signs = self._sign(node.args[0])
+        flat = (signs.below if facts.sides[0] == 0 else signs.above) & certain
+        return moves & ~flat, lives & ~flat
 
     def _look_back(self) -> None:
         """Find which entries the value moves with, from the value back."""
@@ -230,7 +247,8 @@ class Kinks:
     def _share(self, node: Node, wanted: Tensor, place: int) -> Tensor:
         """Return which entries of an argument the wanted entries of a value move with."""
         operation, arg = node.operation, node.args[place]
-        if operation in (*_SAME_PLACES, EQUILIBRIUM, "abs", "relu") and arg.shape == wanted.shape:
+        by_entry = operation in (*_SAME_PLACES, EQUILIBRIUM) or entrywise_of(operation) is not None
+        if by_entry and arg.shape == wanted.shape:
             return wanted
         if operation == str(Kind.TRANSPOSE):
             return wanted.mT

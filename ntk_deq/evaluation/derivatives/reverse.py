@@ -33,6 +33,7 @@ from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor
 from ntk_deq.evaluation.floats import SOLVER, tensor_value
 from ntk_deq.evaluation.functions.slopes import IN_FLOATS, rule_of
+from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.tree import Kind
 
 DENSE = 256
@@ -44,7 +45,7 @@ PRECISE = 64
 _AMPLE = 16.0
 # A bound 1/(1 - q) below this is good enough; above it, an inverse of I - J can give a far better one.
 
-_ROWWISE = (str(Kind.NEGATE), str(Kind.ADD), str(Kind.SUBTRACT), "relu", "abs", "hadamard")
+_ROWWISE = (str(Kind.NEGATE), str(Kind.ADD), str(Kind.SUBTRACT), "hadamard")
 
 Pull = Callable[[Node, Cotangent, Node], Cotangent]
 
@@ -207,7 +208,7 @@ def rowwise(node: Node, state: Node) -> bool:
     elif node.operation == str(Kind.DIVIDE):
         kept = moving == [node.args[0]]
     else:
-        kept = node.operation in _ROWWISE
+        kept = node.operation in _ROWWISE or entrywise_of(node.operation) is not None
     return kept and all(rowwise(arg, state) for arg in moving)
 
 

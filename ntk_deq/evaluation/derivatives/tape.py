@@ -22,7 +22,9 @@ from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.functions import kink_of
 from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
 
 Value = Scalar | Matrix
@@ -34,9 +36,6 @@ EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH = (
     "squared length",
 )
 """What nodes do besides the operators and functions of the language."""
-
-KINKED = ("relu", "step", "abs")
-"""Functions without a derivative at zero."""
 
 ONE = Scalar(arb(1), 1.0)
 
@@ -169,8 +168,9 @@ class Tape:
         self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
     ) -> Node:
         if key not in self._nodes:
-            # step is constant wherever it has a derivative at all.
-            depends = frozenset[int]().union(*(a.depends for a in args)) if operation != "step" else frozenset[int]()
+            # What jumps, as step does, is constant wherever it has a derivative at all.
+            jumps = kink_of(operation) is Kink.JUMP
+            depends = frozenset[int]().union(*(a.depends for a in args if not jumps))
             self._nodes[key] = Node(len(self._nodes), operation, args, depends, compute)
         return self._nodes[key]
 

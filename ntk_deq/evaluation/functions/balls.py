@@ -10,10 +10,11 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.functions.entrywise import TWINS, evaluated
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 
 if TYPE_CHECKING:
-    from ntk_deq.evaluation.environment import Environment, Notes
+    from ntk_deq.evaluation.environment import Environment
 
 Value = Scalar | Matrix | Outcome
 Handler = Callable[[Sequence[Value], "Environment"], Value]
@@ -33,7 +34,7 @@ def _norm(functional: Callable[[ct.Ball], arb]) -> Handler:
 
     def handler(args: Sequence[Value], env: Environment) -> Value:
         if isinstance(args[0], Scalar):
-            return _absolute(args, env)
+            return evaluated("abs", args[0], env)
         matrix = ar.to_matrix(args[0])
         return Scalar(functional(matrix.ball), matrix.scale)
 
@@ -105,46 +106,6 @@ def _commutation(args: Sequence[Value], env: Environment) -> Value:
     return Matrix(env.constant(permutation), float(n * m) ** 0.5)
 
 
-def _step(args: Sequence[Value], env: Environment) -> Value:
-    """The derivative of relu; an argument that is or may be zero is noted, for no derivative exists there."""
-    value = args[0]
-    matrix = (
-        value
-        if isinstance(value, Matrix)
-        else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
-    )
-    note_kinks(matrix.ball, env.notes)
-    result = ct.step(matrix.ball)
-    if isinstance(value, Scalar):
-        return Scalar(ct.as_scalar(result), 1.0)
-    return Matrix(result, float(result.shape[0] * result.shape[1]) ** 0.5)
-
-
-def note_kinks(ball: ct.Ball, notes: Notes) -> None:
-    """Note entries at which relu has no derivative (exact zeros), or may have none."""
-    if not ball.radius < float("inf"):
-        notes.kink("an argument of relu that is not known", certain=False)
-        return
-    nearest = ct.entry_min(ct.absolute(ball))
-    if nearest == 0:
-        notes.kink("an argument of relu is exactly zero", certain=True)
-    elif not nearest > 0:
-        notes.kink("an argument of relu that may be zero", certain=False)
-
-
-def _relu(args: Sequence[Value], env: Environment) -> Value:
-    if isinstance(args[0], Scalar):
-        zero = Scalar(arb(0), 0.0)
-        return _extreme(ct.maximum)([args[0], zero], env)
-    return _same_shape(ct.relu)(args, env)
-
-
-def _absolute(args: Sequence[Value], env: Environment) -> Value:
-    if isinstance(args[0], Scalar):
-        return Scalar(ct.absolute_value(args[0].ball), args[0].scale)
-    return _same_shape(ct.absolute)(args, env)
-
-
 def _extreme(of_scalars: Callable[..., arb], of_entries: Callable[[ct.Ball], arb] | None = None) -> Handler:
     def handler(args: Sequence[Value], env: Environment) -> Value:
         if len(args) == 1 and isinstance(args[0], Matrix) and of_entries is not None:
@@ -158,17 +119,8 @@ def _extreme(of_scalars: Callable[..., arb], of_entries: Callable[[ct.Ball], arb
     return handler
 
 
-def _analytic(function: Callable[[arb], arb], what: str) -> Handler:
-    def handler(args: Sequence[Value], env: Environment) -> Value:
-        value = ar.to_scalar(args[0])
-        ball = function(value.ball)
-        if not ball.is_finite() and value.ball.is_finite():
-            env.notes.undefined(
-                f"{what} of {value.ball.str(6)}", certain=bool(value.ball <= 0 if what == "log" else value.ball < 0)
-            )
-        return Scalar(ball, max(ar.magnitude(ball), value.scale**0.5 if what == "sqrt" else 0.0))
-
-    return handler
+def _entrywise(name: str) -> Handler:
+    return lambda args, env: evaluated(name, args[0], env)
 
 
 def _sized(functional: Callable[[ct.Ball], arb]) -> Handler:
@@ -212,33 +164,28 @@ def _inverse(args: Sequence[Value], env: Environment) -> Value:
 
 
 OPERATIONS: dict[str, Handler] = {
+    **{name: _entrywise(name) for name in TWINS},
     "I": _eye,
-    "abs": _absolute,
     "commutation": _commutation,
     "cond": _condition,
     "det": _determinant,
     "diag": _diag,
     "dot": _dot,
-    "exp": _analytic(ct.exponential, "exp"),
     "fro": _norm(ct.frobenius),
     "hadamard": _hadamard,
     "inv": _inverse,
     "kron": _kron,
     "lambda_max": _norm(ct.lambda_max),
     "lambda_min": _lowest(ct.lambda_min, of_gram=True),
-    "log": _analytic(ct.logarithm, "log"),
     "max": _extreme(ct.maximum, ct.entry_max),
     "min": _extreme(ct.minimum, ct.entry_min),
     "norm": _norm(ct.spectral_norm),
     "norm1": _norm(ct.norm1),
     "norminf": _norm(ct.norminf),
     "ones": _constant(1.0),
-    "relu": _relu,
     "rho": _norm(ct.rho),
     "sigma_max": _norm(ct.sigma_max),
     "sigma_min": _lowest(ct.sigma_min, of_gram=False),
-    "sqrt": _analytic(ct.square_root, "sqrt"),
-    "step": _step,
     "sum": _sized(ct.entry_sum),
     "trace": _sized(ct.trace),
     "vec": _same_shape(ct.vec),

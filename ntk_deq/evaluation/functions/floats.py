@@ -15,6 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.language.functions import FUNCTIONS as RECORDS
+
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.
 
@@ -219,34 +222,35 @@ def _filled(value: float) -> Callable[..., Tensor]:
     return lambda like, n, m=None: like.new_full((int(n), 1 if m is None else int(m)), value)
 
 
+def _entrywise(name: str) -> Callable[..., Tensor]:
+    """The twin's function; what takes no matrix reads a 1 x 1 matrix as a number."""
+    function, takes_matrices = TWINS[name].tensor, RECORDS[name].takes_matrices
+    return lambda like, a: function(a if takes_matrices else scalar(a))
+
+
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    **{name: _entrywise(name) for name in TWINS},
     "I": lambda like, n: torch.eye(int(n), dtype=like.dtype, device=like.device),
-    "abs": lambda like, a: a.abs(),
     "commutation": _commutation,
     "cond": _condition,
     "det": lambda like, a: torch.linalg.det(a),
     "diag": _diag,
     "dot": lambda like, a, b: (a * b).sum((-2, -1)),
-    "exp": lambda like, a: scalar(a).exp(),
     "fro": lambda like, a: frobenius(a),
     "hadamard": lambda like, a, b: a * b,
     "inv": _inverse,
     "kron": _kron,
     "lambda_max": _eigenvalue(REAL_PART_MAX),
     "lambda_min": _eigenvalue(REAL_PART_MIN),
-    "log": lambda like, a: scalar(a).log(),
     "max": _extreme(torch.maximum, torch.amax),
     "min": _extreme(torch.minimum, torch.amin),
     "norm": _norm2,
     "norm1": lambda like, a: a.abs().sum(-2).amax(-1),
     "norminf": lambda like, a: a.abs().sum(-1).amax(-1),
     "ones": _filled(1.0),
-    "relu": lambda like, a: a.relu(),
     "rho": _eigenvalue(MODULUS_MAX),
     "sigma_max": lambda like, a: _singular_values(a)[..., 0],
     "sigma_min": lambda like, a: _singular_values(a)[..., -1],
-    "sqrt": lambda like, a: scalar(a).sqrt(),
-    "step": lambda like, a: (a > 0).to(a.dtype),
     "sum": lambda like, a: a.sum((-2, -1)) if a.ndim > 1 else a,
     "trace": lambda like, a: a.diagonal(dim1=-2, dim2=-1).sum(-1),
     "vec": lambda like, a: vec(a),

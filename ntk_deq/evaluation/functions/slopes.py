@@ -31,10 +31,12 @@ from ntk_deq.evaluation.derivatives.cotangent import (
 )
 from ntk_deq.evaluation.derivatives.kinks import signs_of
 from ntk_deq.evaluation.derivatives.rules import OPERATOR_RULES, Rule, transposed_value
-from ntk_deq.evaluation.derivatives.tape import ONE, Node
+from ntk_deq.evaluation.derivatives.tape import Node
 from ntk_deq.evaluation.environment import Notes
-from ntk_deq.evaluation.functions.balls import note_kinks
+from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.functions import entrywise_of, kink_of
+from ntk_deq.language.record import Kink
 
 _ROOT_TWO = math.nextafter(math.sqrt(2.0), 2.0)
 
@@ -116,14 +118,28 @@ class NoRuleError(NtkDeqError):
         self.reason = reason
 
 
-def _relu(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass C .* D; where an argument may be zero any slope will do, as `kinks` has seen, and 0 is taken."""
-    return times_signs(cot, signs_of(node.args[0]).above.to(torch.int8))
+def _entrywise(name: str) -> Rule:
+    """Pass C .* f'(A); at a corner any slope will do, as `kinks` has seen, and 0 is taken."""
+    facts, twin = entrywise_of(name), TWINS[name]
+    assert facts is not None
+    sides = facts.sides
+
+    def of_sides(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        assert sides is not None
+        signs = signs_of(node.args[0])
+        return times_signs(cot, sides[1] * signs.above.to(torch.int8) + sides[0] * signs.below.to(torch.int8))
+
+    def of_slopes(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        argument = node.args[0]
+        if node.is_scalar:
+            return scaled(factor(name, ar.to_scalar(argument.value), ar.to_scalar(node.value), notes), cot)
+        ball = slopes(twin, argument.dense())
+        return times_entries(cot, Matrix(ball, ar.magnitude(ct.frobenius(ball))))
+
+    return of_slopes if sides is None else of_sides
 
 
-def _absolute(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    signs = signs_of(node.args[0])
-    return times_signs(cot, signs.above.to(torch.int8) - signs.below.to(torch.int8))
+_absolute = _entrywise("abs")
 
 
 def _vec(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
@@ -279,49 +295,29 @@ def _extreme(sign: int) -> Rule:
     return rule
 
 
-def _square_root(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    """Pass y = sqrt(x): c/(2 y)."""
-    root = ar.to_scalar(node.value)
-    if not root.ball > 0:
-        notes.kink(f"a square root {'at' if root.ball == 0 else 'that may be at'} zero", certain=bool(root.ball == 0))
-    return scaled(ar.to_scalar(ar.divide(Scalar(arb(0.5), 0.5), root, notes)), cot)
-
-
-def _exponential(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return scaled(ar.to_scalar(node.value), cot)
-
-
-def _logarithm(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
-    return scaled(ar.to_scalar(ar.divide(ONE, node.args[0].value, notes)), cot)
-
-
 RULES: dict[str, Rule] = {
     **OPERATOR_RULES,
-    "abs": _absolute,
+    **{name: _entrywise(name) for name in TWINS if kink_of(name) is not Kink.JUMP},
     "cond": _condition,
     "det": _determinant,
     "diag": _diag,
     "dot": _dot,
-    "exp": _exponential,
     "fro": _frobenius,
     "hadamard": _hadamard,
     "inv": _inverse,
     "kron": _kron,
-    "log": _logarithm,
     "max": _extreme(1),
     "min": _extreme(-1),
     "norm": _norm,
     "norm1": _largest_column,
     "norminf": _row_sum,
-    "relu": _relu,
     "sigma_max": _singular(0),
     "sigma_min": _singular(-1),
-    "sqrt": _square_root,
     "sum": _sum,
     "trace": _trace,
     "vec": _vec,
 }
-"""Every operator and function with a certified rule; constants (I, zeros, ones, commutation, step) need none."""
+"""Every operator and function with a certified rule; constants (I, zeros, ones, commutation) and jumps need none."""
 
 
 IN_FLOATS = frozenset({"cond", "max", "min", "norm1", "norminf", "sigma_max", "sigma_min"})

@@ -14,6 +14,7 @@ from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
 from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.notation.names import latex_letter, symbol
 from ntk_deq.language.notation.sympy import MatrixQuantity, Quantity, convert
 from ntk_deq.language.run import PATH_LENGTH
@@ -27,31 +28,8 @@ _TENSOR = (SUM + PRODUCT) / 2
 _SIGNS = {"<=": r"\leq", "<": "<", ">=": r"\geq", ">": ">", "==": "=", "!=": r"\neq"}
 _ACCENTS = {"hat": r"\hat", "bar": r"\bar", "tilde": r"\tilde", "dot": r"\dot"}
 
-# {} is the argument list, {0} and {1} single arguments.
-_PATTERNS = {
-    "norm": r"\left\|{}\right\|",
-    "fro": r"\left\|{}\right\|_{{F}}",
-    "norm1": r"\left\|{}\right\|_{{1}}",
-    "norminf": r"\left\|{}\right\|_{{\infty}}",
-    "abs": r"\left|{}\right|",
-    "sigma_min": r"\sigma_{{\min}}\left({}\right)",
-    "sigma_max": r"\sigma_{{\max}}\left({}\right)",
-    "lambda_min": r"\lambda_{{\min}}\left({}\right)",
-    "lambda_max": r"\lambda_{{\max}}\left({}\right)",
-    "rho": r"\rho\left({}\right)",
-    "max": r"\max\left({}\right)",
-    "min": r"\min\left({}\right)",
-    "sum": r"\sum\left({}\right)",
-    "dot": r"\left\langle {}\right\rangle",
-    "step": r"\operatorname{{relu}}'\left({}\right)",
-    "grad": r"\nabla_{{{1}}} \left({0}\right)",
-    "jac": r"\frac{{\partial \operatorname{{vec}}\left({0}\right)}}{{\partial \operatorname{{vec}}\left({1}\right)}}",
-    "fixed_point": r"F^{{\infty}}\left({}\right)",
-    "next": r"F\left({}\right)",
-    "commutation": r"K_{{{}}}",
-    "[]": r"{0}^{{\left({1}\right)}}",
-    "()": r"{0}\left({1}\right)",
-}
+# Of a step and of a time, {0} and {1} what stands before and in the brackets.
+_INDEXED = {"[]": r"{0}^{{\left({1}\right)}}", "()": r"{0}\left({1}\right)"}
 _WORD = r"\mathrm{"
 _ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
 _LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER}
@@ -247,5 +225,6 @@ class _Printer(LatexPrinter):
             pairs = ", ".join(f"{left} = {right}" for left, right in zip(shown[1::2], shown[2::2], strict=True))
             return rf"\left. {shown[0]} \right|_{{{pairs}}}"
         named = r"\operatorname{{" + label.replace("_", r"\_") + r"}}\left({}\right)"
-        pattern = _PATTERNS.get(label, named)
+        function = FUNCTIONS.get(label)
+        pattern = _INDEXED.get(label) or (function and function.latex) or named
         return pattern.format(*shown) if "{0}" in pattern else pattern.format(", ".join(shown))

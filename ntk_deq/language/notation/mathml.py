@@ -17,6 +17,7 @@ from ntk_deq.language.format import (
     binding,
     format_number,
 )
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.notation.names import Symbol, symbol
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.tree import Expr, Kind
@@ -25,18 +26,10 @@ from ntk_deq.language.types import ONE, Sort
 # Between a sum and a product: a Kronecker product needs brackets as a factor, not as a summand.
 _TENSOR = (SUM + PRODUCT) / 2
 # Where a call is printed as a product, a fraction or a power, it binds as one.
-_PRINTED_AS = {"kron": _TENSOR, "hadamard": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "exp": POWER, "inv": POWER}
+_PRINTED_AS = {"kron": _TENSOR, "hadamard": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "inv": POWER}
 
 _RELATIONS = {"<=": "≤", "<": "<", ">=": "≥", ">": ">", "==": "=", "!=": "≠"}
 _ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "dot": "˙"}
-_BARS = {"norm": ("‖", ""), "fro": ("‖", "F"), "norm1": ("‖", "1"), "norminf": ("‖", "∞"), "abs": ("|", "")}
-_SUBSCRIPTED = {
-    "sigma_min": ("σ", "min"),
-    "sigma_max": ("σ", "max"),
-    "lambda_min": ("λ", "min"),
-    "lambda_max": ("λ", "max"),
-}
-_WORDS = {"rho": "ρ", "trace": "tr", "sum": "∑", "step": "relu′", "next": "F"}
 
 
 def to_mathml(expr: Expr) -> str:
@@ -123,7 +116,9 @@ def _signed(digits: str) -> str:
 def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
     if expr.kind is Kind.CALL:
-        return _PRINTED_AS.get(expr.name, ATOM)
+        function = FUNCTIONS.get(expr.name)
+        own = None if function is None else function.mathml_binding
+        return _PRINTED_AS.get(expr.name, ATOM) if own is None else own
     if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
         return PRODUCT
     if expr.kind is Kind.INDEX:
@@ -194,10 +189,17 @@ def _show_product(expr: Expr) -> str:
     # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
     visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
     joint = _mo("·" if visible else "\N{INVISIBLE TIMES}")
-    if head.kind is Kind.CALL and head.name not in _BARS and head.name not in _NOTATIONS:
+    if head.kind is Kind.CALL and _is_applied(head.name):
         joint += _tag("mspace", width="0.17em")
     first = _part(left, POWER if _only_scales(left, right) else PRODUCT)
     return _row(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
+
+
+def _is_applied(name: str) -> bool:
+    """Whether a call is set as a name, or a letter, before its arguments."""
+    function = FUNCTIONS.get(name)
+    pattern = None if function is None else function.mathml
+    return name not in _NOTATIONS and (pattern is None or "\N{FUNCTION APPLICATION}" in pattern)
 
 
 def _only_scales(left: Expr, right: Expr) -> bool:
@@ -271,18 +273,15 @@ def _show_for_all(expr: Expr) -> str:
 
 def _show_call(expr: Expr) -> str:
     name, arguments = expr.name, expr.args
-    if name in _BARS:
-        bar, subscript = _BARS[name]
-        fenced = _fenced(_listed(map(_show, arguments)), bar, bar)
-        return _tag("msub", fenced, _letter(subscript)) if subscript else fenced
     if name in _NOTATIONS and arguments:
         return _NOTATIONS[name](arguments)
-    if name in _SUBSCRIPTED:
-        letter, subscript = _SUBSCRIPTED[name]
-        head = _tag("msub", _mi(letter), _mi(subscript))
-    else:
-        head = _tag("mi", escape(_WORDS.get(name, name)), mathvariant="normal")
-    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(_listed(map(_show, arguments))))
+    function = FUNCTIONS.get(name)
+    pattern = None if function is None else function.mathml
+    shown = _listed(map(_show, arguments))
+    if pattern is not None:
+        return pattern.format(shown)
+    head = _tag("mi", escape(name), mathvariant="normal")
+    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(shown))
 
 
 def _infix(sign: str) -> Callable[[tuple[Expr, ...]], str]:
@@ -327,10 +326,7 @@ _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
     "zeros": _sized("0", "×"),
     "ones": _sized("1", "×"),
     "commutation": _sized("K", ","),
-    "sqrt": lambda arguments: _tag("msqrt", _listed(map(_show, arguments))),
-    "exp": lambda arguments: _tag("msup", _mi("e"), _listed(map(_show, arguments))),
     "inv": lambda arguments: _raised(arguments[0], _signed("-1")),
-    "dot": lambda arguments: _fenced(_listed(map(_show, arguments)), "⟨", "⟩"),
     "grad": _gradient,
     "jac": _jacobian,
     "fixed_point": _limit,

@@ -8,6 +8,7 @@ import sympy
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Size, Sort, Type
@@ -184,11 +185,9 @@ def _call(expr: Expr) -> Any:
         rows, cols = _size(_type(expr).rows), _size(_type(expr).cols)
         shaped = {"I": lambda: sympy.Identity(rows), "zeros": lambda: sympy.ZeroMatrix(rows, cols)}
         return shaped.get(name, lambda: sympy.OneMatrix(rows, cols))()
-    if not _is_matrix(expr) and name in ("sqrt", "exp", "log", "abs"):
-        argument = _number(expr.args[0])
-        if name == "sqrt":
-            return sympy.Pow(argument, sympy.Rational(1, 2), evaluate=False)
-        return {"exp": sympy.exp, "log": sympy.log, "abs": sympy.Abs}[name](argument, evaluate=False)
+    known = FUNCTIONS[name].sympy if name in FUNCTIONS and not _is_matrix(expr) else None
+    if known is not None:
+        return getattr(sympy, known)(_number(expr.args[0]), evaluate=False)
     arguments = [convert(argument) for argument in expr.args]
     own = {
         "kron": sympy.KroneckerProduct,

@@ -26,6 +26,8 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
 from ntk_deq.falsify.domains import contains
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.interval import Range
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import Sort
@@ -36,7 +38,6 @@ from ntk_deq.verify.instance_environment import instance_environment
 
 _NEAR = 1e-6  # relative distance within which a recorded value stands for a solution
 _FRACTION, _NEARLY = 2.0**12, 1e-10
-_NONNEGATIVE = frozenset({"relu", "abs"})
 
 
 def solve(
@@ -283,9 +284,17 @@ def _nonnegative(equation: Equation, name: str) -> bool:
     """Whether an equation says that a variable is something that has no negative entry."""
     sides = ((equation.left, equation.right), (equation.right, equation.left))
     return any(
-        one.kind is Kind.NAME and one.name == name and other.kind is Kind.CALL and other.name in _NONNEGATIVE
+        one.kind is Kind.NAME and one.name == name and other.kind is Kind.CALL and _without_negatives(other.name)
         for one, other in sides
     )
+
+
+def _without_negatives(name: str) -> bool:
+    """Whether a function that acts entry by entry has no negative value, whatever its argument."""
+    function = FUNCTIONS[name]
+    if function.entrywise is None or function.values is None:
+        return False
+    return function.values([Range()]).above(0, or_at=True)
 
 
 def _inside(domain: Domain, value: Value, *, by_form: bool) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ntk_deq.language.domain import DomainKind, Free
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import ONE, Sort
@@ -107,7 +108,8 @@ class _Expansion:
             return {((), ()): Fraction(1)}
         if expr.kind is Kind.CALL and expr.name == "zeros":
             return {}
-        if expr.kind is Kind.CALL and expr.name in ("inv", "hadamard", "relu", "abs", "step"):
+        function = FUNCTIONS[expr.name] if expr.kind is Kind.CALL else None
+        if function is not None and function.transposes and (function.commutes or len(expr.args) == 1):
             parts = [self.words(arg) for arg in expr.args]
             turned = [_turned(part) for part in parts]
             # The order of the factors of an entrywise product does not matter.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.tree import Expr, Kind
 
@@ -158,44 +159,28 @@ _OPERATORS: dict[Kind, Callable[..., Code]] = {
     Kind.TRANSPOSE: _transpose,
 }
 
-_OF_A_MATRIX = {
-    "trace": "np.trace({})",
-    "det": "np.linalg.det({})",
-    "sum": "np.sum({})",
-    "fro": "np.linalg.norm({})",
-    "norm": "np.linalg.norm({}, 2)",
-    "norm1": "np.linalg.norm({}, 1)",
-    "norminf": "np.linalg.norm({}, np.inf)",
-    "sigma_min": "np.linalg.svd({}, compute_uv=False)[-1]",
-    "sigma_max": "np.linalg.svd({}, compute_uv=False)[0]",
-    "cond": "np.linalg.cond({})",
-    "lambda_min": "np.min(np.linalg.eigvals({}).real)",
-    "lambda_max": "np.max(np.linalg.eigvals({}).real)",
-    "rho": "np.max(np.abs(np.linalg.eigvals({})))",
-    "max": "np.max({})",
-    "min": "np.min({})",
-}
-"""Numbers of one matrix."""
-
-_ENTRYWISE = {"abs": "np.abs({})", "relu": "np.maximum({}, 0.0)", "step": "np.heaviside({}, 0.0)"}
 _OF_A_NUMBER = {"norm": "abs({})", "sum": "{}", "max": "{}", "min": "{}", "fro": "abs({})"}
-_ANALYTIC = ("sqrt", "exp", "log")
+
+SLOPE = "slope of "
+"""What the name of the derivative of a function of one number starts with; no name of the claim language has spaces."""
 
 
 def _call(name: str, args: Sequence[Code]) -> Code:
-    first = args[0]
-    if name in _ENTRYWISE:
-        return Code(_ENTRYWISE[name].format(first.text), first.shape)
-    if name in _ANALYTIC:
-        return Code(f"np.{name}({first.number.text})", ())
+    first, function = args[0], FUNCTIONS[name.removeprefix(SLOPE)]
+    if function.entrywise is not None:
+        template = function.entrywise.slope if name.startswith(SLOPE) else function.numpy
+        if template is None:
+            raise UnwritableError(f"`{name}` is not written out")
+        argument = first if function.takes_matrices else first.number
+        return Code(template.format(argument.text), argument.shape)
     if name in ("max", "min") and len(args) > 1:
         return Code(f"{name}({', '.join(arg.number.text for arg in args)})", ())
     if name in _OF_A_NUMBER and not first.shape:
         return Code(_OF_A_NUMBER[name].format(first.at(_ATOM)), ())
-    if name in _OF_A_MATRIX:
-        return Code(_OF_A_MATRIX[name].format(first.text), ())
     if name in _SHAPED:
         return _SHAPED[name](*args)
+    if function.numpy is not None:
+        return Code(function.numpy.format(first.text), ())
     raise UnwritableError(f"`{name}` is not written out")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
+from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
-from ntk_deq.verify.scripts.printer import UnwritableError
+from ntk_deq.verify.scripts.printer import SLOPE, UnwritableError
 
 TANGENT = "d:"
 """What the tangent of a name starts with; no name of the claim language has a colon."""
@@ -37,7 +39,8 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
         return _name(TANGENT + expr.name) if moves(expr.name) else None
     if expr.kind is Kind.NUMBER:
         return None
-    if expr.name == "step":
+    facts = entrywise_of(expr.name) if expr.kind is Kind.CALL else None
+    if facts is not None and facts.kink is Kink.JUMP:
         return None
     if expr.kind in (Kind.INDEX, Kind.AT) or expr.name in ("grad", "jac", "next", "fixed_point"):
         raise UnwritableError(f"the derivative of `{expr.name or expr.kind}` is not written out")
@@ -157,7 +160,8 @@ def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) 
     if expr.name in _BILINEAR:
         return _bilinear(expr, moved, lambda left, right: _of(expr.name, left, right))
     argument, moving = expr.args[0], moved[0]
-    outer = _OUTER.get(expr.name)
+    facts = entrywise_of(expr.name)
+    outer = _OUTER.get(expr.name) if facts is None or facts.slope is None else _entrywise
     if outer is None or moving is None or len(expr.args) > 1:
         raise UnwritableError(f"the derivative of `{expr.name}` is not written out")
     if expr.name == "norm" and 1 not in (shape(argument) or (1,)):
@@ -165,29 +169,22 @@ def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) 
     return outer(expr, argument, moving, not shape(argument))
 
 
-def _entrywise(slope: Callable[[Expr], Expr]) -> Callable[[Expr, Expr, Expr, bool], Expr]:
-    return lambda expr, a, da, scalar: _times(slope(a), da) if scalar else _of("hadamard", slope(a), da)
-
-
-def _sign(a: Expr) -> Expr:
-    return _node(Kind.SUBTRACT, _of("step", a), _of("step", _node(Kind.NEGATE, a)))
+def _entrywise(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
+    """The slope of a function of each entry, as its record has it in NumPy."""
+    slope = _of(SLOPE + expr.name, a)
+    return _times(slope, da) if scalar or not FUNCTIONS[expr.name].takes_matrices else _of("hadamard", slope, da)
 
 
 def _length(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
     """The derivative of a Euclidean or Frobenius norm, or of an absolute value."""
     if scalar:
-        return _times(_sign(a), da)
+        return _entrywise(_of("abs", a), a, da, scalar)
     return _node(Kind.DIVIDE, _of("sum", _of("hadamard", a, da)), expr)
 
 
 _OUTER: dict[str, Callable[[Expr, Expr, Expr, bool], Expr]] = {
     "norm": _length,
     "fro": _length,
-    "relu": _entrywise(lambda a: _of("step", a)),
-    "abs": _entrywise(_sign),
     "inv": lambda expr, a, da, scalar: _node(Kind.NEGATE, _times(_times(expr, da), expr)),
     "det": lambda expr, a, da, scalar: _times(expr, _of("trace", _times(_of("inv", a), da))),
-    "sqrt": lambda expr, a, da, scalar: _node(Kind.DIVIDE, da, _times(_number(2), expr)),
-    "exp": lambda expr, a, da, scalar: _times(expr, da),
-    "log": lambda expr, a, da, scalar: _node(Kind.DIVIDE, da, a),
 }

@@ -1,0 +1,337 @@
+"""Twins of the records of entrywise functions: what computes them in floats, in balls, in many bits and exactly.
+
+A twin says what a function of one number is on a tensor and on a ball, and how steep it is. From these follow a matrix
+ball, a value of many bits, and what a cotangent is multiplied with. For a matrix A with fro(A - C) <= r,
+
+    fro(f(A) - F) <= fro(f(C) - F) + L r,
+
+where F holds floats near f(C), each compared with its value in `arb`, and L is the largest slope on an interval that
+holds every entry of A.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flint import arb, fmpq
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import algebraic as al
+from ntk_deq.certified.algebraic import Number, UndecidedError, sign
+from ntk_deq.certified.ball import no_information
+from ntk_deq.certified.dispatch import dense_form
+from ntk_deq.certified.precise import PreciseMatrix, as_ball
+from ntk_deq.certified.precise.matrix import from_rows
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
+from ntk_deq.errors import LimitError
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.interval import Range
+from ntk_deq.language.record import Kink
+
+MOST_ENTRIES = 2**16
+"""Entries of a matrix up to which a function without a path of its own is evaluated: half a second in arb."""
+
+_LOG_TWO = math.nextafter(math.log(2.0), 1.0)
+
+Value = Scalar | Matrix | Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin:
+    """What computes a function of one number.
+
+    Attributes:
+        tensor: Its values on a tensor, differentiable.
+        number: A ball of its values on a ball; no information where it has none on a part.
+        slope: A ball of its derivatives on a ball, from the ball and that of the values; None: its record's sides.
+        lipschitz: A bound of its slopes everywhere.
+        scale: Magnitude of a value, from that of the argument (a float, or a tensor of them) and the number of
+            entries; None: its size.
+        ball: A certified path of its own for matrices.
+        whole: All of its evaluation in balls, where that is not as that of others.
+        factor: The derivative with its magnitude, from argument and value, where that is not as that of others.
+        exact: Its value at an algebraic number; None: it is not computed.
+    """
+
+    tensor: Callable[[Tensor], Tensor]
+    number: Callable[[arb], arb]
+    slope: Callable[[arb, arb], arb] | None = None
+    lipschitz: float = math.inf
+    scale: Callable[[Any, int], Any] | None = None
+    ball: Callable[[ct.Ball], ct.Ball] | None = None
+    whole: Callable[[Value, Environment], Value] | None = None
+    factor: Callable[[Scalar, Scalar, Notes], Scalar] | None = None
+    exact: Callable[[Number], Number] | None = None
+
+
+def rising(function: Callable[[arb], arb]) -> Callable[[arb], arb]:
+    """Return the enclosure on balls of a function that nowhere falls, from its values at numbers.
+
+    Example:
+        >>> wide, function = ct.from_bounds(-5.0, 5.0), lambda x: x + (-x).exp().log1p()
+        >>> function(wide) > 0, 0.006 < rising(function)(wide) < 5.01
+        (False, True)
+    """
+
+    def enclosed(x: arb) -> arb:
+        if not x.is_finite() or x.is_exact():
+            return function(x) if x.is_finite() else ct.nan()
+        return ct.from_bounds(function(x.lower()), function(x.upper()))
+
+    return enclosed
+
+
+def evaluated(name: str, value: Value, env: Environment) -> Value:
+    """Return a function's ball on a number or, entry by entry, on a matrix."""
+    twin, record = TWINS[name], FUNCTIONS[name]
+    facts = record.entrywise
+    assert facts is not None
+    if twin.whole is not None:
+        return twin.whole(value, env)
+    if isinstance(value, Scalar) or not record.takes_matrices:
+        number = ar.to_scalar(value)
+        ball = twin.number(number.ball)
+        if not ball.is_finite() and number.ball.is_finite():
+            certain = _outside(number.ball, facts.domain)
+            env.notes.undefined(f"{name} of {number.ball.str(6)}", certain=certain)
+        return Scalar(ball, number.scale if facts.sides else _scale(twin, number.scale, 1, ar.magnitude(ball)))
+    matrix = ar.to_matrix(value)
+    found = twin.ball(matrix.ball) if twin.ball is not None else matrix_ball(twin, matrix.ball)
+    if facts.sides:
+        return Matrix(found, matrix.scale)
+    if not found.is_finite and matrix.ball.is_finite:
+        env.notes.doubt(f"{name} of a matrix: {found.reason}")
+    rows, cols = found.shape
+    return Matrix(found, _scale(twin, matrix.scale, rows * cols, ar.magnitude(ct.frobenius(found))))
+
+
+def _scale(twin: Twin, scale: float, count: int, size: float) -> float:
+    """Return the magnitude of a value of a given size, from that of its argument."""
+    return size if twin.scale is None else max(size, float(twin.scale(scale, count)))
+
+
+def _outside(ball: arb, domain: Range) -> bool:
+    """Whether every number of a ball lies outside of a domain that is not bounded from above."""
+    if not math.isfinite(domain.low):
+        return False
+    low = ct.exact(domain.low)
+    return bool(ball <= low if domain.low_open else ball < low)
+
+
+def matrix_ball(twin: Twin, a: ct.Ball) -> ct.Ball:
+    """Return the ball of a function's values on the entries of a matrix.
+
+    Raises:
+        LimitError: It has too many entries.
+
+    Example:
+        >>> image = matrix_ball(TWINS["softplus"], ct.Ball(torch.zeros(1, 2, dtype=torch.float64), 1e-3))
+        >>> image.centre.tolist(), 5e-4 < image.radius < 5.01e-4
+        ([[0.6931471805599453, 0.6931471805599453]], True)
+    """
+    if isinstance(a, PreciseMatrix):
+        return as_ball(from_rows(*a.shape, map(twin.number, a.flat), a.reason))
+    a = _dense(a)
+    if not a.is_finite:
+        return a
+    entries = _entries(a)
+    found = _near(map(twin.number, map(arb, entries)), a)
+    if a.radius == 0:
+        return found
+    hull = ct.from_bounds(arb(min(entries)) - arb(a.radius), arb(max(entries)) + arb(a.radius))
+    return ct.Ball(found.centre, add_up(found.radius, multiply_up(steepest(twin, hull), a.radius)), found.reason)
+
+
+def steepest(twin: Twin, hull: arb) -> float:
+    """Return a bound of the slopes on an interval."""
+    if twin.slope is None:
+        return twin.lipschitz
+    return min(twin.lipschitz, ct.upper(abs(twin.slope(hull, twin.number(hull)))))
+
+
+def slopes(twin: Twin, a: ct.Ball) -> ct.Ball:
+    """Return the ball of a function's derivatives at the entries of a matrix.
+
+    Raises:
+        LimitError: It has too many entries.
+    """
+    assert twin.slope is not None
+    slope = twin.slope
+    if isinstance(a, PreciseMatrix):
+        return as_ball(from_rows(*a.shape, (slope(x, twin.number(x)) for x in a.flat), a.reason))
+    a = _dense(a)
+    if not a.is_finite:
+        return a
+    balls = (ct.with_radius(entry, a.radius) for entry in _entries(a))
+    return _near((slope(x, twin.number(x)) for x in balls), a)
+
+
+def _dense(a: ct.Ball) -> ct.Ball:
+    """Return a matrix as floats, none of its entries left to a structure."""
+    rows, cols = a.shape
+    if rows * cols > MOST_ENTRIES:
+        raise LimitError(f"A function of {rows} x {cols} entries is not evaluated; {MOST_ENTRIES:,} are, at most.")
+    dense: ct.Ball = dense_form(a)
+    return dense
+
+
+def _entries(a: ct.Ball) -> list[float]:
+    entries: list[float] = a.work.flatten().tolist()
+    return entries
+
+
+def _near(values: Iterable[arb], like: ct.Ball) -> ct.Ball:
+    """Return the ball around floats near some numbers, in the shape and element type of a matrix."""
+    balls = list(values)
+    if not all(ball.is_finite() for ball in balls):
+        return no_information(like, *like.shape, "an entry has no value")
+    centre = torch.tensor([float(ball.mid()) for ball in balls], dtype=like.dtype).reshape(like.shape)
+    kept: list[float] = centre.double().flatten().tolist()
+    if not all(map(math.isfinite, kept)):
+        return no_information(like, *like.shape, "an entry is beyond the floats")
+    errors = [ct.upper(abs(ball - arb(near))) for ball, near in zip(balls, kept, strict=True)]
+    return ct.Ball(centre.to(like.device), fro_up(torch.tensor(errors, dtype=torch.float64)))
+
+
+def factor(name: str, argument: Scalar, value: Scalar, notes: Notes) -> Scalar:
+    """Return the derivative of a smooth function at a number."""
+    twin = TWINS[name]
+    if twin.factor is not None:
+        return twin.factor(argument, value, notes)
+    assert twin.slope is not None
+    ball = twin.slope(argument.ball, value.ball)
+    return Scalar(ball, ar.magnitude(ball))
+
+
+def from_above(name: str, a: Tensor) -> Tensor:
+    """Return the values of a function, with the slope from above where it has a corner."""
+    facts = FUNCTIONS[name].entrywise
+    if facts is None or facts.kink is not Kink.CORNER or facts.sides is None:
+        return TWINS[name].tensor(a)
+    below, above = facts.sides
+    return torch.where(a >= 0, above * a if above else 0, below * a if below else 0)
+
+
+def note_kinks(ball: ct.Ball, notes: Notes) -> None:
+    """Note entries at which relu has no derivative (exact zeros), or may have none."""
+    if not ball.radius < float("inf"):
+        notes.kink("an argument of relu that is not known", certain=False)
+        return
+    nearest = ct.entry_min(ct.absolute(ball))
+    if nearest == 0:
+        notes.kink("an argument of relu is exactly zero", certain=True)
+    elif not nearest > 0:
+        notes.kink("an argument of relu that may be zero", certain=False)
+
+
+def _step(value: Value, env: Environment) -> Value:
+    """The derivative of relu; an argument that is or may be zero is noted, for no derivative exists there."""
+    matrix = (
+        value
+        if isinstance(value, Matrix)
+        else Matrix(ct.from_scalar(ar.to_scalar(value).ball, dtype=env.like.dtype, device=env.like.device), 1.0)
+    )
+    note_kinks(matrix.ball, env.notes)
+    result = ct.step(matrix.ball)
+    if isinstance(value, Scalar):
+        return Scalar(ct.as_scalar(result), 1.0)
+    return Matrix(result, float(result.shape[0] * result.shape[1]) ** 0.5)
+
+
+def _exact_step(number: Number) -> Number:
+    which = sign(number)
+    if which == 0:
+        raise OutsideClaimError("differentiable", "an argument of relu is exactly zero", certain=True)
+    return fmpq(int(which > 0))
+
+
+def _only_at(point: int, value: int, what: str) -> Callable[[Number], Number]:
+    """A function that is algebraic at one algebraic point only."""
+
+    def function(number: Number) -> Number:
+        if sign(number - fmpq(point)) != 0:
+            raise UndecidedError(f"`{what}` is not computed exactly")
+        return fmpq(value)
+
+    return function
+
+
+def _root_factor(argument: Scalar, root: Scalar, notes: Notes) -> Scalar:
+    if not root.ball > 0:
+        notes.kink(f"a square root {'at' if root.ball == 0 else 'that may be at'} zero", certain=bool(root.ball == 0))
+    return ar.to_scalar(ar.divide(Scalar(arb(0.5), 0.5), root, notes))
+
+
+def _softplus(x: arb) -> arb:
+    """Return log(1 + exp(x)) = x + log(1 + exp(-x)), so that nothing is large that need not be."""
+    return x + (-x).exp().log1p() if x > 0 else x.exp().log1p()
+
+
+def _sigmoid(x: arb) -> arb:
+    """Return 1/(1 + exp(-x)) = exp(x)/(1 + exp(x))."""
+    small = (-x if x > 0 else x).exp()
+    return 1 / (1 + small) if x > 0 else small / (1 + small)
+
+
+_sigmoid_ball = rising(_sigmoid)
+
+TWINS: dict[str, Twin] = {
+    "abs": Twin(
+        tensor=torch.abs,
+        number=ct.absolute_value,
+        lipschitz=1.0,
+        ball=ct.absolute,
+        exact=al.absolute,
+    ),
+    "relu": Twin(
+        tensor=torch.relu,
+        number=lambda x: ct.maximum(x, arb(0)),
+        lipschitz=1.0,
+        ball=ct.relu,
+        exact=lambda number: number if sign(number) > 0 else fmpq(0),
+    ),
+    "step": Twin(
+        tensor=lambda a: (a > 0).to(a.dtype),
+        number=rising(lambda x: arb(1) if x > 0 else arb(0)),
+        whole=_step,
+        exact=_exact_step,
+    ),
+    "softplus": Twin(
+        tensor=lambda a: torch.logaddexp(a, torch.zeros_like(a)),
+        number=rising(_softplus),
+        slope=lambda x, y: _sigmoid_ball(x),
+        lipschitz=1.0,
+        scale=lambda scale, count: scale + _LOG_TWO * count**0.5,  # softplus(x) <= log 2 + |x|
+    ),
+    "sqrt": Twin(
+        tensor=torch.sqrt,
+        number=ct.square_root,
+        slope=lambda x, y: ct.divide(arb(0.5), y),
+        scale=lambda scale, count: scale**0.5,
+        factor=_root_factor,
+        exact=lambda number: al.root(number, 2),
+    ),
+    "exp": Twin(
+        tensor=torch.exp,
+        number=ct.exponential,
+        slope=lambda x, y: y,
+        factor=lambda argument, value, notes: value,
+        exact=_only_at(0, 1, "exp"),
+    ),
+    "log": Twin(
+        tensor=torch.log,
+        number=ct.logarithm,
+        slope=lambda x, y: ct.divide(arb(1), x),
+        factor=lambda argument, value, notes: ar.to_scalar(ar.divide(Scalar(arb(1), 1.0), argument, notes)),
+        exact=_only_at(1, 0, "log"),
+    ),
+}
+"""The twin of every record of an entrywise function."""

@@ -1,0 +1,94 @@
+"""Names that people know from elsewhere: what to write here, where the nearest spelling would name another thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ntk_deq.errors import nearest_name
+from ntk_deq.language.functions import FUNCTIONS
+
+_SPELLED = {
+    "abs(x)": ("absolute", "fabs", "modulus", "magnitude"),
+    "A' for a transpose": ("T", "transpose", "transp", "adjoint", "ctranspose"),
+    "A*B for a matrix product": ("matmul", "mm", "mul", "multiply"),
+    "cond(A)": ("condition", "condition_number"),
+    "diag(v)": ("diagonal", "diagflat"),
+    "dot(x, y)": ("inner", "vdot", "inner_product", "innerproduct"),
+    "exp(x)": ("expo", "exponential"),
+    "fixed_point(Z)": ("fixedpoint", "equilibrium"),
+    "fro(A)": ("frobenius", "frob", "norm_F", "normF", "norm_fro", "hs", "hilbert_schmidt"),
+    "grad(f, x)": ("nabla", "gradient", "derivative", "diff"),
+    "hadamard(A, B)": ("odot", "elementwise", "times", "schur"),
+    "I(n)": ("eye", "identity", "Id", "Identity"),
+    "inv(A)": ("inverse", "invert"),
+    "jac(f, x)": ("jacobian", "Jacobian", "jacobi"),
+    "kron(A, B)": ("otimes", "kronecker", "tensor"),
+    "lambda_min(A) or lambda_max(A)": ("eig", "eigs", "eigh", "eigvals", "eigenvalues", "spectrum"),
+    "log(x)": ("ln",),
+    "log(x)/log(2), log(x)/log(10)": ("log2", "log10"),
+    "max(x, 0), or relu(A) of every entry": ("clip", "clamp", "positive_part", "pos"),
+    "norm(A)": ("norm2", "opnorm", "operator_norm", "spectral_norm", "spectralnorm", "linalg_norm"),
+    "rho(A)": ("spectral_radius", "spectralradius", "srad"),
+    "sigma_min(A) or sigma_max(A)": ("svd", "svdvals", "singular_values", "svals"),
+    "sqrt(x)": ("root", "square_root"),
+    "step(x) - step(-x)": ("sign", "sgn", "signum"),
+    "step(x)": ("heaviside", "indicator", "unit_step"),
+    "sum(A)/(n*m) with the sizes of A": ("mean", "average", "avg"),
+    "trace(A)": ("tr", "Tr", "Trace"),
+    "vec(A)": ("flatten", "ravel", "vectorize", "vectorise", "reshape"),
+    "x*y' for the outer product": ("outer", "outer_product"),
+    "x^2": ("square", "pow", "power"),
+}
+_NAMES = sorted(name for name, function in FUNCTIONS.items() if function.entrywise and function.takes_matrices)
+_ENTRYWISE = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
+_MISSING = {
+    "softmax": ("softmax", "softmin", "log_softmax", "logsumexp"),
+    f"activation of this name; its entrywise functions are {_ENTRYWISE}": (
+        "sigmoid", "tanh", "gelu", "silu", "swish", "elu", "selu", "leaky_relu", "prelu", "erf", "logistic",
+        "hardtanh", "mish",
+    ),
+    "trigonometric or hyperbolic functions": (
+        "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2", "arcsin", "arccos", "arctan", "sinh",
+        "cosh", "asinh", "acosh", "atanh", "sinc",
+    ),
+    "rounding": ("floor", "ceil", "round", "trunc", "mod", "rem", "frac"),
+    "rank; say sigma_min(A) > 0 for full rank": ("rank",),
+    "pseudoinverse; of a matrix of full column rank it is inv(A'*A)*A'": ("pinv", "pseudoinverse"),
+    "nuclear norm": ("nuclear", "nuc", "trace_norm", "schatten"),
+    "places of extremes": ("argmax", "argmin"),
+    "products over entries": ("prod", "product", "cumprod", "cumsum"),
+    "functions of a matrix beyond powers": ("expm", "logm", "sqrtm", "funm"),
+    "second derivatives": ("hess", "hessian", "Hessian", "laplacian"),
+    "probabilities; a claim speaks of all instances": ("expectation", "Pr", "prob", "probability", "var", "Var", "std"),
+}  # fmt: skip
+_HINTS = {name: f"write {spelling}" for spelling, names in _SPELLED.items() for name in names}
+_HINTS |= {name: f"the language has no {what}" for what, names in _MISSING.items() for name in names}
+_HINTS = {name: hint for name, hint in _HINTS.items() if name not in FUNCTIONS}
+
+_CONSTANTS = dict.fromkeys(
+    ("pi", "e", "euler"), "the language has no such constant; write a fraction, or quantify over an interval around it"
+)
+TRANSPOSES = frozenset({"T", "H", "top", "intercal"})
+"""Exponents that stand for a transpose in print."""
+
+
+def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
+    """Return what to write in place of a name without a meaning: by what it means elsewhere, else by its spelling.
+
+    Args:
+        name: The name.
+        allowed: Names that have a meaning where it stands.
+        called: Whether it stands as a function, `name(...)`.
+
+    Example:
+        >>> hint_for("sin", ["min"], called=True), hint_for("sin", ["min"], called=False)
+        ('the language has no trigonometric or hyperbolic functions', 'did you mean `min`?')
+        >>> hint_for("tr", ["trace"], called=True), hint_for("norn", ["norm"], called=True)
+        ('write trace(A)', 'did you mean `norm`?')
+    """
+    near = nearest_name(name, sorted(allowed))
+    # A name that differs in case alone is a slip, whatever it means elsewhere.
+    hint = (_HINTS if called else _CONSTANTS).get(name)
+    if hint is not None and not (near is not None and near.casefold() == name.casefold()):
+        return hint
+    return f"did you mean `{near}`?" if near else None

@@ -1,0 +1,145 @@
+"""What a record of a function says: the facts that are asked for wherever a function of the language is met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ntk_deq.language.calls import Call, Parameter
+from ntk_deq.language.interval import Range
+from ntk_deq.language.types import Type
+from ntk_deq.language.values import Values
+
+
+class Change(StrEnum):
+    """A change of a matrix that a function may not notice."""
+
+    SIGN = "sign"
+    TRANSPOSE = "transpose"
+    ORDER = "order"  # of the factors, where it is a Kronecker product
+
+
+class Kink(StrEnum):
+    """Where a function of one number has a value and no derivative."""
+
+    NOWHERE = "nowhere"
+    CORNER = "a corner at zero"  # the slopes from below and from above differ
+    JUMP = "a jump at zero"  # and constant on both sides
+    EDGE = "zero, where its domain ends"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrywise:
+    """What is true of a real function of one number, which acts on a matrix, where it takes one, entry by entry.
+
+    Attributes:
+        domain: Where it is defined.
+        growth: 1 where it nowhere falls, -1 where it nowhere rises, 0 for neither.
+        curvature: 1 where it is convex, -1 where it is concave, 0 for neither.
+        kink: Where it has no derivative.
+        sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
+        slope: Its derivative in NumPy, {} the argument.
+        formula: What it is in simpler functions of the language, of the argument x.
+    """
+
+    domain: Range = field(default_factory=Range)
+    growth: int
+    curvature: int
+    kink: Kink = Kink.NOWHERE
+    sides: tuple[int, int] | None = None
+    slope: str | None = None
+    formula: str | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the language.
+
+    Attributes:
+        name: How it is written.
+        group: The heading it stands under in the reference.
+        parameters: What its arguments must be.
+        summary: One line for people.
+        result: The shape rule: the type of a checked call.
+        optional: How many parameters, from the last, may be left out.
+        repeats: Whether the last parameter may be given any number of times.
+        needs_model: Whether it has a meaning only where the setting names a model.
+        entrywise: What is true of it as a function of one number, if it is one.
+        turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
+            saying.
+        commutes: Whether the order of its arguments does not matter.
+        blind: The changes of its argument that leave its value as it is.
+        values: The range of its values, from those of its arguments; those of matrices are of their entries.
+        above: Functions of the same arguments that are nowhere larger.
+        mutant: A mutation rule, and the function that it puts in its place.
+        latex: How a call is set in LaTeX; {} is the list of arguments. Without it, the name is set upright.
+        mathml: The same in MathML.
+        mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
+        sympy: SymPy's own class for it, for numbers.
+        numpy: A call in NumPy, {} the argument.
+        lacks: Why a field is not set, for those that are not.
+    """
+
+    name: str
+    group: str
+    parameters: tuple[Parameter, ...]
+    summary: str
+    result: Callable[[Call], Type]
+    optional: int = 0
+    repeats: bool = False
+    needs_model: bool = False
+    entrywise: Entrywise | None = None
+    turns: bool = False
+    commutes: bool = False
+    blind: frozenset[Change] = frozenset()
+    values: Values | None = None
+    above: frozenset[str] = frozenset()
+    mutant: tuple[str, str] | None = None
+    latex: str | None = None
+    mathml: str | None = None
+    mathml_binding: float | None = None
+    sympy: str | None = None
+    numpy: str | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def takes_matrices(self) -> bool:
+        """Whether its first argument may be a matrix."""
+        return self.parameters[0] is not Parameter.SCALAR
+
+    @property
+    def transposes(self) -> bool:
+        """Whether transposes of its arguments transpose its value, where both are matrices."""
+        return self.turns or (self.entrywise is not None and self.takes_matrices)
+
+    @property
+    def signature(self) -> str:
+        """The call as people read it, for example `kron(matrix, matrix)`."""
+        required = [str(p) for p in self.parameters[: len(self.parameters) - self.optional]]
+        text = ", ".join(required)
+        for parameter in self.parameters[len(required) :]:
+            text += f"[, {parameter}]"
+        return f"{self.name}({text}{', ...' if self.repeats else ''})"
+
+    def takes(self, count: int) -> bool:
+        """Whether it can be called with so many arguments."""
+        most = len(self.parameters)
+        return most - self.optional <= count and (count <= most or self.repeats)
+
+    @property
+    def counts(self) -> str:
+        """How many arguments it takes, in words."""
+        least, most = len(self.parameters) - self.optional, len(self.parameters)
+        number = f"{least} or {most}" if least != most else str(most)
+        return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"
+
+
+def fenced(left: str, right: str = "") -> str:
+    """Return the MathML of a call that is set between two signs."""
+    return f'<mrow><mo stretchy="true">{left}</mo>{{}}<mo stretchy="true">{right or left}</mo></mrow>'
+
+
+def applied(head: str) -> str:
+    """Return the MathML of a call that is set as a head and its arguments in brackets."""
+    return f"<mrow>{head}<mo>\N{FUNCTION APPLICATION}</mo>{fenced('(', ')')}</mrow>"

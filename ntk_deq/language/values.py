@@ -1,0 +1,55 @@
+"""Rules for the range of a function's values, from the ranges of its arguments; of a matrix, that of its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ntk_deq.language.interval import NOT_NEGATIVE, End, Range
+
+Values = Callable[[Sequence[Range]], Range]
+
+
+def always(known: Range) -> Values:
+    """Return the rule of a function whose values lie in a range, whatever the arguments."""
+    return lambda args: known
+
+
+def positive_part(args: Sequence[Range]) -> Range:
+    """Return the range of max(x, 0)."""
+    return NOT_NEGATIVE.meet(args[0]) if args[0].high >= 0 else Range.point(0)
+
+
+def first(args: Sequence[Range]) -> Range:
+    """Return the range of a rearrangement of the argument's entries."""
+    return args[0]
+
+
+def with_zero(args: Sequence[Range]) -> Range:
+    """Return the range of the argument's entries among zeros."""
+    return args[0].hull(Range.point(0))
+
+
+def product(args: Sequence[Range]) -> Range:
+    """Return the range of products of an entry of each."""
+    return args[0] * args[1]
+
+
+def total(args: Sequence[Range]) -> Range:
+    """Return the range of a sum of entries."""
+    return NOT_NEGATIVE if args[0].above(0, or_at=True) else Range()
+
+
+def sum_of_products(args: Sequence[Range]) -> Range:
+    """Return the range of a sum of products of an entry of each."""
+    return NOT_NEGATIVE if all(arg.above(0, or_at=True) for arg in args) else Range()
+
+
+def extreme(pick: Callable[[list[tuple[End, bool]]], tuple[End, bool]]) -> Values:
+    """Return the rule of the largest or smallest of several numbers; of one matrix, that of its entries."""
+
+    def ranged(args: Sequence[Range]) -> Range:
+        low, low_open = pick([(r.low, r.low_open) for r in args])
+        high, closed = pick([(r.high, not r.high_open) for r in args])
+        return Range(low, high, low_open, not closed)
+
+    return ranged
