@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import Providers
 from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
 

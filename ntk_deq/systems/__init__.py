@@ -9,6 +9,7 @@ from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.library import model_names, model_signature, register_model
 
 if TYPE_CHECKING:
+    from ntk_deq.systems.accuracy import AccuracyWarning
     from ntk_deq.systems.certificate import (
         CertifiedAdjoint,
         CertifiedEquilibrium,
@@ -19,16 +20,10 @@ if TYPE_CHECKING:
     from ntk_deq.systems.implicit_relu import ImplicitReLU
     from ntk_deq.systems.linear_implicit import LinearImplicit
     from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, model_class
-    from ntk_deq.systems.solve import (
-        AccuracyWarning,
-        equilibrium_features,
-        loss_gradients,
-        predict,
-        solve_adjoint,
-        solve_equilibrium,
-    )
+    from ntk_deq.systems.solve import equilibrium_features, loss_gradients, predict, solve_adjoint, solve_equilibrium
 
 _HOMES = {
+    "ntk_deq.systems.accuracy": ("AccuracyWarning",),
     "ntk_deq.systems.certificate": (
         "CertifiedAdjoint",
         "CertifiedEquilibrium",
@@ -40,7 +35,6 @@ _HOMES = {
     "ntk_deq.systems.linear_implicit": ("LinearImplicit",),
     "ntk_deq.systems.model": ("EquilibriumModel", "HadamardTerm", "model_class"),
     "ntk_deq.systems.solve": (
-        "AccuracyWarning",
         "equilibrium_features",
         "loss_gradients",
         "predict",

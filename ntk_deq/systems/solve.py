@@ -1,17 +1,9 @@
-"""Equilibria, adjoints, predictions and loss gradients of a model.
-
-How far predictions and loss gradients may be from the exact ones, from the residuals that the solves leave.
-
-With q < 1 a Lipschitz constant of the map, a state whose residual is r lies within r/(1 - q) of the equilibrium. What
-rounding does to the residual itself is not in these bounds, nor what a unit at its kink would add to a gradient.
-"""
+"""Equilibria, adjoints, predictions and loss gradients of a model."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -22,130 +14,10 @@ from ntk_deq.equilibrium.implicit import fixed_point
 from ntk_deq.equilibrium.result import Equilibrium, is_traced
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import EquilibriumError
+from ntk_deq.systems.accuracy import gradient_error, prediction_error, warn_if_large
 from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
-
-
-class AccuracyWarning(UserWarning):
-    """A result may be off by more than half the digits of its precision, or than what its tolerance asks for."""
-
-
-@dataclass(frozen=True, eq=False)
-class PredictionError:
-    """What is known of the predictions at an equilibrium as it was solved.
-
-    Attributes:
-        bound: Bound on the error of each prediction; inf where none is known. Up to first order where the readout is
-            not linear.
-        size: Euclidean norm of the terms that each prediction is the sum of: its size, had nothing cancelled.
-    """
-
-    bound: Float[Tensor, " N"]
-    size: Float[Tensor, " N"]
-
-
-def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mapping[str, Tensor]) -> PredictionError:
-    """Return bounds on the errors of the predictions at an equilibrium.
-
-    Symbols: g the readout's gradient in z, e the bound on z's error; the bound is norm(g) e.
-
-    Args:
-        model: The model.
-        found: Its equilibrium.
-        values: The parameters.
-
-    Example:
-        >>> from ntk_deq.systems import solve_equilibrium
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> model = LinearImplicit(W=one / 2, U=one, b=3 * one[0])
-        >>> found = solve_equilibrium(model, one)
-        >>> known = prediction_error(model, found, model.parameters())
-        >>> abs(model.readout(found.value) - 6).item() <= known.bound.item() < 1e-12
-        True
-    """
-    readout = torch.func.vjp(lambda state: model.readout(state, values), found.value)
-    predictions = readout[0]
-    slopes = readout[1](torch.ones_like(predictions))[0]
-    errors = found.error_bound
-    reach = torch.full_like(predictions, math.inf) if errors is None else errors
-    weight = torch.linalg.vector_norm(slopes, dim=1)
-    # Nothing of the state is read: then its error, known or not, does not matter.
-    bound = torch.where(weight == 0, 0.0, weight * reach)
-    return PredictionError(bound, torch.linalg.vector_norm(slopes * found.value, dim=1))
-
-
-def gradient_error(
-    model: EquilibriumModel,
-    X: Tensor,
-    slope: Tensor,
-    state: Equilibrium,
-    adjoint: Equilibrium,
-    values: Mapping[str, Tensor],
-    *,
-    stiffness: float = 1.0,
-) -> float:
-    """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
-
-    With dZ and dV the errors of state and loss adjoint, g = dL/dyhat, h the norm of the second derivative in yhat and c
-    the factor of Z = act(c Z P + inner(X S)):
-
-        dg = h norm(b) dZ,  dG = dV + norm(b) dg/(1 - q),
-        c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
-
-    Args:
-        model: The model; known is what a `layer_form` tells.
-        X: Inputs.
-        slope: g; yhat - y where the loss is half its square.
-        state: The equilibrium.
-        adjoint: The loss adjoint V = g b' + (d step/dZ)'V.
-        values: The parameters.
-        stiffness: h.
-    """
-    form, q = model.layer_form(), state.contraction
-    if form is None or q is None or state.error_bound is None or adjoint.error_bound is None:
-        return math.nan
-    if not q < 1:
-        return math.inf
-    dZ, dV, Z, V, g, b, size_X = (
-        float(torch.linalg.vector_norm(part))
-        for part in (
-            state.error_bound,
-            adjoint.error_bound,
-            state.value,
-            adjoint.value,
-            slope,
-            values[form.readout],
-            X,
-        )
-    )
-    dg = stiffness * b * dZ
-    dG = dV + b * dg / (1 - q)
-    return math.hypot(form.factor * (Z * dG + V * dZ), size_X * dG, Z * dg + g * dZ)
-
-
-def warn_if_large(what: str, error: float, size: float, rtol: float | None, dtype: torch.dtype) -> None:
-    """Warn where a known bound on an error is above what was asked for, or above half the digits of the precision.
-
-    Args:
-        what: What may be wrong.
-        error: The bound; where it is not known, nothing is said.
-        size: What it is measured against.
-        rtol: The relative tolerance asked for, or None.
-        dtype: The precision.
-
-    Example:
-        >>> warn_if_large("The prediction", 1e-12, 1.0, None, torch.float64)
-    """
-    limit = max(math.sqrt(torch.finfo(dtype).eps), 0.0 if rtol is None else rtol) * size
-    if math.isfinite(error) and error > limit:
-        warnings.warn(
-            f"{what} may be off by {error:.3g}, against a size of {size:.3g}. Use float64, a smaller `rtol`, or inputs "
-            "whose features are of like size.",
-            AccuracyWarning,
-            stacklevel=3,
-        )
 
 
 def solve_equilibrium(

@@ -31,10 +31,20 @@ def imported(tree: ast.Module, known: dict[str, ast.Module]) -> set[str]:
     return found
 
 
+def packages(module: str) -> set[str]:
+    """Return the packages that a module lies in: whoever imports it imports these first."""
+    parts = module.split(".")
+    return {".".join(parts[:count]) for count in range(1, len(parts))}
+
+
 def graph() -> dict[str, set[str]]:
     """Return what each module imports; the root, whose names are imported when they are asked for, is left out."""
     known = modules()
-    edges = {name: imported(tree, known) - {name, "ntk_deq"} for name, tree in known.items()}
+    edges = {}
+    for name, tree in known.items():
+        targets = imported(tree, known)
+        around = set().union(*map(packages, targets)) - packages(name)
+        edges[name] = (targets | around) - {name, "ntk_deq"}
     del edges["ntk_deq"]
     return edges
 

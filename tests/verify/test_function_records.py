@@ -20,7 +20,7 @@ from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.precise.matrix import working_precision
 from ntk_deq.claims.mutation_rules import RULES
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.entrywise import MOST_ENTRIES, TWINS, from_above, matrix_ball, rising, slopes

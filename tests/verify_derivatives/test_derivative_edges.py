@@ -8,7 +8,7 @@ from derivative_harness import as_ball, certified, environment, random_matrix
 
 from ntk_deq.errors import LimitError, Position
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import DeadlineError, OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.language.parser import parse

@@ -9,9 +9,9 @@ from derivative_harness import as_ball, certified, environment, excess, random_m
 from flint import fmpq, fmpq_mat
 
 from ntk_deq.certified.structured import Structured, lazy_above
-from ntk_deq.evaluation import derivatives
 from ntk_deq.evaluation import environment as environment_module
 from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.derivatives import derivative as derivatives
 from ntk_deq.evaluation.derivatives import reverse as adjoint
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent
 from ntk_deq.evaluation.derivatives.estimate import differentiate

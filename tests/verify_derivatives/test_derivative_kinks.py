@@ -10,7 +10,7 @@ import torch
 from derivative_harness import as_ball, certified, environment
 from flint import fmpq, fmpq_mat
 
-from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.language.parser import parse
 

@@ -10,7 +10,7 @@ from flint import arb
 
 from ntk_deq.certified.precise import PreciseMatrix, adopt, working_precision
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse

@@ -7,7 +7,7 @@ import torch
 from derivative_harness import as_ball, environment, random_matrix
 
 from ntk_deq import certified as ct
-from ntk_deq.evaluation.derivatives import derivative
+from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.derivatives.kinks import is_repeated
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.language.parser import parse

@@ -45,7 +45,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, 
 from ntk_deq.errors import LimitError, NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.derivatives import Derivatives
+from ntk_deq.evaluation.derivatives.derivative import Derivatives
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.types import Sort

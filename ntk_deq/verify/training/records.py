@@ -23,7 +23,7 @@ from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.systems.solve import AccuracyWarning
+from ntk_deq.systems.accuracy import AccuracyWarning
 from ntk_deq.verify.training.summary import Condition, Curve, Rate, Start, TrainingRecord
 from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
