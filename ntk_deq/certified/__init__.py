@@ -1,4 +1,12 @@
-"""Balls for scalars and matrices: every result carries a bound on its distance from the truth."""
+"""Balls for scalars and matrices: every result carries a bound on its distance from the truth.
+
+ball.py, scalar.py      a matrix with a radius; a number (arb); rounding.py, products.py: what floats lose
+arithmetic.py, structure.py, norms.py, functions.py    sums, products, blocks, norms, entrywise functions
+spectra.py, extremes.py, eigenvalues.py, definiteness.py, inversion.py    singular values, eigenvalues, inverses
+structured/             matrices that are never formed; precise/: entries of many bits
+algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
+carried.py, dispatch.py    one operation for every kind of matrix
+"""
 
 from ntk_deq.certified.arithmetic import EntryComparison
 from ntk_deq.certified.ball import Ball, ball, from_scalar

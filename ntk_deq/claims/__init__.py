@@ -1,4 +1,12 @@
-"""The language of claims: files, expressions, shapes. Needs no torch; `load.load_suite` is the entrance."""
+"""Claim files: read strictly, checked, typed. Needs no torch; `load.load_suite` is the entrance.
+
+load.py, documents.py      files and what they include; schema.py: what may stand in them
+settings.py, runs.py, assemble.py    one claim from its entry, mutants from what they override
+check.py, validate.py, implication.py, entrywise.py    what is wrong, odd, or implied
+claim.py                   the result: Claim, IllFormed, Suite
+mutation.py, mutation_rules.py    claims with one thing changed
+describe.py, statement.py  claims in words and formulas
+"""
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
 from ntk_deq.errors import ClaimFileError, ExpressionError, Problem

@@ -1,5 +1,12 @@
 """Training runs: gradient descent and gradient flow through the equilibrium.
 
+    training.py      train and resume; settings.py: what is checked first
+    field.py         loss and gradients at a point, with the solves that carry over
+    descent/         the loop of descent, checkpoints; flow/: the integrator, stiff stretches, kinks, the run
+    record.py        a run: snapshots, series, status; recorders.py, series.py: what is recorded; storage.py: on disk
+    rates.py         measured and instantaneous rates
+    proven/          descent with a certified distance from the exact run
+
 Names are imported when they are first used, so that a run of descent does not load the integrator.
 """
 

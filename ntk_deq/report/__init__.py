@@ -1,1 +1,8 @@
-"""Verdicts written down for people and machines: terminal, JSON lines, JUnit, one-file HTML. Imports no torch."""
+"""Verdicts written down for people and machines: terminal, JSON lines, JUnit, one-file HTML. Imports no torch.
+
+terminal.py, console.py    lines as claims are judged; words.py: what they call things
+jsonl.py, junit.py         results.jsonl and junit.xml
+page/, templates/          report.html: formulas, margins drawn, counterexamples
+runs/                      training runs: stored, curves, words
+check.py, mutants.py, replay.py, matrices.py    what the other subcommands print
+"""
