@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -82,3 +83,14 @@ def test_there_is_no_circle():
 def test_imports_inside_functions_count():
     tree = ast.parse("def f():\n    from ntk_deq.verify import trial\n    import ntk_deq.cli\n")
     assert imported(tree, modules()) == {"ntk_deq.verify.trial", "ntk_deq.cli"}
+
+
+def test_the_maps_of_packages_name_what_is_there():
+    known = modules()
+    for package in floors():
+        text = ast.get_docstring(known[package]) or ""
+        folder = ROOT.joinpath(*package.split(".")[1:])
+        named = re.findall(r"\b([a-z_/]+\.(?:py|lark))\b", text) if folder.is_dir() else []
+        missing = [name for name in named if not list(folder.rglob(name.rsplit("/", 1)[-1]))]
+        assert missing == [], package
+    assert "judge.py" in (ast.get_docstring(known["ntk_deq.verify"]) or "")
