@@ -6,6 +6,7 @@ import ast
 import graphlib
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import ntk_deq
@@ -14,6 +15,7 @@ ROOT = Path(ntk_deq.__file__).parent
 PROJECT = ROOT.parent / "pyproject.toml"
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     found = {}
     for path in ROOT.rglob("*.py"):
@@ -38,6 +40,7 @@ def packages(module: str) -> set[str]:
     return {".".join(parts[:count]) for count in range(1, len(parts))}
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Return what each module imports; the root, whose names are imported when they are asked for, is left out."""
     known = modules()
