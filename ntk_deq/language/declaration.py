@@ -69,7 +69,7 @@ class ModelSignature:
     state_shape: tuple[str, ...]
     map: str
     contraction: str
-    definitions: dict[str, str] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict, hash=False)
     implementation: str = ""
     reference: str = ""
 
