@@ -7,7 +7,7 @@ nothing else. That is seen where samples stand only in products from the right, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 from ntk_deq.errors import ArgumentError, ExpressionError
@@ -108,6 +108,7 @@ def rowwise_model(signature: ModelSignature) -> TypedModel:
             alone; the message says what stands in the way.
 
     Example:
+        >>> from dataclasses import replace
         >>> from ntk_deq.language.library import IMPLICIT_RELU
         >>> typed = rowwise_model(IMPLICIT_RELU)
         >>> rowwise_model(replace(IMPLICIT_RELU, map="relu(gamma*Z*A + ones(N, N)*Phi)"))

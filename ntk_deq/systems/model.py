@@ -19,7 +19,6 @@ from ntk_deq.equilibrium.slopes import Activation, BallLayer
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_signature
 
-
 _COMPILER = "ntk_deq.systems.formula_model"
 # Makes the classes of models that are formulas alone; it builds on this module.
 
