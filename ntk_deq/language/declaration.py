@@ -69,9 +69,13 @@ class ModelSignature:
     state_shape: tuple[str, ...]
     map: str
     contraction: str
-    definitions: dict[str, str] = field(default_factory=dict, hash=False)
+    definitions: dict[str, str] = field(default_factory=dict)
     implementation: str = ""
     reference: str = ""
+
+    def __hash__(self) -> int:
+        """Return a hash, so that what is made from a declaration can be kept under it; definitions have none."""
+        return hash((self.name, self.map))
 
     def variable(self, name: str) -> Variable:
         """Return the variable called `name`; raises KeyError where there is none."""

@@ -62,7 +62,7 @@ class Trainee:
         assert signature is not None
         values = {name: value.to(env.like) for name, value in instance.values.items()}
         inputs, targets = (signature.names(role)[0] for role in (Role.INPUT, Role.TARGET))
-        model = model_class(signature.name).from_variables(values)
+        model = model_class(signature).from_variables(values)
         radius = {name: own.ball.radius for name, own in env.variables.items() if isinstance(own, Matrix)}
         start = {name: radius[name] for name in model.parameters()}
         known = {name: env.variables[name] for name in signature.names(Role.HYPERPARAMETER)}
