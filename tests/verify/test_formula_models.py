@@ -40,7 +40,8 @@ settings:
     model: biased
     sizes: {{N: 2, d: 2, m: 3}}
     init:
-      {{A: "normal(0, 1/36)", W: "normal(0, 1/2)", c: "normal(0, 1/4)", u: "normal(0, 1/3)", X: orthonormal_rows, y: rademacher}}
+      {{A: "normal(0, 1/36)", W: "normal(0, 1/2)", c: "normal(0, 1/4)", u: "normal(0, 1/3)",
+       X: orthonormal_rows, y: rademacher}}
   any:
     model: biased
     sizes: {{N: 2, d: 2, m: 2}}
