@@ -15,6 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.arithmetic import scale
+from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.products import matmul
+from ntk_deq.certified.scalar import exact
+from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
@@ -25,7 +30,8 @@ from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
+from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, LayerForm
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +93,13 @@ class _Compiled:
     typed: TypedModel
     map: _Moving
     predictions: _Moving
+    layer: DeclaredLayer | None
 
     @classmethod
     def of(cls, signature: ModelSignature) -> _Compiled:
         typed = rowwise_model(signature)
         image, predictions = (_Moving.of(expr, typed, signature.state) for expr in (typed.map, typed.predictions))
-        return cls(typed, image, predictions)
+        return cls(typed, image, predictions, declared_layer(signature, typed))
 
 
 @cache
@@ -202,9 +209,47 @@ class FormulaModel(EquilibriumModel):
         like = next(iter(values.values())).new_zeros(())
         return scalar(tensor_value(self._compiled.typed.contraction, self._names(values, like)))
 
-    def tangent_factors(self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]) -> None:
-        """Return None: Gram matrices of a kernel are not read off formulas."""
-        return
+    def layer_form(self) -> LayerForm | None:
+        """Return the layer that the formulas are seen to be, if they are one."""
+        layer = self._compiled.layer
+        return None if layer is None else layer.form(self._values)
+
+    def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer | None:
+        """Return that layer in balls."""
+        form = self.layer_form()
+        if form is None:
+            return None
+        P, S, r, inputs = (Ball(value.double()) for value in (*self._layer_values(form), X))
+        source = form.inner.value(matmul(inputs, S))
+        return BallLayer(scale(exact(form.factor), P), source, r, form.activation)
+
+    def tangent_factors(
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
+    ) -> dict[str, tuple[HadamardTerm, ...]] | None:
+        """Return the factors of P: c^2 GG' .* ZZ', of S: (G.*E)(G.*E)' .* XX', and of r: ZZ'; None for no layer.
+
+        Symbols:
+            G = D .* V: the adjoint V past act; D and E the slopes of act and inner.
+        """
+        form = self.layer_form()
+        if form is None:
+            return None
+        P, S, _ = self._layer_values(form)
+        before = X @ S
+        pre = Z @ (form.factor * P) + form.inner.function(before)
+        G = adjoint * (pre > 0) if form.activation is RELU else adjoint
+        fed = G * (before > 0) if form.inner is RELU else G
+        weight, source, readout = form.names
+        terms = {
+            weight: (HadamardTerm(form.factor**2, (G, Z)),),
+            source: (HadamardTerm(1.0, (fed, X)),),
+            readout: (HadamardTerm(1.0, (Z,)),),
+        }
+        return {name: terms[name] for name in self.signature.names(Role.PARAMETER)}
+
+    def _layer_values(self, form: LayerForm) -> tuple[Tensor, Tensor, Tensor]:
+        P, S, r = (self._values[name] for name in form.names)
+        return (P.mT, S.mT, r[None]) if form.transposed else (P, S, r[None])
 
     def _all(self, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         return {**self._values, **(parameters or {})}

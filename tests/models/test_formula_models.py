@@ -15,6 +15,7 @@ from ntk_deq.quantities import KernelMethod, ntk_gram
 from ntk_deq.systems import (
     ImplicitReLU,
     LinearImplicit,
+    certified_equilibrium,
     equilibrium_features,
     loss_gradients,
     model_class,
@@ -55,13 +56,21 @@ def normal(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.fixture(params=CLASSES)
+# The same maps, written so that they are not seen to be one layer: everything is by automatic differentiation then.
+UNSEEN = {"implicit-relu": "relu(gamma*(Z*A) + Phi)", "linear-implicit": "-(-Z*W' - X*U')"}
+
+
+@pytest.fixture(params=[(name, seen) for name in CLASSES for seen in (True, False)], ids=str)
 def pair(request):
     """A hand-written model and the compiled one with the same values."""
-    written = CLASSES[request.param].random(3, 5, generator=torch.Generator().manual_seed(0))
+    name, seen = request.param
+    written = CLASSES[name].random(3, 5, generator=torch.Generator().manual_seed(0))
     numbers = {name: getattr(written, name) for name in written.signature.names(Role.HYPERPARAMETER)}
-    cls = model_class(plain(written.signature))
-    return written, cls.from_variables({**written.parameters(), **numbers})
+    signature = plain(written.signature)
+    cls = model_class(signature if seen else replace(signature, map=UNSEEN[name]))
+    compiled = cls.from_variables({**written.parameters(), **numbers})
+    assert compiled.layer_form() == (written.layer_form() if seen else None)
+    return written, compiled
 
 
 def close(left, right):
@@ -114,6 +123,41 @@ def test_descent_agrees_for_50_steps(pair):
     runs = [gradient_descent(model, X, y, step=0.01, steps=50, rtol=1e-13) for model in (compiled, written)]
     assert runs[0].steps == 50
     close_each(runs[0].parameters, runs[1].parameters)
+
+
+def test_equilibria_are_certified_where_a_layer_is_seen(pair):
+    written, compiled = pair
+    X = normal(4, 3)
+    ours, theirs = certified_equilibrium(compiled, X), certified_equilibrium(written, X)
+    if compiled.layer_form() is None:
+        assert "has no form in balls" in ours.reason
+    else:
+        assert (ours.proof, ours.radius, ours.contraction) == (theirs.proof, theirs.radius, theirs.contraction)
+
+
+@pytest.mark.parametrize(
+    ("image", "factor"),
+    [
+        ("relu(Z*A + X*W)", 1.0),
+        ("relu(X*W + 1/2*Z*A)", 0.5),
+        ("Z*A + relu(X*W)", 1.0),
+        ("relu(1/3*Z*A + X*W)", None),
+        ("relu(-1*Z*A + X*W)", None),
+        ("relu(0*Z*A + X*W)", None),
+        ("relu(Z*A' + X*W)", None),
+        ("relu(Z*A + Z*A + X*W)", None),
+        ("relu(Z*A*A + X*W)", None),
+        ("relu(Z*A + abs(X*W))", None),
+        ("relu(Z*A + 2*X*W)", None),
+        ("relu(relu(Z*A) + X*W)", None),
+    ],
+)
+def test_a_layer_is_seen_only_where_the_map_is_one(image, factor):
+    variables = tuple(variable for variable in BIASED.variables if variable.name != "c")
+    cls = model_class(replace(BIASED, variables=variables, map=image))
+    values = {"A": 0.1 * normal(4, 4), "W": normal(3, 4, seed=2), "u": normal(4, seed=3)}
+    form = cls(**values).layer_form()
+    assert (None if form is None else form.factor) == factor
 
 
 def biased(seed=0):

@@ -119,3 +119,11 @@ def test_certified_quantities_are_those_of_the_written_models(tmp_path, setting)
     assert ours.verdict is theirs.verdict is Verdict.HOLDS
     assert ours.evidence is theirs.evidence is Evidence.CERTIFIED
     assert [c.margins for c in ours.conclusions] == [c.margins for c in theirs.conclusions]
+
+
+@pytest.mark.parametrize("setting", ["relu", "linear"])
+def test_descent_of_a_formula_that_is_one_layer_is_proven(tmp_path, setting):
+    ours, theirs = (judged(tmp_path, setting, "L[k] <= L[0] for all k", DESCENT, written=w) for w in (False, True))
+    assert ours.verdict is theirs.verdict is Verdict.HOLDS
+    assert ours.evidence is theirs.evidence is Evidence.CERTIFIED, ours.estimated
+    assert [c.margins for c in ours.conclusions] == [c.margins for c in theirs.conclusions]
