@@ -31,7 +31,9 @@ def read_systems(node: Node | None) -> tuple[dict[str, ModelSignature], list[Pro
     """
     systems: dict[str, ModelSignature] = {}
     problems: list[Problem] = []
-    for name, entry in node.entries.items() if isinstance(node, Mapping) else ():
+    if not isinstance(node, Mapping):
+        return systems, problems
+    for name, entry in node.entries.items():
         wrong = list(problems_below(entry))
         model, more = validate(SystemModel, entry, f"system {name}")
         wrong += more

@@ -62,7 +62,7 @@ class _Moving:
             return replace(part, args=tuple(map(rest, part.args))) if part.args else part
 
         used, definitions = names_in(expr), {}
-        for name in reversed(typed.definitions):
+        for name in reversed(list(typed.definitions)):
             if name in used:
                 used |= names_in(typed.definitions[name])
                 if name in moving:
