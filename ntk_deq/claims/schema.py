@@ -379,7 +379,8 @@ def claim_file_schema() -> dict[str, Any]:
     schema = ClaimFile.model_json_schema()
     definitions = schema["$defs"]
     definitions["SettingModel"]["properties"]["model"] = {
-        "anyOf": [{"enum": list(model_names())}, {"type": "string"}],
+        "type": "string",
+        "examples": list(model_names()),
         "description": definitions["SettingModel"]["properties"]["model"]["description"],
     }
     claim = definitions["ClaimModel"]
@@ -405,6 +406,8 @@ def claim_file_schema() -> dict[str, Any]:
         for choice in claim["properties"][section]["anyOf"]:
             _allow_null_entries(choice)
     _close(schema)
+    registered = {"properties": {"model": {"enum": list(model_names())}}}
+    schema["anyOf"] = [{"required": ["systems"]}, {"properties": {"settings": {"additionalProperties": registered}}}]
     return {"$schema": DIALECT, **schema, "title": "verify-claims claim file"}
 
 
