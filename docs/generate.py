@@ -152,6 +152,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "file-keys": lambda: keys(schema.ClaimFile),
     "source-keys": lambda: keys(schema.SourceModel),
     "setting-keys": lambda: keys(schema.SettingModel),
+    "system-keys": lambda: keys(schema.SystemModel),
+    "system-variable-keys": lambda: keys(schema.SystemVariableModel),
     "image-keys": lambda: keys(schema.ImagesModel),
     "claim-keys": lambda: keys(schema.ClaimModel),
     "fixed-point-keys": lambda: keys(schema.FixedPointRun),

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ntk_deq.claims.schema import FileHead
+from ntk_deq.claims.systems import read_systems
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ClaimFileError, Position, Problem
 from ntk_deq.files.inputs import descriptor_named
 from ntk_deq.files.yaml import MAX_BYTES, Mapping, Node, Sequence, problems_below, read_file
+from ntk_deq.language.declaration import ModelSignature
 
 MAX_FILES = 300
 _MAX_TOTAL = 4 * MAX_BYTES  # of all files of a suite together
@@ -33,6 +35,7 @@ class Document:
         head: Its checked head.
         root: Its root node.
         base: The file whose claims it may mutate.
+        systems: The models that it declares for its settings.
     """
 
     shown: str
@@ -40,6 +43,7 @@ class Document:
     head: FileHead
     root: Mapping
     base: Document | None = None
+    systems: dict[str, ModelSignature] = field(default_factory=dict)
 
     @property
     def source(self) -> dict[str, object]:
@@ -83,10 +87,13 @@ def _document(shown: str, directory: Path, root: Node) -> tuple[Document | None,
     """Check the head of a claim file; settings and claims stay nodes, whose problems come later."""
     head, problems = validate(FileHead, root, "a claim file")
     outside = [*root.problems, *(p for key in ("suite", "source", "include", "base") for p in _below(root, key))]
-    outside += [p for key in ("settings", "claims") for p in _own(root, key)]
+    outside += [p for key in ("systems", "settings", "claims") for p in _own(root, key)]
     if head is None or problems or outside or not isinstance(root, Mapping):
         return None, [*outside, *problems]
-    return Document(shown, directory, head, root), []
+    systems, problems = read_systems(root.entries.get("systems"))
+    if problems:
+        return None, problems
+    return Document(shown, directory, head, root, systems=systems), []
 
 
 def read_documents(path: Path) -> list[Document]:

@@ -230,7 +230,11 @@ class _Loader:
                 key = (document.shown, name)
                 if key not in self._settings:
                     self._settings[key] = build_setting(
-                        name, settings[name], directory=document.directory, allow_data=self.allow_data
+                        name,
+                        settings[name],
+                        directory=document.directory,
+                        allow_data=self.allow_data,
+                        systems=document.systems,
                     )
                 return self._settings[key], known
             known += settings

@@ -9,10 +9,12 @@ from fractions import Fraction
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
+from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.domain import Free
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.rows import rowwise_model
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Method, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
@@ -53,6 +55,11 @@ def unfit(setting: Setting, method: Method) -> str | None:
         declared_loss(model)
     except ForeignLossError as error:
         return f"{method}: {error}"
+    if not model.implementation:
+        try:
+            rowwise_model(model)
+        except ArgumentError as error:
+            return f"{method}: {error}"
     return None
 
 

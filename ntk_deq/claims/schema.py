@@ -80,6 +80,16 @@ def _domain(value: object) -> str:
     return value
 
 
+def _shape(value: object) -> str:
+    """Read `[d, m]`, as text or as a list, as the text `d, m`."""
+    if isinstance(value, str) and re.fullmatch(r"\s*\[.*\]\s*", value):
+        value = [part.strip() for part in value.strip()[1:-1].split(",")]
+    letters = isinstance(value, list) and 1 <= len(value) <= 2
+    if not letters or not all(isinstance(v, str) and re.match(IDENTIFIER, v) for v in value):  # type: ignore[attr-defined]
+        raise _wanted("one or two size letters, such as `[m]` or `[d, m]`")
+    return ", ".join(value)  # type: ignore[arg-type]
+
+
 def _named(default: str) -> BeforeValidator:
     """Let a single expression stand for a mapping with one entry called `default`."""
     return BeforeValidator(lambda value: value if isinstance(value, dict) else {default: value})
@@ -114,6 +124,16 @@ DomainText = Annotated[
         {
             "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2}],
             "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5"],
+        }
+    ),
+]
+ShapeText = Annotated[
+    str,
+    BeforeValidator(_shape),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}],
+            "examples": ["[m, m]", ["m", "m"]],
         }
     ),
 ]
@@ -161,12 +181,46 @@ class ImagesModel(_Strict):
     split: Literal["train", "test"] = Field(default="train", description="Which of two disjoint parts to draw from.")
 
 
+class SystemVariableModel(_Strict):
+    """A free variable of a system."""
+
+    model_config = ConfigDict(title="Variable of a system")
+
+    shape: ShapeText = Field(default="", description="Size letters: `[d, m]`, `[m]`; left out for a number.")
+    role: Literal["parameter", "hyperparameter", "input", "target"] = Field(description="What it is for.")
+    domain: DomainText = Field(default="real", description="Where it ranges if a setting does not say.")
+    description: str = Field(default="", max_length=200, description="A few words.")
+
+
+class SystemModel(_Strict):
+    """An equilibrium model written down as formulas, for the settings of this file."""
+
+    model_config = ConfigDict(title="System")
+
+    title: str = Field(default="", max_length=200, description="One line for people.")
+    variables: dict[Identifier, SystemVariableModel] = Field(
+        min_length=1, max_length=MAX_ENTRIES, description="Its free variables."
+    )
+    equilibrium: dict[Identifier, Expression] = Field(
+        min_length=1, max_length=1, description="The state and its map: `{Z: relu(Z*A + X*W)}`."
+    )
+    shape: ShapeText = Field(default="", description="Size letters of the state, where its map leaves a choice.")
+    contraction: Expression | None = Field(
+        default=None, description="A Lipschitz constant of the map in the state; left out: read off the map."
+    )
+    define: dict[Identifier, Expression] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Further names, each a formula in those above it: `yhat`, `L`."
+    )
+
+
 class SettingModel(_Strict):
     """Where the instances of a claim come from: domains, distributions, or real data."""
 
     model_config = ConfigDict(title="Setting")
 
-    model: str | None = Field(default=None, description="A registered model; left out for claims on plain matrices.")
+    model: str | None = Field(
+        default=None, description="A registered model or a system of this file; left out for claims on plain matrices."
+    )
     sizes: dict[Identifier, Sizes] = Field(
         default={}, max_length=MAX_ENTRIES, description="Range of every size letter: `8` or `1..6`."
     )
@@ -295,6 +349,7 @@ class FileHead(_Strict):
     source: SourceModel | None = Field(default=None, description="The text that the claims are taken from.")
     include: list[str] = Field(default=[], max_length=100, description="Further files: globs below this file's folder.")
     base: str | None = Field(default=None, description="A file whose claims may be mutated; they are not judged.")
+    systems: dict[Label, Any] = Field(default={}, description="Models of one's own, by name.")
     settings: dict[Label, Any] = Field(default={}, description="Where instances come from, by name.")
     claims: list[Any] = Field(default=[], description="The statements.")
 
@@ -302,6 +357,7 @@ class FileHead(_Strict):
 class ClaimFile(FileHead):
     """A claim file of verify-claims."""
 
+    systems: dict[Label, SystemModel] = Field(default={}, description="Models of one's own, by name.")
     settings: dict[Label, SettingModel] = Field(default={}, description="Where instances come from, by name.")
     claims: list[ClaimModel] = Field(default=[], description="The statements.")
 
@@ -324,7 +380,7 @@ def claim_file_schema() -> dict[str, Any]:
     definitions = schema["$defs"]
     definitions["SettingModel"]["properties"]["model"] = {
         "type": "string",
-        "enum": list(model_names()),
+        "examples": list(model_names()),
         "description": definitions["SettingModel"]["properties"]["model"]["description"],
     }
     claim = definitions["ClaimModel"]
@@ -350,6 +406,8 @@ def claim_file_schema() -> dict[str, Any]:
         for choice in claim["properties"][section]["anyOf"]:
             _allow_null_entries(choice)
     _close(schema)
+    registered = {"properties": {"model": {"enum": list(model_names())}}}
+    schema["anyOf"] = [{"required": ["systems"]}, {"properties": {"settings": {"additionalProperties": registered}}}]
     return {"$schema": DIALECT, **schema, "title": "verify-claims claim file"}
 
 

@@ -6,6 +6,7 @@ The `images` part of a setting: which sizes it fixes, which variables it gives, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from collections.abc import Mapping as Systems
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -26,6 +27,7 @@ from ntk_deq.language.types import SCALAR, SizeRange, Type, shape_type
 
 _MNIST_SIDE = 28  # pixels of a stored digit
 _FILES = {"mnist": (), "idx": ("images", "labels"), "npz": ("images",)}
+_NO_SYSTEMS: Systems[str, ModelSignature] = {}
 Wrong = tuple[str, str]
 """A key of `images` (or nothing, for all of it) and what is wrong there."""
 
@@ -135,7 +137,14 @@ class SettingRecord:
     wanted: tuple[WantedScalar, ...] = ()
 
 
-def build_setting(name: str, node: Node, *, directory: Path, allow_data: Sequence[Path] = ()) -> SettingRecord:
+def build_setting(
+    name: str,
+    node: Node,
+    *,
+    directory: Path,
+    allow_data: Sequence[Path] = (),
+    systems: Systems[str, ModelSignature] = _NO_SYSTEMS,
+) -> SettingRecord:
     """Check a setting and bring it into the form that the rest of the product uses.
 
     Args:
@@ -143,13 +152,14 @@ def build_setting(name: str, node: Node, *, directory: Path, allow_data: Sequenc
         node: Its node in the claim file.
         directory: Folder of the claim file; data files must lie below it.
         allow_data: Further folders or files that data may come from.
+        systems: Models that its file declares.
     """
     problems = list(problems_below(node))
     model, schema_problems = validate(SettingModel, node, f"setting {name}")
     problems += schema_problems
     if model is None or not isinstance(node, Mapping):
         return SettingRecord(name, None, tuple(problems))
-    builder = _Builder(name, node, model, problems)
+    builder = _Builder(name, node, model, problems, systems)
     setting = builder.build(directory, allow_data)
     return SettingRecord(name, setting if not problems else None, tuple(problems), tuple(builder.wanted))
 
@@ -160,6 +170,7 @@ class _Builder:
     node: Mapping
     model: SettingModel
     problems: list[Problem]
+    systems: Systems[str, ModelSignature]
     wanted: list[WantedScalar] = field(default_factory=list)
 
     def build(self, directory: Path, allow_data: Sequence[Path]) -> Setting | None:
@@ -198,10 +209,12 @@ class _Builder:
     def _signature(self) -> ModelSignature | None:
         if self.model.model is None:
             return None
+        if self.model.model in self.systems:
+            return self.systems[self.model.model]
         try:
             return model_signature(self.model.model)
         except ArgumentError:
-            known = model_names()
+            known = (*model_names(), *self.systems)
             message = f"Unknown model {self.model.model!r}. Known models: {', '.join(known)}."
             self._add(("model",), message, hint=did_you_mean(self.model.model, known))
             return None

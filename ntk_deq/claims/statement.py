@@ -15,10 +15,12 @@ from typing import Any
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.claims.systems import system_data
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml_text import NumberText
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.library import model_names
 from ntk_deq.language.notation.formulas import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import Run
@@ -65,6 +67,9 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     data: dict[str, Any] = {"suite": claim.id}
     if claim.source:
         data["source"] = {"title": "", **claim.source}
+    systems = [setting.model for setting in claim.settings if setting.model is not None]
+    if declared := {model.name: system_data(model) for model in systems if model.name not in model_names()}:
+        data["systems"] = declared
     data["settings"] = {setting.name: _setting(setting) for setting in claim.settings}
     data["claims"] = [entry]
     return data

@@ -45,9 +45,9 @@ class ModelFormulas:
 
 
 @cache
-def model_formulas(name: str) -> ModelFormulas:
-    """Return the parsed formulas of the model registered under `name`."""
-    signature = model_signature(name)
+def model_formulas(model: str | ModelSignature) -> ModelFormulas:
+    """Return the parsed formulas of a model: a declaration, or the name under which one is registered."""
+    signature = model_signature(model) if isinstance(model, str) else model
     formulas = ModelFormulas(
         signature.state,
         parse(signature.map),
@@ -244,7 +244,7 @@ class Environment:
     @property
     def formulas(self) -> ModelFormulas | None:
         """The model's parsed formulas."""
-        return None if self.model is None else model_formulas(self.model.name)
+        return None if self.model is None else model_formulas(self.model)
 
     def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
         """Return the environment in which some variables have other values; model quantities follow."""
@@ -259,5 +259,5 @@ class Environment:
     def state_free(self) -> set[str]:
         """Names of model definitions that do not depend on the state."""
         assert self.model is not None
-        formulas = model_formulas(self.model.name)
+        formulas = model_formulas(self.model)
         return set(formulas.definitions) - formulas.tainted

@@ -73,6 +73,10 @@ class ModelSignature:
     implementation: str = ""
     reference: str = ""
 
+    def __hash__(self) -> int:
+        """Return a hash, so that what is made from a declaration can be kept under it; definitions have none."""
+        return hash((self.name, self.map))
+
     def variable(self, name: str) -> Variable:
         """Return the variable called `name`; raises KeyError where there is none."""
         for variable in self.variables:

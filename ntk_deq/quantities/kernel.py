@@ -32,8 +32,8 @@ Product = tuple[float, list[Pair]]
 
 def structured_blocks(
     model: EquilibriumModel, X1: Tensor, X2: Tensor | None, names: Sequence[str], solver: KernelSolver
-) -> dict[str, Tensor]:
-    """Return the kernel's block of each parameter from the model's own Hadamard terms.
+) -> dict[str, Tensor] | None:
+    """Return the kernel's block of each parameter from the model's own Hadamard terms; None: it has none.
 
         H_theta = sum over terms of  coefficient * (F1 F1') .* (F2 F2') .* ...
 
@@ -42,7 +42,7 @@ def structured_blocks(
     use, and factors are let go block by block.
 
     Args:
-        model: Any model with `tangent_factors`.
+        model: The model.
         X1: Inputs, N1 x d.
         X2: Other inputs, N2 x d, or None for X1 again.
         names: Parameters wanted, in order.
@@ -50,14 +50,16 @@ def structured_blocks(
     """
     terms1 = _terms(model, X1, names, solver, "X1")
     terms2 = {} if X2 is None else _terms(model, X2, names, solver, "X2")
+    if terms1 is None or terms2 is None:
+        return None
     products = {name: _products(terms1.pop(name), terms2.pop(name, None)) for name in names}
     return _multiply_out(products)
 
 
-def _terms(model: EquilibriumModel, X: Tensor, names: Sequence[str], solver: KernelSolver, what: str) -> Terms:
+def _terms(model: EquilibriumModel, X: Tensor, names: Sequence[str], solver: KernelSolver, what: str) -> Terms | None:
     Z = solver.equilibrium(X, what)
     terms = model.tangent_factors(X, Z, solver.adjoint(X, Z, what))
-    return {name: terms[name] for name in names}
+    return None if terms is None else {name: terms[name] for name in names}
 
 
 def _products(left: Sequence[HadamardTerm], right: Sequence[HadamardTerm] | None) -> list[Product]:
@@ -136,6 +138,31 @@ def autodiff_jacobians(
     return {name: jacobian.reshape(X.shape[0], -1) for name, jacobian in jacobians.items()}
 
 
+def adjoint_jacobians(
+    model: EquilibriumModel, X: Tensor, names: Sequence[str], solver: KernelSolver, what: str
+) -> dict[str, Float[Tensor, "N p"]]:
+    """Return the Jacobian of the predictions in each parameter, one row a sample, from the adjoints of all samples.
+
+    Row n is the derivative of v_n' step_n + readout_n in the parameters, at the equilibrium and with the adjoint v_n
+    held: a pullback for each sample, and N x p numbers.
+    """
+    values = model.parameters()
+    width = sum(values[name].numel() for name in names)
+    Z = solver.equilibrium(X, what)
+    V = solver.adjoint(X, Z, what)
+
+    def row(x: Tensor, z: Tensor, v: Tensor) -> dict[str, Tensor]:
+        def held(theta: dict[str, Tensor]) -> Tensor:
+            own = {**values, **theta}
+            return torch.dot(model.step(z[None], x[None], own)[0], v) + model.readout(z[None], own)[0]
+
+        found: dict[str, Tensor] = torch.func.grad(held)({name: values[name] for name in names})
+        return {name: slope.reshape(-1) for name, slope in found.items()}
+
+    rows: dict[str, Tensor] = torch.func.vmap(row, chunk_size=max(1, _CHUNK // width))(X, Z, V)
+    return rows
+
+
 # 2^27 numbers are one gibibyte in float64: more for one sample means that the structured route should be taken.
 _LARGEST_JACOBIAN = 2**27
 # 2^22 numbers are 32 mebibytes in float64: as many samples at a time as fit.
@@ -181,6 +208,12 @@ def implicit_jacobians(
     return rows
 
 
+_ROWS = {
+    KernelMethod.ADJOINT: adjoint_jacobians,
+    KernelMethod.JACOBIAN: implicit_jacobians,
+    KernelMethod.AUTODIFF: autodiff_jacobians,
+}
+
 # A block's terms are products of at most four solved features, each within the tolerance of its own size.
 _FACTORS = 4.0
 
@@ -203,9 +236,10 @@ def ntk_gram(
 
     Normalisation: a plain sum; nothing is divided by the width or by a number of outputs.
 
-    Methods: `structured` sums Hadamard products of Gram matrices (the default: no Jacobian, N x m memory);
-    `jacobian` solves the implicit-function system of each sample densely; `autodiff` differentiates through the
-    equilibrium with `torch.func.jacrev`. The last two are references for small sizes.
+    Methods: `structured` sums Hadamard products of Gram matrices (the default: no Jacobian, N x m memory); `adjoint`
+    pulls each sample's adjoint back through one step, which takes N x p memory, and stands in for `structured` where
+    the model has no such products; `jacobian` solves the implicit-function system of each sample densely; `autodiff`
+    differentiates through the equilibrium with `torch.func.jacrev`. The last two are references for small sizes.
 
     The result carries no derivatives. With the solver `picard` a start is sought first by cheaper steps (see
     `warm_start`), so that the fixed points are often better than `rtol` asks; every sample is judged all the same.
@@ -246,12 +280,12 @@ def ntk_gram(
     criteria = Criteria.resolve(X1.dtype, rtol, atol, max_steps)  # refuses bad values before anything is worked out
     fixed_points = KernelSolver(model=model, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
     with torch.no_grad():
-        if route is KernelMethod.STRUCTURED:
-            blocks = structured_blocks(model, X1, X2, names, fixed_points)
-        elif route is KernelMethod.JACOBIAN:
-            blocks = _blocks(lambda X, what: implicit_jacobians(model, X, names, fixed_points, what), X1, X2)
-        else:
-            blocks = _blocks(lambda X, what: autodiff_jacobians(model, X, names, fixed_points, what), X1, X2)
+        blocks = structured_blocks(model, X1, X2, names, fixed_points) if route is KernelMethod.STRUCTURED else None
+        if blocks is None:
+            route = KernelMethod.ADJOINT if route is KernelMethod.STRUCTURED else route
+            fixed_points.records.clear()
+            rows = _ROWS[route]
+            blocks = _blocks(lambda X, what: rows(model, X, names, fixed_points, what), X1, X2)
         matrix = torch.zeros_like(blocks[names[0]])
         for block in blocks.values():
             matrix += block

@@ -21,6 +21,7 @@ class KernelMethod(StrEnum):
     """How a tangent kernel is worked out."""
 
     STRUCTURED = "structured"
+    ADJOINT = "adjoint"
     JACOBIAN = "jacobian"
     AUTODIFF = "autodiff"
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import IDENTITY, RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
+from ntk_deq.systems.gradient_sizes import gradient_sizes
 from ntk_deq.systems.losses import OutputLoss, output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
 
@@ -202,8 +203,18 @@ class AutodiffMaps(LossMaps):
         return {name: first[name] + second[name] for name in self._parameters}
 
     def gradient_error(self, Z: Solved, V: Solved) -> float:
-        """Return NaN: nothing is known of how the gradient depends on state and adjoint."""
-        return math.nan
+        """Estimate the gradient's error from dZ, dV and the sizes of derivatives; NaN where the loss has kinks.
+
+            dG = dV + norm(a) dZ/(1 - q),  norm(b) dZ + norm(c) dG
+
+        with a and b the derivatives in Z of the adjoint map at V and of the gradient, c that of the gradient in V
+        (`gradient_sizes`). What a unit at its kink would add is left out.
+        """
+        if not self.loss.smooth:
+            return math.nan
+        sizes = gradient_sizes(self._model, self._X, self.loss, self._parameters, self._Z, V.value)
+        dG = V.error + sizes.adjoint_by_state * Z.error / (1 - Z.contraction)
+        return sizes.gradient_by_state * Z.error + sizes.gradient_by_adjoint * dG
 
 
 class LayerMaps(LossMaps):

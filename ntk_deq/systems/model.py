@@ -19,10 +19,24 @@ from ntk_deq.equilibrium.slopes import Activation, BallLayer
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_signature
 
+_COMPILER = "ntk_deq.systems.formula_model"
+# Makes the classes of models that are formulas alone; it builds on this module.
 
-def model_class(name: str) -> type[EquilibriumModel]:
-    """Import and return the torch implementation of the model registered under `name`."""
-    module, _, attribute = model_signature(name).implementation.partition(":")
+
+def model_class(model: str | ModelSignature) -> type[EquilibriumModel]:
+    """Return the torch implementation of a model: the class that it names, or one compiled from its formulas.
+
+    Args:
+        model: A declaration, or the name under which one is registered.
+
+    Raises:
+        ArgumentError: No such model, or its formulas cannot be compiled.
+    """
+    signature = model_signature(model) if isinstance(model, str) else model
+    module, _, attribute = signature.implementation.partition(":")
+    if not module:
+        compiled: type[EquilibriumModel] = importlib.import_module(_COMPILER).compiled_class(signature)
+        return compiled
     cls: type[EquilibriumModel] = getattr(importlib.import_module(module), attribute)
     return cls
 
@@ -148,8 +162,10 @@ class EquilibriumModel(ABC):
     @abstractmethod
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
-    ) -> dict[str, tuple[HadamardTerm, ...]]:
+    ) -> dict[str, tuple[HadamardTerm, ...]] | None:
         """Return, for each parameter, the terms whose sum is that parameter's block of the tangent kernel.
+
+        None: the model has no such form, and its kernel is worked out from the adjoint (`KernelMethod.ADJOINT`).
 
         Args:
             X: Inputs.

@@ -97,7 +97,7 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
     lets = {name: formula.expr for name, formula in claim.let.items()}
     if setting.model is None:
         return ExactNames(values, lets)
-    model = model_formulas(setting.model.name)
+    model = model_formulas(setting.model)
 
     def near() -> list[list[float]]:
         env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())

@@ -89,7 +89,7 @@ class ClaimScorer:
         self._types = {**setting.variable_types(), **{name: free.type for name, free in claim.given.items()}}
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
         self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
-        self._formulas = None if setting.model is None else model_formulas(setting.model.name)
+        self._formulas = None if setting.model is None else model_formulas(setting.model)
         used = self._used([f.expr for f in (*claim.assume.values(), *claim.conclude.values())])
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)

@@ -338,7 +338,7 @@ class TestJsonSchema:
 
     def test_dialect_title_and_models(self):
         assert self.schema["$schema"] == DIALECT
-        assert self.schema["$defs"]["SettingModel"]["properties"]["model"]["enum"] == list(model_names())
+        assert self.schema["$defs"]["SettingModel"]["properties"]["model"]["examples"] == list(model_names())
 
     def test_every_key_is_explained(self):
         for name, definition in self.schema["$defs"].items():
@@ -351,6 +351,13 @@ class TestJsonSchema:
 
     def test_a_good_file_is_valid(self):
         assert self.valid(GOOD)
+
+    def test_a_setting_may_name_a_system_of_its_file(self):
+        system = "systems: {own: {variables: {c: {role: parameter}}, equilibrium: {z: c*z}}}\nsettings:"
+        named = GOOD.replace("model: implicit-relu", "model: own")
+        assert not self.valid(named)
+        assert self.valid(named.replace("settings:", system, 1))
+        assert not self.valid(named.replace("settings:", system.replace("role: parameter", "role: own"), 1))
 
     @pytest.mark.parametrize(
         ("old", "new"),

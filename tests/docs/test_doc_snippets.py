@@ -58,7 +58,7 @@ def test_claim_files_are_well_formed(block, tmp_path):
     assert ill_formed(path) == []
 
 
-@pytest.mark.parametrize("name", ["first.yaml", "mutant.yaml"])
+@pytest.mark.parametrize("name", ["first.yaml", "mutant.yaml", "systems.yaml"])
 def test_claim_files_of_the_reference_come_out_as_expected(name, tmp_path):
     write_claim_files(LANGUAGE, tmp_path)
     results = list(judge_claims(load_suite(tmp_path / name).claims, Options(instances=20, search=0)))

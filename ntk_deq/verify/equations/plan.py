@@ -391,7 +391,7 @@ class _Rests:
 
     def _of_model(self) -> set[str]:
         assert self.setting.model is not None
-        formulas = model_formulas(self.setting.model.name)
+        formulas = model_formulas(self.setting.model)
         return {formulas.state, *formulas.definitions}
 
     def _model(self) -> frozenset[str]:

@@ -145,7 +145,7 @@ class _Script:
         self.formulas: ModelFormulas | None = None
         self.state_shape: tuple[int, int] = (0, 0)
         if setting.model is not None:
-            self.formulas = model_formulas(setting.model.name)
+            self.formulas = model_formulas(setting.model)
             rows, cols = (int(witness.sizes.get(size, size)) for size in setting.model.state_shape)
             self.state_shape = rows, cols
         self._count = 0

@@ -173,7 +173,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     if form is None or env.model is None:
         return False
     try:
-        state = to_matrix(evaluate(parse(model_formulas(env.model.name).state), env)).ball
+        state = to_matrix(evaluate(parse(model_formulas(env.model).state), env)).ball
     except OutsideClaimError:
         return False
     if form.activation is RELU and frobenius(state) == 0:

@@ -279,7 +279,7 @@ class TrainingScorer:
         # A scalar that stands in formulas alone moves no run.
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
-            trainee = model_class(model.name).from_variables(values)
+            trainee = model_class(model).from_variables(values)
             self._runs = {key: short_run(self.run, trainee, values[inputs], values[targets], number, keep=self._keep)}
         return self._runs[key]
 

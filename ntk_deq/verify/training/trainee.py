@@ -11,12 +11,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.equilibria import float_centre
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.declaration import Role
@@ -62,7 +62,7 @@ class Trainee:
         assert signature is not None
         values = {name: value.to(env.like) for name, value in instance.values.items()}
         inputs, targets = (signature.names(role)[0] for role in (Role.INPUT, Role.TARGET))
-        model = model_class(signature.name).from_variables(values)
+        model = model_class(signature).from_variables(values)
         radius = {name: own.ball.radius for name, own in env.variables.items() if isinstance(own, Matrix)}
         start = {name: radius[name] for name in model.parameters()}
         known = {name: env.variables[name] for name in signature.names(Role.HYPERPARAMETER)}
@@ -114,10 +114,10 @@ class Trainee:
         asked = replace(env, notes=Notes(deadline=env.notes.deadline), cache=dict(env.cache))
         value = evaluate(parse(_PREDICTIONS), asked)
         known = dense_form(value.ball) if isinstance(value, Matrix) else None
-        if not isinstance(known, Ball) or not known.is_finite:
+        if known is None or not known.is_finite:
             return
         found = self.model.readout(solve_equilibrium(self.model, self.X).value)
-        gap = float(torch.linalg.vector_norm(found.reshape(-1) - known.centre.reshape(-1)))
+        gap = float(torch.linalg.vector_norm(found.reshape(-1) - float_centre(known).reshape(-1)))
         size = float(torch.linalg.vector_norm(found))
         if gap > known.radius + math.sqrt(torch.finfo(found.dtype).eps) * size:
             raise ArgumentError(

@@ -1,0 +1,262 @@
+"""The `systems` of a claim file made into declarations of models: shapes and state typed, the contraction made sure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ntk_deq.claims.schema import SystemModel
+from ntk_deq.claims.validate import place, validate
+from ntk_deq.errors import ExpressionError, Problem
+from ntk_deq.files.problems import expression_problem, expression_text
+from ntk_deq.files.yaml import Mapping, Node, problems_below
+from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
+from ntk_deq.language.domain import misfit, parse_domain
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.library import model_names
+from ntk_deq.language.lipschitz import lipschitz_constant
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import SizeRange, Type, shape_type
+from ntk_deq.language.typing import expect_scalar, infer
+
+_LARGEST = 2**31  # no size of a tensor is larger
+_MAX_LETTERS = 8  # of a system; its state has one of their pairs for a shape
+
+
+def read_systems(node: Node | None) -> tuple[dict[str, ModelSignature], list[Problem]]:
+    """Return the systems of a claim file by name, and everything that is wrong with them.
+
+    Args:
+        node: Its `systems`, or None.
+    """
+    systems: dict[str, ModelSignature] = {}
+    problems: list[Problem] = []
+    if not isinstance(node, Mapping):
+        return systems, problems
+    for name, entry in node.entries.items():
+        wrong = list(problems_below(entry))
+        model, more = validate(SystemModel, entry, f"system {name}")
+        wrong += more
+        if name in model_names():
+            wrong.append(Problem(node.keys[name], f"`systems.{name}`: a registered model has this name already."))
+        if model is not None and not wrong and isinstance(entry, Mapping):
+            builder = _Builder(name, entry, model, wrong)
+            signature = builder.build()
+            if signature is not None and not wrong:
+                systems[name] = signature
+        problems += wrong
+    return systems, problems
+
+
+@dataclass
+class _Builder:
+    name: str
+    node: Mapping
+    model: SystemModel
+    problems: list[Problem]
+    types: dict[str, Type] = field(default_factory=dict)
+
+    def build(self) -> ModelSignature | None:
+        """Return the declaration, or None where something is wrong."""
+        variables = [self._variable(name) for name in self.model.variables]
+        ((state, _),) = self.model.equilibrium.items()
+        letters = [letter for variable in variables for letter in variable.shape]
+        self._check_names(state, set(letters))
+        if self.problems:
+            return None
+        own = tuple(part for part in self.model.shape.split(", ") if part)
+        sizes = tuple(dict.fromkeys([*letters, *own]))
+        if len(sizes) > _MAX_LETTERS:
+            self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
+            return None
+        found = self._state_shape(state, own, variables, sizes)
+        if found is None:
+            return None
+        draft = self._signature(tuple(variables), sizes, state, found)
+        typed = self._typed(draft)
+        if typed is None:
+            return None
+        contraction = self._contraction(draft, *typed)
+        return None if contraction is None else self._signature(tuple(variables), sizes, state, found, contraction)
+
+    def _variable(self, name: str) -> Variable:
+        own = self.model.variables[name]
+        shape = tuple(part for part in own.shape.split(", ") if part)
+        try:
+            domain, written = parse_domain(own.domain)
+            reason = "the shape stands under `shape`" if written is not None else misfit(domain, shape_type(shape))
+            if reason:
+                self._add(("variables", name, "domain"), f"{reason}.")
+        except ExpressionError as error:
+            at = self._node("variables", name, "domain")
+            self.problems.append(expression_problem(at, error, f"systems.{self.name}.variables.{name}.domain"))
+        self.types[name] = shape_type(shape)
+        return Variable(name, shape, Role(own.role), own.description, own.domain)
+
+    def _check_names(self, state: str, letters: set[str]) -> None:
+        for letter in sorted(letters):
+            taken = reserved(letter, None) or ("a variable of the system" if letter in self.model.variables else None)
+            if taken:
+                self._add(("variables",), f"a size letter cannot be called `{letter}`: that is {taken}.")
+        named = [*(("variables", name) for name in self.model.variables), ("equilibrium", state)]
+        met: set[str] = set()
+        for section, name in [*named, *(("define", name) for name in self.model.define)]:
+            taken = reserved(name, None) or ("a size letter" if name in letters else None)
+            if taken is None and name in met:
+                taken = "another name of this system"
+            if taken:
+                self._add((section, name), f"`{name}` cannot be called so: that is {taken}.", key=True)
+            met.add(name)
+
+    def _state_shape(
+        self, state: str, own: tuple[str, ...], variables: list[Variable], sizes: tuple[str, ...]
+    ) -> tuple[str, ...] | None:
+        """Return the shape of the state: the one written, or the only one with which the map types."""
+        if own:
+            return own
+        fitting, far, reason = [], -1, None
+        for shape in [*((letter,) for letter in sizes), *((a, b) for a in sizes for b in sizes), ()]:
+            draft = self._signature(tuple(variables), sizes, state, shape)
+            types = {**self.types, state: shape_type(shape)}
+            for name, text in self.model.define.items():
+                try:
+                    types[name] = _typed(text, types, draft)
+                except ExpressionError:  # said below, for the shape that is found
+                    continue
+            try:
+                found = _typed(self.model.equilibrium[state], types, draft)
+            except ExpressionError as error:
+                if error.span[0] > far:
+                    far, reason = error.span[0], error
+                continue
+            if found == shape_type(shape):
+                fitting.append(shape)
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            shown = " and ".join(f"[{', '.join(shape)}]" for shape in fitting[:2])
+            self._add(("equilibrium", state), f"`{state}` may have more than one shape, {shown}; `shape` must say it.")
+        elif reason is not None:
+            self._wrong(("equilibrium", state), reason)
+        else:
+            self._add(("equilibrium", state), f"the map must have the shape of `{state}`, and has for none of its own.")
+        return None
+
+    def _signature(
+        self,
+        variables: tuple[Variable, ...],
+        sizes: tuple[str, ...],
+        state: str,
+        shape: tuple[str, ...],
+        contraction: str = "0",
+    ) -> ModelSignature:
+        image = self._text("equilibrium", state)
+        return ModelSignature(
+            name=self.name,
+            title=self.model.title or f"{state} = {image}",
+            sizes=sizes,
+            variables=variables,
+            state=state,
+            state_shape=shape,
+            map=image,
+            contraction=contraction,
+            definitions={name: self._text("define", name) for name in self.model.define},
+        )
+
+    def _typed(self, draft: ModelSignature) -> tuple[Expr, dict[str, Expr]] | None:
+        """Return the map and the definitions with their types."""
+        types = {**self.types, draft.state: shape_type(draft.state_shape)}
+        definitions = {}
+        for name, text in draft.definitions.items():
+            try:
+                found = definitions[name] = infer(parse(text), types, sizes=_ranges(draft), model=draft)
+            except ExpressionError as error:
+                self._wrong(("define", name), error)
+                return None
+            if found.type is not None:
+                types[name] = found.type
+        self.types = types
+        try:
+            image = infer(parse(draft.map), types, sizes=_ranges(draft), model=draft)
+        except ExpressionError as error:
+            self._wrong(("equilibrium", draft.state), error)
+            return None
+        if image.type != types[draft.state]:
+            self._add(
+                ("equilibrium", draft.state), f"the map must be a {types[draft.state]}, as its state. Got {image.type}."
+            )
+            return None
+        return image, definitions
+
+    def _contraction(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> str | None:
+        """Return a Lipschitz constant of the map: the one read off it, or the declared one where that is larger.
+
+        Every verdict rests on it, so that no declared constant is believed.
+        """
+        try:
+            known = lipschitz_constant(image, draft.state, definitions)
+        except ExpressionError as error:
+            self._wrong(("equilibrium", draft.state), error)
+            return None
+        if self.model.contraction is None:
+            return known
+        text = self._text("contraction")
+        try:
+            declared = expect_scalar(infer(parse(text), self.types, sizes=_ranges(draft), model=draft))
+        except ExpressionError as error:
+            self._wrong(("contraction",), error)
+            return None
+        same = format_expr(parse(known))
+        largest = declared.args if declared.kind is Kind.CALL and declared.name == "max" else (declared,)
+        if same in map(format_expr, largest):
+            return text
+        return f"max({text}, {known})"
+
+    def _node(self, *location: str) -> Node:
+        node: Node = self.node
+        for step in location:
+            if isinstance(node, Mapping) and step in node.entries:
+                node = node.entries[step]
+        return node
+
+    def _text(self, *location: str) -> str:
+        return expression_text(self._node(*location))
+
+    def _wrong(self, location: tuple[str, ...], error: ExpressionError) -> None:
+        where = f"systems.{self.name}.{'.'.join(location)}"
+        self.problems.append(expression_problem(self._node(*location), error, where))
+
+    def _add(self, location: tuple[str, ...], message: str, *, key: bool = False) -> None:
+        where = f"systems.{self.name}.{'.'.join(location)}"
+        self.problems.append(Problem(place(self.node, location, key=key), f"`{where}`: {message}"))
+
+
+def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:
+    return {letter: SizeRange(1, _LARGEST) for letter in draft.sizes}
+
+
+def _typed(text: str, types: dict[str, Type], draft: ModelSignature) -> Type:
+    found = infer(parse(text), types, sizes=_ranges(draft), model=draft).type
+    assert found is not None  # as `infer` leaves it
+    return found
+
+
+def system_data(signature: ModelSignature) -> dict[str, object]:
+    """Return the entry of `systems` that declares a model.
+
+    Args:
+        signature: A model without a class.
+    """
+    variables = {}
+    for variable in signature.variables:
+        entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
+        entry |= {"role": variable.role.value, "domain": variable.domain}
+        variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
+    data: dict[str, object] = {"title": signature.title, "variables": variables}
+    data["equilibrium"] = {signature.state: signature.map}
+    if signature.state_shape:
+        data["shape"] = f"[{', '.join(signature.state_shape)}]"
+    data["contraction"] = signature.contraction
+    if signature.definitions:
+        data["define"] = dict(signature.definitions)
+    return data

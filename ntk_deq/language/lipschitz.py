@@ -1,0 +1,94 @@
+"""A Lipschitz constant of a map in its state, in the Frobenius norm, as a formula read off the map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Sort
+
+Factors = tuple[str, ...] | None
+"""The factors of a constant as texts; none of them for the constant 1, None where the state does not occur."""
+
+_NO_WIDER = {"abs", "relu", "vec"}  # move two values no farther apart
+
+
+def lipschitz_constant(image: Expr, state: str, definitions: Mapping[str, Expr]) -> str:
+    """Return a Lipschitz constant of a map, a formula in its variables.
+
+    Sums add, numbers count with their absolute value, matrices with their norm; relu and abs count nothing.
+
+    Args:
+        image: The map, typed.
+        state: Name of the state.
+        definitions: The definitions, typed.
+
+    Raises:
+        ExpressionError: The state stands where no constant is known; the span is that of the part in `image`.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> from ntk_deq.language.types import SCALAR, matrix
+        >>> from ntk_deq.language.typing import infer
+        >>> names = {"Z": matrix("N", "m"), "A": matrix("m", "m"), "c": SCALAR}
+        >>> lipschitz_constant(infer(parse("relu(c*Z*A - Z/2)"), names), "Z", {})
+        'abs(c)*norm(A) + 1/2'
+    """
+    found = _visit(image, state, definitions)
+    return "0" if found is None else _product(found)
+
+
+def _product(factors: tuple[str, ...]) -> str:
+    plain = [f"({factor})" if " + " in factor and len(factors) > 1 else factor for factor in factors]
+    return "*".join(plain) or "1"
+
+
+def _visit(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> Factors:
+    if expr.kind is Kind.NAME:
+        if expr.name == state:
+            return ()
+        try:
+            return _visit(definitions[expr.name], state, definitions) if expr.name in definitions else None
+        except ExpressionError as error:  # at a place in the definition
+            raise _unknown(expr, f"`{expr.name}`: {error.message}") from error
+    found = [_visit(arg, state, definitions) for arg in expr.args]
+    if all(factors is None for factors in found):
+        return None
+    match expr.kind:
+        case Kind.NEGATE | Kind.TRANSPOSE:
+            return found[0]
+        case Kind.ADD | Kind.SUBTRACT:
+            terms = [factors for factors in found if factors is not None]
+            return terms[0] if len(terms) == 1 else (" + ".join(map(_product, terms)),)
+        case Kind.MULTIPLY if None in found:
+            moving = 0 if found[1] is None else 1
+            factors, other = found[moving], expr.args[1 - moving]
+            assert factors is not None  # one of the two is, and the other is not
+            inner = expr.args[0].type, expr.args[1].type
+            meets = inner[0] is not None and inner[1] is not None and inner[0].cols == inner[1].rows
+            size = _size(other, "norm" if meets else "fro")
+            return (*factors, size) if moving == 0 else (size, *factors)
+        case Kind.DIVIDE if found[1] is None and found[0] is not None:
+            divisor = _size(expr.args[1], "norm")
+            return (*found[0], f"1/{divisor}")
+        case Kind.CALL if expr.name in _NO_WIDER:
+            return found[0]
+        case Kind.CALL if expr.name == "hadamard" and None in found:
+            factors, other = (found[0], expr.args[1]) if found[1] is None else (found[1], expr.args[0])
+            assert factors is not None
+            return (f"max(abs({format_expr(other)}))", *factors)
+    raise _unknown(expr, "no Lipschitz constant of this part in the state is known.")
+
+
+def _size(expr: Expr, matrices: str) -> str:
+    if expr.kind is Kind.NUMBER and expr.value is not None and expr.value >= 0:
+        return format_expr(expr)
+    scalar = expr.type is not None and expr.type.sort is not Sort.MATRIX
+    return f"{'abs' if scalar else matrices}({format_expr(expr)})"
+
+
+def _unknown(expr: Expr, message: str) -> ExpressionError:
+    hint = "sums, products with what is free of the state, relu and abs have one"
+    return ExpressionError(message, (expr.span.start, expr.span.stop), hint)

@@ -1,0 +1,80 @@
+"""How strongly the gradient of the loss depends on the state and the adjoint that it is worked out from: estimates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ntk_deq.systems.losses import OutputLoss
+from ntk_deq.systems.model import EquilibriumModel
+
+_PROBES = 3  # products with vectors of signs from which the size of a derivative is estimated
+
+
+@dataclass(frozen=True)
+class GradientSizes:
+    """Frobenius norms of derivatives, estimated as the norms of products with vectors of signs.
+
+    Attributes:
+        adjoint_by_state: Of the adjoint map in the state, the adjoint held.
+        gradient_by_state: Of the gradient in the state, likewise.
+        gradient_by_adjoint: Of the gradient in the adjoint.
+    """
+
+    adjoint_by_state: float
+    gradient_by_state: float
+    gradient_by_adjoint: float
+
+
+def gradient_sizes(
+    model: EquilibriumModel,
+    X: Float[Tensor, "N d"],
+    loss: OutputLoss,
+    parameters: Mapping[str, Tensor],
+    Z: Float[Tensor, "N m"],
+    V: Float[Tensor, "N m"],
+) -> GradientSizes:
+    """Return how strongly the gradient depends on what it is worked out from.
+
+    Args:
+        model: The model.
+        X: Inputs, one sample a row.
+        loss: Its loss.
+        parameters: Every parameter.
+        Z: The equilibrium.
+        V: The loss adjoint.
+
+    Example:
+        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.losses import output_loss
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])
+        >>> loss = output_loss(model, one, 0 * one[0])
+        >>> gradient_sizes(model, one, loss, model.parameters(), 2 * one, 4 * one)  # (V Z, V X, r Z) with r = Z b
+        GradientSizes(adjoint_by_state=1.0, gradient_by_state=5.656854249492381, gradient_by_adjoint=2.23606797749979)
+    """
+    parameters = dict(parameters)
+
+    def pulled(state: Tensor) -> tuple[Tensor, ...]:
+        read = torch.func.vjp(model.readout, state, parameters)
+        source, by_readout = read[1](torch.func.grad(loss.value)(read[0]))
+        onward, by_step = torch.func.vjp(lambda z, p: model.step(z, X, p), state, parameters)[1](V)
+        return source + onward, *(by_step[name] + by_readout[name] for name in parameters)
+
+    through = torch.func.vjp(lambda p: model.step(Z, X, p), parameters)[1]
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(_PROBES):
+        signs = (torch.randint(0, 2, Z.shape, generator=generator, dtype=torch.float64) * 2 - 1).to(Z)
+        adjoint, *gradient = torch.func.jvp(pulled, (Z,), (signs,))[1]
+        found.append((_norm(adjoint), _norm(*gradient), _norm(*through(signs)[0].values())))
+    return GradientSizes(*(max(sizes) for sizes in zip(*found, strict=True)))
+
+
+def _norm(*parts: Tensor) -> float:
+    return math.hypot(*(float(torch.linalg.vector_norm(part.detach())) for part in parts))

@@ -1,0 +1,148 @@
+"""`systems` of a claim file: models written down as formulas, read strictly and usable by the settings of that file."""
+
+from __future__ import annotations
+
+import pytest
+
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.load import load_suite
+from ntk_deq.claims.statement import claim_file
+from ntk_deq.errors import ClaimFileError
+from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.language.declaration import Role
+from ntk_deq.language.library import model_names
+from ntk_deq.verify.runner import Options, judge
+
+FILE = """
+suite: t
+systems:
+  biased:
+    variables:
+      A: {shape: "[m, m]", role: parameter}
+      W: {shape: [d, m], role: parameter}
+      c: {shape: "[m]", role: parameter, description: the bias}
+      u: {shape: "[m]", role: parameter}
+      gamma: {role: hyperparameter, domain: "(0, 1)"}
+      X: {shape: "[N, d]", role: input}
+      y: {shape: "[N]", role: target}
+    equilibrium: {Z: "relu(gamma*Z*A + drive)"}
+    contraction: gamma*norm(A)
+    define: {drive: "X*W + ones(N)*c'", yhat: Z*u, L: "norm(yhat - y)^2/2"}
+settings:
+  s: {model: biased, sizes: {N: 2, d: 2, m: 2}}
+claims:
+  - id: T
+    setting: s
+    instances: 10
+    assume: gamma*norm(A) < 1
+    conclude: fro(Z) <= fro(drive)/(1 - gamma*norm(A))
+"""
+
+
+def loaded(tmp_path, text=FILE, name="claims.yaml"):
+    path = tmp_path / name
+    path.write_text(text)
+    return load_suite(str(path)).claims[0]
+
+
+def wrong(tmp_path, old, new):
+    assert old in FILE
+    with pytest.raises(ClaimFileError) as caught:
+        loaded(tmp_path, FILE.replace(old, new))
+    (problem, *_) = caught.value.problems
+    return f"{problem.position.line}:{problem.position.column}", problem.message
+
+
+def test_a_system_is_a_model_of_its_file(tmp_path):
+    claim = loaded(tmp_path)
+    model = claim.settings[0].model
+    assert (model.name, model.state_shape, model.sizes) == ("biased", ("N", "m"), ("m", "d", "N"))
+    assert model.names(Role.PARAMETER) == ("A", "W", "c", "u")
+    assert model.contraction == "max(gamma*norm(A), abs(gamma)*norm(A))"
+    assert "biased" not in model_names()
+    assert judge(claim, Options()).verdict is Verdict.HOLDS
+
+
+def test_two_files_may_use_one_name(tmp_path):
+    first, second = loaded(tmp_path), loaded(tmp_path, FILE.replace("+ drive)", "- drive)"), "other.yaml")
+    assert first.settings[0].model.map != second.settings[0].model.map
+    bound = "    conclude: fro(Z) <= 0\n"
+    for claim in (first, second):
+        assert judge(claim, Options()).verdict is Verdict.HOLDS
+    broken = loaded(tmp_path, FILE[: FILE.index("    conclude")] + bound)
+    assert judge(broken, Options()).verdict is Verdict.REFUTED
+
+
+def test_the_contraction_is_read_off_the_map(tmp_path):
+    text = FILE.replace("    contraction: gamma*norm(A)\n", "")
+    assert loaded(tmp_path, text).settings[0].model.contraction == "abs(gamma)*norm(A)"
+
+
+def test_a_constant_that_is_too_small_is_not_believed(tmp_path):
+    """With 0, every state would count as the equilibrium that is one step away, where there is none."""
+    text = FILE.replace("contraction: gamma*norm(A)", "contraction: 0")
+    assert loaded(tmp_path, text).settings[0].model.contraction == "max(0, abs(gamma)*norm(A))"
+    single = text.replace(
+        "m: 2}}", "m: 1}, domain: {A: '[3, 3]', W: '[1, 1]', c: '[1, 1]', X: '[0, 1]', gamma: '[1/2, 1/2]'}}"
+    )
+    single = single.replace("assume: gamma*norm(A) < 1", "assume: gamma > 0")
+    claim = loaded(tmp_path, single[: single.index("    conclude")] + "    conclude: fro(Z) <= 0\n")
+    assert judge(claim, Options()).verdict is Verdict.UNDECIDED
+
+
+def test_a_statement_holds_its_systems(tmp_path):
+    claim = loaded(tmp_path)
+    again = loaded(tmp_path, to_yaml(claim_file(claim)), "again.yaml")
+    assert again.settings[0].model == claim.settings[0].model
+
+
+TRAINED = """
+claims:
+  - id: T
+    setting: s
+    instances: 1
+    run: {method: gradient-descent, step: 1/50, steps: 10, until: 0.7, beyond: false}
+    conclude: "L[k] <= FACTOR*L[0] for all k"
+"""
+INIT = """init:
+      {A: "normal(0, 1/36)", W: "normal(0, 1/2)", c: "normal(0, 1/4)", u: "normal(0, 1/3)",
+       X: orthonormal_rows, y: rademacher}"""
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [("1", Verdict.HOLDS), ("exp(-1000*k)", Verdict.REFUTED)])
+def test_a_system_is_trained(tmp_path, factor, verdict):
+    head = FILE[: FILE.index("claims:")].replace("m: 2}}", f"m: 2}}, {INIT}}}")
+    claim = loaded(tmp_path, head + TRAINED.replace("FACTOR", factor))
+    result = judge(claim, Options())
+    assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "message"),
+    [
+        ("role: target", "role: aim", "12:31", "must be one of 'parameter'"),
+        ("    contraction", "    contractoin", "14:5", "Unknown key `contractoin`"),
+        ("[m, m]", "[m m]", "6:18", "one or two size letters"),
+        ('Z: "relu(gamma*Z*A + drive)"', 'Z: "relu(gamma*Z*A + drive)", Y: X', "13:18", "at most 1"),
+        ("relu(gamma*Z*A + drive)", "relu(gamma*Z*A + drve)", "13:40", "unknown name `drve`"),
+        ("relu(gamma*Z*A + drive)", "relu(gamma*Z*A + X*A)", "13:41", "cannot multiply"),
+        ("relu(gamma*Z*A + drive)", "Z/norm(Z)", "13:22", "may have more than one shape"),
+        ("relu(gamma*Z*A + drive)", "drive/norm(Z) + 0*Z", "13:29", "no Lipschitz constant"),
+        ("yhat: Z*u", "yhat: Z*v", "15:49", "unknown name `v`"),
+        ("gamma*norm(A)\n    define", "A\n    define", "14:18", "a number is needed"),
+        ("  biased:\n", "  implicit-relu:\n", "4:3", "a registered model has this name"),
+        ("      u: ", "      norm: ", "9:7", "a function of the language"),
+        ('"(0, 1)"', '"(0, 1)[m]"', "10:45", "the shape stands under `shape`"),
+    ],
+)
+def test_what_is_wrong_with_a_system_is_said_at_its_place(tmp_path, old, new, at, message):
+    place, text = wrong(tmp_path, old, new)
+    assert message in text
+    assert place == at
+
+
+def test_a_system_that_mixes_samples_is_judged_and_not_trained(tmp_path):
+    head = FILE[: FILE.index("claims:")].replace("gamma*Z*A + drive", "gamma*ones(N, N)*Z*A/N + drive")
+    claim = loaded(tmp_path, head.replace("m: 2}}", f"m: 2}}, {INIT}}}") + TRAINED.replace("FACTOR", "1"))
+    assert "cannot be compiled from its map" in claim.problems[0].message
+    assert "`N` is the number of all samples" in claim.problems[0].message or "mixes them" in claim.problems[0].message
