@@ -111,7 +111,12 @@ def square_root(a: arb) -> arb:
     return from_bounds(0.0, a.upper().sqrt())
 
 
+_LONG = 64  # bits of an exponent; a longer one takes a product for each of its bits, and digits are lost all the same
+
+
 def _whole_power(base: arb, exponent: int) -> arb:
+    if exponent.bit_length() > _LONG and base > 0:
+        return (arb(exponent) * base.log()).exp()
     result, factor = arb(1), absolute_value(base) if exponent % 2 == 0 else base
     while exponent:
         if exponent & 1:

@@ -9,7 +9,9 @@ from functools import lru_cache
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
+from ntk_deq.language.record import Kink
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind, names_in
 
@@ -19,8 +21,8 @@ PREDICTIONS = "yhat"
 _OPERATORS = {Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.TRANSPOSE}
 _FORMULA = {Kind.NUMBER, Kind.NAME, Kind.CALL, *_OPERATORS}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
-_SMOOTH = {"commutation", "det", "diag", "dot", "exp", "hadamard", "I", "inv", "kron", "log", "ones", "sqrt", "sum"}
-_SMOOTH |= {"trace", "vec", "zeros"}
+_SMOOTH = {"commutation", "det", "diag", "dot", "hadamard", "I", "inv", "kron", "ones", "sum", "trace", "vec", "zeros"}
+_SMOOTH |= {name for name, record in FUNCTIONS.items() if record.entrywise and record.entrywise.kink is Kink.NOWHERE}
 _LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64

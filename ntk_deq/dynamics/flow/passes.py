@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -268,7 +269,8 @@ class FlowPass:
 
     def _time_scale(self) -> float:
         if self._speed > 0:
-            return abs(self._first_loss) / self._speed**2
+            scale = abs(self._first_loss) / self._speed / self._speed
+            return min(scale, math.sqrt(sys.float_info.max))
         if self._options.horizon is None and self._first_loss != 0:
             raise ArgumentError(f"`horizon` of {METHOD} must be given where the gradient is zero at first. Got None.")
         return self._options.horizon or 1.0

@@ -87,7 +87,8 @@ def telling_times(trainee: Trainee, run: Run, *, horizon: float | None, check: C
     count = run.judged // SHARE
     times = [scout.end * i / (count + 1) for i in range(1, count + 1)]
     speed = scout["gradient_norm"].values[0].item()
-    times += [math.ldexp(loss[0] / speed**2, -k) for k in NEAR_THE_ENDS if speed > 0]
+    scale = loss[0] / speed / speed if speed > 0 else math.inf  # whose square may be no float
+    times += [math.ldexp(scale, -k) for k in NEAR_THE_ENDS if scale < math.inf]
     times += [scout.end * (1 - math.ldexp(1.0, -k)) for k in NEAR_THE_ENDS]
     lowest = min((value for value in loss if value > 0), default=loss[0])
     place = 0

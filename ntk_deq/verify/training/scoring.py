@@ -337,7 +337,7 @@ def short_run(
         )
     start = GradientField(model, X, y).at(model.parameters(), 0.0)
     speed = math.hypot(*(float(torch.linalg.vector_norm(g)) for g in start.gradients.values()))
-    scale = abs(float(start.loss)) / speed**2 if speed > 0 else 0.0
+    scale = abs(float(start.loss)) / speed / speed if speed > 0 else 0.0
     times = [time for time in (math.ldexp(scale, -k) for k in EARLY) if 0 < time < math.inf]
     return gradient_flow(
         model,
