@@ -28,6 +28,7 @@ MAX_SIZE = 10**6
 MAX_STEPS = 10_000
 MAX_TRAINING_STEPS = 1_000_000
 MAX_LABEL = 80  # characters of an id, of the name of a setting, of a tag
+MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
@@ -349,7 +350,7 @@ class FileHead(_Strict):
     source: SourceModel | None = Field(default=None, description="The text that the claims are taken from.")
     include: list[str] = Field(default=[], max_length=100, description="Further files: globs below this file's folder.")
     base: str | None = Field(default=None, description="A file whose claims may be mutated; they are not judged.")
-    systems: dict[Label, Any] = Field(default={}, description="Models of one's own, by name.")
+    systems: dict[Label, Any] = Field(default={}, max_length=MAX_SYSTEMS, description="Models of one's own, by name.")
     settings: dict[Label, Any] = Field(default={}, description="Where instances come from, by name.")
     claims: list[Any] = Field(default=[], description="The statements.")
 
@@ -357,7 +358,9 @@ class FileHead(_Strict):
 class ClaimFile(FileHead):
     """A claim file of verify-claims."""
 
-    systems: dict[Label, SystemModel] = Field(default={}, description="Models of one's own, by name.")
+    systems: dict[Label, SystemModel] = Field(
+        default={}, max_length=MAX_SYSTEMS, description="Models of one's own, by name."
+    )
     settings: dict[Label, SettingModel] = Field(default={}, description="Where instances come from, by name.")
     claims: list[ClaimModel] = Field(default=[], description="The statements.")
 

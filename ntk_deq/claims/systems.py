@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ntk_deq.claims.check import parsed
 from ntk_deq.claims.schema import SystemModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
@@ -15,12 +16,13 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.library import model_names
 from ntk_deq.language.lipschitz import lipschitz_constant
 from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
-_MAX_LETTERS = 8  # of a system; its state has one of their pairs for a shape
+_MAX_PARTS = 10_000  # of a formula with its definitions written out
+_MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
 
 def read_systems(node: Node | None) -> tuple[dict[str, ModelSignature], list[Problem]]:
@@ -74,7 +76,7 @@ class _Builder:
             return None
         draft = self._signature(tuple(variables), sizes, state, found)
         typed = self._typed(draft)
-        if typed is None:
+        if typed is None or not self._short(draft, *typed):
             return None
         contraction = self._contraction(draft, *typed)
         return None if contraction is None else self._signature(tuple(variables), sizes, state, found, contraction)
@@ -115,16 +117,19 @@ class _Builder:
         if own:
             return own
         fitting, far, reason = [], -1, None
+        image = self.model.equilibrium[state]
+        needed = self._needed(image)
         for shape in [*((letter,) for letter in sizes), *((a, b) for a in sizes for b in sizes), ()]:
             draft = self._signature(tuple(variables), sizes, state, shape)
             types = {**self.types, state: shape_type(shape)}
-            for name, text in self.model.define.items():
+            for name in needed:
+                text = self.model.define[name]
                 try:
                     types[name] = _typed(text, types, draft)
                 except ExpressionError:  # said below, for the shape that is found
                     continue
             try:
-                found = _typed(self.model.equilibrium[state], types, draft)
+                found = _typed(image, types, draft)
             except ExpressionError as error:
                 if error.span[0] > far:
                     far, reason = error.span[0], error
@@ -141,6 +146,16 @@ class _Builder:
         else:
             self._add(("equilibrium", state), f"the map must have the shape of `{state}`, and has for none of its own.")
         return None
+
+    def _needed(self, image: str) -> list[str]:
+        """Return the definitions that a formula rests on, in order; none where it is no formula."""
+        try:
+            used = names_in(parsed(image))
+            for name in reversed(list(self.model.define)):
+                used |= names_in(parsed(self.model.define[name])) if name in used else set()
+        except ExpressionError:  # said where it is typed
+            return []
+        return [name for name in self.model.define if name in used]
 
     def _signature(
         self,
@@ -169,7 +184,7 @@ class _Builder:
         definitions = {}
         for name, text in draft.definitions.items():
             try:
-                found = definitions[name] = infer(parse(text), types, sizes=_ranges(draft), model=draft)
+                found = definitions[name] = infer(parsed(text), types, sizes=_ranges(draft), model=draft)
             except ExpressionError as error:
                 self._wrong(("define", name), error)
                 return None
@@ -177,7 +192,7 @@ class _Builder:
                 types[name] = found.type
         self.types = types
         try:
-            image = infer(parse(draft.map), types, sizes=_ranges(draft), model=draft)
+            image = infer(parsed(draft.map), types, sizes=_ranges(draft), model=draft)
         except ExpressionError as error:
             self._wrong(("equilibrium", draft.state), error)
             return None
@@ -187,6 +202,17 @@ class _Builder:
             )
             return None
         return image, definitions
+
+    def _short(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> bool:
+        """Whether every formula stays short with its definitions written out; they may double from one to the next."""
+        sizes: dict[str, int] = {}
+        named = {("define", name): expr for name, expr in definitions.items()}
+        for location, expr in {**named, ("equilibrium", draft.state): image}.items():
+            sizes[location[1]] = sum(1 + sizes.get(node.name, 0) for node in expr.walk())
+            if sizes[location[1]] > _MAX_PARTS:
+                self._add(location, f"written out, a formula may have at most {_MAX_PARTS:,} parts.")
+                return False
+        return True
 
     def _contraction(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> str | None:
         """Return a Lipschitz constant of the map: the one read off it, or the declared one where that is larger.
@@ -202,7 +228,7 @@ class _Builder:
             return known
         text = self._text("contraction")
         try:
-            declared = expect_scalar(infer(parse(text), self.types, sizes=_ranges(draft), model=draft))
+            declared = expect_scalar(infer(parsed(text), self.types, sizes=_ranges(draft), model=draft))
         except ExpressionError as error:
             self._wrong(("contraction",), error)
             return None
@@ -236,7 +262,7 @@ def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:
 
 
 def _typed(text: str, types: dict[str, Type], draft: ModelSignature) -> Type:
-    found = infer(parse(text), types, sizes=_ranges(draft), model=draft).type
+    found = infer(parsed(text), types, sizes=_ranges(draft), model=draft).type
     assert found is not None  # as `infer` leaves it
     return found
 

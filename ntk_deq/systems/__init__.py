@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         certified_adjoint,
         certified_equilibrium,
     )
+    from ntk_deq.systems.formula_model import FormulaModel
     from ntk_deq.systems.implicit_relu import ImplicitReLU
     from ntk_deq.systems.linear_implicit import LinearImplicit
     from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, model_class
@@ -31,6 +32,7 @@ _HOMES = {
         "certified_adjoint",
         "certified_equilibrium",
     ),
+    "ntk_deq.systems.formula_model": ("FormulaModel",),
     "ntk_deq.systems.implicit_relu": ("ImplicitReLU",),
     "ntk_deq.systems.linear_implicit": ("LinearImplicit",),
     "ntk_deq.systems.model": ("EquilibriumModel", "HadamardTerm", "model_class"),
@@ -49,6 +51,7 @@ __all__ = [
     "CertifiedAdjoint",
     "CertifiedEquilibrium",
     "EquilibriumModel",
+    "FormulaModel",
     "HadamardTerm",
     "ImplicitReLU",
     "LinearImplicit",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -66,15 +65,18 @@ def gradient_sizes(
         onward, by_step = torch.func.vjp(lambda z, p: model.step(z, X, p), state, parameters)[1](V)
         return source + onward, *(by_step[name] + by_readout[name] for name in parameters)
 
+    def probed(signs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        moved: tuple[Tensor, ...] = torch.func.jvp(pulled, (Z,), (signs,))[1]
+        return moved, tuple(through(signs)[0].values())
+
     through = torch.func.vjp(lambda p: model.step(Z, X, p), parameters)[1]
     generator = torch.Generator().manual_seed(0)
-    found = []
-    for _ in range(_PROBES):
-        signs = (torch.randint(0, 2, Z.shape, generator=generator, dtype=torch.float64) * 2 - 1).to(Z)
-        adjoint, *gradient = torch.func.jvp(pulled, (Z,), (signs,))[1]
-        found.append((_norm(adjoint), _norm(*gradient), _norm(*through(signs)[0].values())))
-    return GradientSizes(*(max(sizes) for sizes in zip(*found, strict=True)))
+    signs = torch.randint(0, 2, (_PROBES, *Z.shape), generator=generator, dtype=torch.float64).to(Z) * 2 - 1
+    (adjoint, *by_state), by_adjoint = torch.func.vmap(probed)(signs)
+    return GradientSizes(_largest(adjoint), _largest(*by_state), _largest(*by_adjoint))
 
 
-def _norm(*parts: Tensor) -> float:
-    return math.hypot(*(float(torch.linalg.vector_norm(part.detach())) for part in parts))
+def _largest(*parts: Tensor) -> float:
+    """Return the largest norm of a product; each part holds one a row."""
+    squares = torch.stack([part.detach().reshape(_PROBES, -1).square().sum(1) for part in parts])
+    return float(squares.sum(0).max().sqrt())

@@ -203,7 +203,9 @@ class AutodiffMaps(LossMaps):
         return {name: first[name] + second[name] for name in self._parameters}
 
     def gradient_error(self, Z: Solved, V: Solved) -> float:
-        """Estimate the gradient's error from dZ, dV and the sizes of derivatives; NaN where the loss has kinks.
+        """Estimate the gradient's error from dZ, dV and the sizes of derivatives.
+
+        NaN where the loss has kinks, or where torch cannot take the second derivatives of the map.
 
             dG = dV + norm(a) dZ/(1 - q),  norm(b) dZ + norm(c) dG
 
@@ -212,7 +214,12 @@ class AutodiffMaps(LossMaps):
         """
         if not self.loss.smooth:
             return math.nan
-        sizes = gradient_sizes(self._model, self._X, self.loss, self._parameters, self._Z, V.value)
+        try:
+            sizes = gradient_sizes(self._model, self._X, self.loss, self._parameters, self._Z, V.value)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError):  # torch's words for a map that has no forward mode, or no batches
+            return math.nan
         dG = V.error + sizes.adjoint_by_state * Z.error / (1 - Z.contraction)
         return sizes.gradient_by_state * Z.error + sizes.gradient_by_adjoint * dG
 

@@ -146,3 +146,9 @@ def test_a_system_that_mixes_samples_is_judged_and_not_trained(tmp_path):
     claim = loaded(tmp_path, head.replace("m: 2}}", f"m: 2}}, {INIT}}}") + TRAINED.replace("FACTOR", "1"))
     assert "cannot be compiled from its map" in claim.problems[0].message
     assert "`N` is the number of all samples" in claim.problems[0].message or "mixes them" in claim.problems[0].message
+
+
+def test_definitions_that_double_are_refused_at_once(tmp_path):
+    doubling = ", ".join(f"q{k}: q{k - 1} + q{k - 1}" for k in range(1, 100))
+    _, text = wrong(tmp_path, "define: {drive", f"define: {{q0: X*W, {doubling}, drive")
+    assert "at most 10,000 parts" in text

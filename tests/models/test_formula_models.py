@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from ntk_deq.dynamics import gradient_descent
+from ntk_deq.dynamics import GradientField, gradient_descent
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
@@ -245,3 +246,44 @@ def test_a_number_may_come_as_a_float():
     assert float(model.contraction_bound()) == 0.5
     assert model.with_parameters({"A": 2 * one}).contraction_bound() == 1
     assert model_class(plain(LINEAR_IMPLICIT)) is not cls
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
+def test_the_estimated_error_of_a_gradient_is_about_its_error(rtol):
+    model, X, y = biased(), normal(5, 3), normal(5, seed=9)
+    point = GradientField(model, X, y, rtol=rtol).at(model.parameters(), 0.0)
+    exact = loss_gradients(model, X, y)
+    error = math.hypot(*(float((point.gradients[name] - exact[name]).norm()) for name in exact))
+    assert error <= point.gradient_error <= 1e3 * rtol * math.hypot(*(float(value.norm()) for value in exact.values()))
+
+
+class NoForwardMode(torch.autograd.Function):
+    """The identity, with a pullback alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value):
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, slope):
+        return slope
+
+
+def test_a_class_whose_map_has_no_forward_mode_is_trained_without_an_estimate():
+    class Opaque(ImplicitReLU):
+        def layer_form(self):
+            return None
+
+        def step_at(self, X, parameters=None):
+            step = super().step_at(X, parameters)
+            return lambda Z: NoForwardMode.apply(step(Z))
+
+    model = Opaque.random(3, 5, generator=torch.Generator().manual_seed(0))
+    run = gradient_descent(model, normal(4, 3), normal(4, seed=3), step=0.01, steps=5)
+    assert (run.steps, run.error) == (5, None)
