@@ -22,7 +22,11 @@ _OPERATORS = {Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, 
 _FORMULA = {Kind.NUMBER, Kind.NAME, Kind.CALL, *_OPERATORS}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
 _SMOOTH = {"commutation", "det", "diag", "dot", "hadamard", "I", "inv", "kron", "ones", "sum", "trace", "vec", "zeros"}
-_SMOOTH |= {name for name, record in FUNCTIONS.items() if record.entrywise and record.entrywise.kink is Kink.NOWHERE}
+_SMOOTH |= {
+    name
+    for name, record in FUNCTIONS.items()
+    if record.entrywise and record.entrywise.kink in (Kink.NOWHERE, Kink.EDGE)
+}
 _LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64

@@ -27,7 +27,7 @@ from ntk_deq.verify.training.trajectory import NoRunError
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
-    "defined": "(implicit) every quotient, inverse, root and logarithm exists",
+    "defined": "(implicit) every quotient, inverse, root and logarithm exists, and every step that is named",
 }
 
 

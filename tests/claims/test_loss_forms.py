@@ -72,6 +72,8 @@ def test_a_model_without_a_loss_has_the_usual_one():
         ("norm(yhat - y)^4", True),
         ("log(1 + exp(-dot(y, yhat)))", True),
         ("sqrt(1 + norm(yhat - y)^2)", True),
+        ("softplus(-dot(y, yhat))", True),
+        ("sum(relu(yhat - y))", False),
         ("norm(yhat - y)", False),
         ("norm(yhat - y)^3", False),
         ("norm(abs(yhat))^2", False),
