@@ -58,7 +58,7 @@ def path(tmp_path):
 
 def found(path, claim_id, *names, **options):
     (claim,) = (c for c in load_suite(str(path)).claims if c.id == claim_id)
-    findings = judge(claim, Options(smallest=names, **options)).findings
+    findings = judge(claim, Options(smallest=names, **{"search": 500, **options})).findings
     assert all(finding.kind is FindingKind.SMALLEST for finding in findings)
     return findings
 
