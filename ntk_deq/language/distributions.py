@@ -1,11 +1,9 @@
 """The distribution grammar of `data` and `init`: what an expression such as `beta * normal(0, 1/m)` may be made of.
 
 A scalar is a number, a size letter, a scalar name, or arithmetic and `sqrt exp log abs min max` on them. A
-distribution is a name of `ntk_deq.language.distributions` with its parameters, a sum or difference of distributions,
-or a distribution times or divided by a scalar. A scalar variable takes either; a matrix takes a distribution (`c*ones`
-for a constant one).
-
-The names of the distributions that a claim file may draw from. Needs no torch; `distributions.py` draws.
+distribution is one of the names below with its parameters, a sum or difference of distributions, or a distribution
+times or divided by a scalar. A scalar variable takes either; a matrix takes a distribution (`c*ones` for a constant
+one). Needs no torch; `ntk_deq.data.distributions` draws.
 """
 
 from __future__ import annotations

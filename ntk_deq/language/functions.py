@@ -32,7 +32,7 @@ OF_NUMBERS = (
         (_P.VALUE,),
         "Absolute value of a scalar or of every entry.",
         same_shape,
-        entrywise=Entrywise(growth=0, curvature=1, kink=Kink.CORNER, sides=(-1, 1), slope="np.sign({})"),
+        entrywise=Entrywise(growth=0, curvature=1, kink=Kink.CORNER, lipschitz=1.0, sides=(-1, 1), slope="np.sign({})"),
         blind=frozenset({_C.SIGN}),
         values=always(NOT_NEGATIVE),
         above=frozenset({"relu"}),
@@ -49,7 +49,13 @@ OF_NUMBERS = (
         "max(x, 0) of a scalar or of every entry.",
         same_shape,
         entrywise=Entrywise(
-            growth=1, curvature=1, kink=Kink.CORNER, sides=(0, 1), slope="np.heaviside({}, 0.0)", formula="max(x, 0)"
+            growth=1,
+            curvature=1,
+            kink=Kink.CORNER,
+            lipschitz=1.0,
+            sides=(0, 1),
+            slope="np.heaviside({}, 0.0)",
+            formula="max(x, 0)",
         ),
         values=positive_part,
         numpy="np.maximum({}, 0.0)",
@@ -88,7 +94,11 @@ OF_NUMBERS = (
         "log(1 + exp(x)) of a scalar or of every entry, a smooth relu.",
         same_shape,
         entrywise=Entrywise(
-            growth=1, curvature=1, slope="np.exp(-np.logaddexp(0.0, -({})))", formula="log(1 + exp(x))"
+            growth=1,
+            curvature=1,
+            lipschitz=1.0,
+            slope="np.exp(-np.logaddexp(0.0, -({})))",
+            formula="log(1 + exp(x))",
         ),
         values=always(POSITIVE),
         above=frozenset({"relu"}),

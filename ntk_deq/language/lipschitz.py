@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
 
 Factors = tuple[str, ...] | None
 """The factors of a constant as texts; none of them for the constant 1, None where the state does not occur."""
 
-_NO_WIDER = {"abs", "relu", "vec"}  # move two values no farther apart
-
 
 def lipschitz_constant(image: Expr, state: str, definitions: Mapping[str, Expr]) -> str:
     """Return a Lipschitz constant of a map, a formula in its variables.
 
-    Sums add, numbers count with their absolute value, matrices with their norm; relu and abs count nothing.
+    Sums add, numbers count with their absolute value, matrices with their norm; functions whose slopes are 1 at most,
+    such as relu, count nothing.
 
     Args:
         image: The map, typed.
@@ -73,13 +73,19 @@ def _visit(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> Factors:
         case Kind.DIVIDE if found[1] is None and found[0] is not None:
             divisor = _size(expr.args[1], "norm")
             return (*found[0], f"1/{divisor}")
-        case Kind.CALL if expr.name in _NO_WIDER:
+        case Kind.CALL if _moves_no_wider(expr.name):
             return found[0]
         case Kind.CALL if expr.name == "hadamard" and None in found:
             factors, other = (found[0], expr.args[1]) if found[1] is None else (found[1], expr.args[0])
             assert factors is not None
             return (f"max(abs({format_expr(other)}))", *factors)
     raise _unknown(expr, "no Lipschitz constant of this part in the state is known.")
+
+
+def _moves_no_wider(name: str) -> bool:
+    """Whether a function moves two values no farther apart: `vec`, and what has slopes of 1 at most."""
+    facts = FUNCTIONS[name].entrywise
+    return name == "vec" or (facts is not None and facts.lipschitz <= 1)
 
 
 def _size(expr: Expr, matrices: str) -> str:
@@ -90,5 +96,5 @@ def _size(expr: Expr, matrices: str) -> str:
 
 
 def _unknown(expr: Expr, message: str) -> ExpressionError:
-    hint = "sums, products with what is free of the state, relu and abs have one"
+    hint = "sums, products with what is free of the state, relu, abs and softplus have one"
     return ExpressionError(message, (expr.span.start, expr.span.stop), hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -38,6 +39,7 @@ class Entrywise:
         growth: 1 where it nowhere falls, -1 where it nowhere rises, 0 for neither.
         curvature: 1 where it is convex, -1 where it is concave, 0 for neither.
         kink: Where it has no derivative.
+        lipschitz: The largest of its slopes, by size; inf where they have no bound.
         sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
         slope: Its derivative in NumPy, {} the argument.
         formula: What it is in simpler functions of the language, of the argument x.
@@ -47,6 +49,7 @@ class Entrywise:
     growth: int
     curvature: int
     kink: Kink = Kink.NOWHERE
+    lipschitz: float = math.inf
     sides: tuple[int, int] | None = None
     slope: str | None = None
     formula: str | None = None

@@ -12,13 +12,14 @@ from functools import cache
 
 from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SizeRange, Sort, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
-_ENTRYWISE = {"abs", "relu", "step"}
+_ENTRYWISE = {name for name, record in FUNCTIONS.items() if record.entrywise is not None and record.takes_matrices}
 _SIZED = {"ones", "zeros"}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
 _ANY = 2**31  # no size of a tensor is larger

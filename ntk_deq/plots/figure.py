@@ -1,7 +1,4 @@
-"""Whole figures and their files: the same record gives the same bytes.
-
-Titles broken into lines that fit a column, without drawing them first.
-"""
+"""Whole figures and their files: the same record gives the same bytes."""
 
 from __future__ import annotations
 

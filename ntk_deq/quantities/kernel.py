@@ -241,8 +241,9 @@ def ntk_gram(
     the model has no such products; `jacobian` solves the implicit-function system of each sample densely; `autodiff`
     differentiates through the equilibrium with `torch.func.jacrev`. The last two are references for small sizes.
 
-    The result carries no derivatives. With the solver `picard` a start is sought first by cheaper steps (see
-    `warm_start`), so that the fixed points are often better than `rtol` asks; every sample is judged all the same.
+    The result carries no derivatives. With the solver `picard` a start is sought first by cheaper steps
+    (`equilibrium.starts`), so that the fixed points are often better than `rtol` asks; every sample is judged all the
+    same.
 
     Args:
         model: An equilibrium model.

@@ -1,7 +1,4 @@
-"""What judging a claim gives: plain data, torch-free, that the report and the stores write down.
-
-Write an instance down: sizes, values, both sides of the comparison that matters.
-"""
+"""What judging a claim gives: plain data, torch-free, that the report and the stores write down."""
 
 from __future__ import annotations
 

@@ -152,3 +152,32 @@ def test_definitions_that_double_are_refused_at_once(tmp_path):
     doubling = ", ".join(f"q{k}: q{k - 1} + q{k - 1}" for k in range(1, 100))
     _, text = wrong(tmp_path, "define: {drive", f"define: {{q0: X*W, {doubling}, drive")
     assert "at most 10,000 parts" in text
+
+
+SMOOTH = """
+suite: smooth
+systems:
+  smooth:
+    variables:
+      A: {shape: "[m, m]", role: parameter}
+      u: {shape: "[m]", role: parameter}
+      X: {shape: "[N, m]", role: input}
+      y: {shape: "[N]", role: target}
+    equilibrium: {Z: "softplus(Z*A + X)"}
+    define: {yhat: Z*u, L: norm(yhat - y)^2/2}
+settings:
+  any: {model: smooth, sizes: {N: 1..2, m: 1..2}}
+claims:
+  - {id: bound, setting: any, assume: norm(A) < 1, conclude: "fro(Z) <= FACTOR*fro(softplus(X))/(1 - norm(A))"}
+  - {id: step, setting: any, instances: 3, assume: norm(A) < 1/2 and norm(y) >= 1, run: {method: gradient-descent,
+     step: 1/1000, steps: 5, beyond: false}, conclude: "u[1] == u[0] - FACTOR/1000*Z[0]'*(yhat[0] - y)"}
+"""
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [("1", Verdict.HOLDS), ("0.9", Verdict.REFUTED)])
+def test_a_smooth_activation(tmp_path, factor, verdict):
+    path = tmp_path / "smooth.yaml"
+    path.write_text(SMOOTH.replace("FACTOR", factor))
+    for claim in load_suite(str(path)).claims:
+        result = judge(claim, Options(instances=30, search=100))
+        assert result.verdict is verdict, (claim.id, result.reason)

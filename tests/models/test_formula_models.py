@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from declarations import BIASED
 
 from ntk_deq.dynamics import GradientField, gradient_descent
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
 from ntk_deq.quantities import KernelMethod, ntk_gram
 from ntk_deq.systems import (
@@ -27,25 +28,6 @@ from ntk_deq.systems import (
 
 CLASSES = {"implicit-relu": ImplicitReLU, "linear-implicit": LinearImplicit}
 AGREE = 1e-9
-
-BIASED = ModelSignature(
-    name="biased",
-    title="A ReLU network with a bias: Z = relu(Z A + X W + 1 c')",
-    sizes=("N", "d", "m"),
-    variables=(
-        Variable("A", ("m", "m"), Role.PARAMETER, "weights of the implicit layer"),
-        Variable("W", ("d", "m"), Role.PARAMETER, "weights of the input"),
-        Variable("c", ("m",), Role.PARAMETER, "bias"),
-        Variable("u", ("m",), Role.PARAMETER, "weights of the output layer"),
-        Variable("X", ("N", "d"), Role.INPUT, "inputs, one sample a row"),
-        Variable("y", ("N",), Role.TARGET, "targets"),
-    ),
-    state="Z",
-    state_shape=("N", "m"),
-    map="relu(Z*A + X*W + ones(N)*c')",
-    contraction="norm(A)",
-    definitions={"yhat": "Z*u", "L": "norm(yhat - y)^2/2"},
-)
 
 
 def plain(signature: ModelSignature) -> ModelSignature:

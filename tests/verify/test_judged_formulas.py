@@ -5,33 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from declarations import BIASED
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.language import library as registry
-from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
-
-BIASED = ModelSignature(
-    name="biased",
-    title="A ReLU network with a bias: Z = relu(Z A + X W + 1 c')",
-    sizes=("N", "d", "m"),
-    variables=(
-        Variable("A", ("m", "m"), Role.PARAMETER, "weights of the implicit layer"),
-        Variable("W", ("d", "m"), Role.PARAMETER, "weights of the input"),
-        Variable("c", ("m",), Role.PARAMETER, "bias"),
-        Variable("u", ("m",), Role.PARAMETER, "weights of the output layer"),
-        Variable("X", ("N", "d"), Role.INPUT, "inputs, one sample a row"),
-        Variable("y", ("N",), Role.TARGET, "targets"),
-    ),
-    state="Z",
-    state_shape=("N", "m"),
-    map="relu(Z*A + X*W + ones(N)*c')",
-    contraction="norm(A)",
-    definitions={"yhat": "Z*u", "L": "norm(yhat - y)^2/2"},
-)
 
 FILE = """
 suite: t

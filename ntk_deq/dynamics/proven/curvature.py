@@ -1,6 +1,6 @@
 """How far one step of gradient descent can take two nearby parameter vectors apart: bounds for equilibrium models.
 
-The model is z = (s z P + x S E) D with yhat = Z b (`certified_point`), G = D V the adjoints of the predictions past the
+The model is z = (s z P + x S E) D with yhat = Z b (`point`), G = D V the adjoints of the predictions past the
 activation, r = yhat - y, T = diag(r) G. A ball of parameters holds all with fro(dP) <= e_P, fro(dS) <= e_S and
 norm(db) <= e_b around a centre; M = 1/(1 - s norm(P)) with the largest norm(P) in the ball. Every bound is the largest
 over the ball.

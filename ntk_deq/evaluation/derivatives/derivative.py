@@ -1,7 +1,7 @@
 """`grad` and `jac` of the language: reverse mode in balls, or an estimate where a function has no certified rule.
 
 The value is the exact derivative of the formula, which at a point without kinks is what automatic differentiation
-computes up to rounding; `differentiation.estimate` has that route, as a fallback and as an independent check.
+computes up to rounding; `estimate` has that route, as a fallback and as an independent check.
 """
 
 from __future__ import annotations

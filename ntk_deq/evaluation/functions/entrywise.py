@@ -1,6 +1,6 @@
 """Twins of the records of entrywise functions: what computes them in floats, in balls, in many bits and exactly.
 
-A twin says what a function of one number is on a tensor and on a ball, and how steep it is. From these follow a matrix
+A twin says what a function of one number is on a tensor and on a ball, and its slopes. From these follow a matrix
 ball, a value of many bits, and what a cotangent is multiplied with. For a matrix A with fro(A - C) <= r,
 
     fro(f(A) - F) <= fro(f(C) - F) + L r,
@@ -52,7 +52,6 @@ class Twin:
         tensor: Its values on a tensor, differentiable.
         number: A ball of its values on a ball; no information where it has none on a part.
         slope: A ball of its derivatives on a ball, from the ball and that of the values; None: its record's sides.
-        lipschitz: A bound of its slopes everywhere.
         scale: Magnitude of a value, from that of the argument (a float, or a tensor of them) and the number of
             entries; None: its size.
         ball: A certified path of its own for matrices.
@@ -64,7 +63,6 @@ class Twin:
     tensor: Callable[[Tensor], Tensor]
     number: Callable[[arb], arb]
     slope: Callable[[arb, arb], arb] | None = None
-    lipschitz: float = math.inf
     scale: Callable[[Any, int], Any] | None = None
     ball: Callable[[ct.Ball], ct.Ball] | None = None
     whole: Callable[[Value, Environment], Value] | None = None
@@ -104,7 +102,7 @@ def evaluated(name: str, value: Value, env: Environment) -> Value:
             env.notes.undefined(f"{name} of {number.ball.str(6)}", certain=certain)
         return Scalar(ball, number.scale if facts.sides else _scale(twin, number.scale, 1, ar.magnitude(ball)))
     matrix = ar.to_matrix(value)
-    found = twin.ball(matrix.ball) if twin.ball is not None else matrix_ball(twin, matrix.ball)
+    found = twin.ball(matrix.ball) if twin.ball is not None else matrix_ball(name, matrix.ball)
     if facts.sides:
         return Matrix(found, matrix.scale)
     if not found.is_finite and matrix.ball.is_finite:
@@ -126,17 +124,18 @@ def _outside(ball: arb, domain: Range) -> bool:
     return bool(ball <= low if domain.low_open else ball < low)
 
 
-def matrix_ball(twin: Twin, a: ct.Ball) -> ct.Ball:
+def matrix_ball(name: str, a: ct.Ball) -> ct.Ball:
     """Return the ball of a function's values on the entries of a matrix.
 
     Raises:
         LimitError: It has too many entries.
 
     Example:
-        >>> image = matrix_ball(TWINS["softplus"], ct.Ball(torch.zeros(1, 2, dtype=torch.float64), 1e-3))
+        >>> image = matrix_ball("softplus", ct.Ball(torch.zeros(1, 2, dtype=torch.float64), 1e-3))
         >>> image.centre.tolist(), 5e-4 < image.radius < 5.01e-4
         ([[0.6931471805599453, 0.6931471805599453]], True)
     """
+    twin = TWINS[name]
     if isinstance(a, PreciseMatrix):
         return as_ball(from_rows(*a.shape, map(twin.number, a.flat), a.reason))
     a = _dense(a)
@@ -147,14 +146,16 @@ def matrix_ball(twin: Twin, a: ct.Ball) -> ct.Ball:
     if a.radius == 0:
         return found
     hull = ct.from_bounds(arb(min(entries)) - arb(a.radius), arb(max(entries)) + arb(a.radius))
-    return ct.Ball(found.centre, add_up(found.radius, multiply_up(steepest(twin, hull), a.radius)), found.reason)
+    return ct.Ball(found.centre, add_up(found.radius, multiply_up(steepest(name, hull), a.radius)), found.reason)
 
 
-def steepest(twin: Twin, hull: arb) -> float:
-    """Return a bound of the slopes on an interval."""
+def steepest(name: str, hull: arb) -> float:
+    """Return a bound of the slopes of a function on an interval."""
+    twin, facts = TWINS[name], FUNCTIONS[name].entrywise
+    assert facts is not None
     if twin.slope is None:
-        return twin.lipschitz
-    return min(twin.lipschitz, ct.upper(abs(twin.slope(hull, twin.number(hull)))))
+        return facts.lipschitz
+    return min(facts.lipschitz, ct.upper(abs(twin.slope(hull, twin.number(hull)))))
 
 
 def slopes(twin: Twin, a: ct.Ball) -> ct.Ball:
@@ -287,14 +288,12 @@ TWINS: dict[str, Twin] = {
     "abs": Twin(
         tensor=torch.abs,
         number=ct.absolute_value,
-        lipschitz=1.0,
         ball=ct.absolute,
         exact=al.absolute,
     ),
     "relu": Twin(
         tensor=torch.relu,
         number=lambda x: ct.maximum(x, arb(0)),
-        lipschitz=1.0,
         ball=ct.relu,
         exact=lambda number: number if sign(number) > 0 else fmpq(0),
     ),
@@ -308,7 +307,6 @@ TWINS: dict[str, Twin] = {
         tensor=lambda a: torch.logaddexp(a, torch.zeros_like(a)),
         number=rising(_softplus),
         slope=lambda x, y: _sigmoid_ball(x),
-        lipschitz=1.0,
         scale=lambda scale, count: scale + _LOG_TWO * count**0.5,  # softplus(x) <= log 2 + |x|
     ),
     "sqrt": Twin(

@@ -176,7 +176,7 @@ def _extreme(
 
 
 def _eigenvalue(which: str) -> Callable[..., Tensor]:
-    """An extreme eigenvalue: by NumPy, since torch's LAPACK may end the process on a NaN (see `eigenvalue_slopes`)."""
+    """An extreme eigenvalue: by NumPy, since torch's LAPACK may end the process on a NaN."""
 
     def function(like: Tensor, a: Tensor) -> Tensor:
         if a.ndim == 2:

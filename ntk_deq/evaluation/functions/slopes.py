@@ -1,4 +1,4 @@
-"""How cotangents pass the functions of the language; rules as in `operator_rules`.
+"""How cotangents pass the functions of the language; rules as in `derivatives.rules`.
 
 The derivative of a simple singular value: the product u v' of its singular vectors, with an error bound.
 """

@@ -1,7 +1,4 @@
-"""Tree to SymPy and to LaTeX. SymPy takes a third of a second to import, so it waits until it is asked for.
-
-SymPy's LaTeX printer, told to keep the source's order and notation and to evaluate nothing. Imports SymPy.
-"""
+"""SymPy's LaTeX printer, told to keep the source's order and notation and to evaluate nothing. Imports SymPy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Turn a judged training run into the plain data of the report and the figures.
-
-What the report and the figures need of a training run that a claim was judged on: plain values only.
-"""
+"""Turn a judged training run into the plain data of the report and the figures."""
 
 from __future__ import annotations
 
