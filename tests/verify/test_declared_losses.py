@@ -176,6 +176,14 @@ def test_descent_on_a_loss_with_kinks_is_left_open(tmp_path):
     assert "is no multiple of norm(yhat - y)^2" in result.estimated["gradient descent"]
 
 
+def test_a_flow_on_a_loss_with_kinks_is_left_open(tmp_path):
+    """At the kink the flow slides; what two integrations agree on says nothing there."""
+    run = "{method: gradient-flow, horizon: 1}"
+    result = single(tmp_path, "absolute", "'L[t] <= L[0] for all t'", run=run)
+    assert result.verdict is Verdict.UNDECIDED
+    assert "kinks of its own" in result.reason
+
+
 def test_a_gradient_that_is_zero_is_left_open_for_a_loss_of_another_kind(tmp_path):
     """The prediction is zero for every W and U, and so is its gradient; nothing is proven of the run that rests."""
     text = SINGLE.format(model="logistic", conclude="'L[k] <= L[0] for all k'", run=DESCENT, N=1)

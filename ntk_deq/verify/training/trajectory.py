@@ -25,6 +25,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.run import Method, Run
 from ntk_deq.language.tree import Formula
+from ntk_deq.systems.losses import output_loss
 from ntk_deq.verify.training.between import named_steps
 from ntk_deq.verify.training.ends import (
     KNOWN,
@@ -110,6 +111,8 @@ def trajectory(claim: Claim, env: Environment, instance: Instance) -> Trajectory
         trainee.check_declared(env)
         if claim.run.method is Method.GRADIENT_DESCENT:
             return descent(claim.run, trainee, env, keep=named_steps(claim))
+        if not output_loss(trainee.model, trainee.X, trainee.y).smooth:
+            raise NoRunError("the loss has kinks of its own, past which no flow is followed with a known error")
         return flow(claim.run, trainee, env)
     except (ArgumentError, EquilibriumError, NotFiniteError, WellPosednessError) as error:
         raise NoRunError(f"the run cannot begin: {error}") from error
