@@ -6,6 +6,8 @@ The JSON Schema of claim files, for editors: generated from the models that chec
 from __future__ import annotations
 
 import re
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -261,7 +263,7 @@ RUN_MODELS = {name: _run_model(kind) for name, kind in RUN_KINDS.items()}
 if TYPE_CHECKING:
     RunModel: TypeAlias = Any
 else:
-    RunModel = Annotated[tuple(RUN_MODELS.values()), Field(discriminator="method")]
+    RunModel = Annotated[reduce(or_, RUN_MODELS.values()), Field(discriminator="method")]
 
 
 class ChooseModel(_Strict):
