@@ -12,7 +12,7 @@ from verify_harness import informed, truth_of, value_of
 from ntk_deq.certified.precise import adopt, working_precision
 from ntk_deq.evaluation.environment import Environment, model_formulas
 from ntk_deq.evaluation.existence import existence
-from ntk_deq.evaluation.layer import layer_weight
+from ntk_deq.language.layer import layer_weight
 from ntk_deq.evaluation.quantity import Matrix, Truth
 from ntk_deq.language.library import model_names
 from ntk_deq.language.parser import parse

@@ -27,6 +27,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, plus
+from ntk_deq.evaluation.derivatives.rules import Rule
 from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, Node, Tape, reachable
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import tensor_names
@@ -222,10 +223,11 @@ class Reverse:
     Args:
         tape: The nodes.
         notes: Where troubles are recorded.
+        rules: Gives the rule of each operation.
     """
 
-    def __init__(self, tape: Tape, notes: Notes) -> None:
-        self._tape, self._notes = tape, notes
+    def __init__(self, tape: Tape, notes: Notes, rules: Callable[[str], Rule] = rule_of) -> None:
+        self._tape, self._notes, self._rules = tape, notes, rules
         self._adjoints: dict[int, Adjoint | PreciseAdjoint] = {}
         self._solved: dict[tuple[int, Seed], Cotangent] = {}
 
@@ -259,7 +261,7 @@ class Reverse:
         if node.operation in IN_FLOATS and isinstance(cot.ball, PreciseMatrix):
             raise LimitError(f"the derivative of {node.operation} is not evaluated at more than float64's precision")
         if node.operation != EQUILIBRIUM:
-            return rule_of(node.operation)(node, cot, place, self._notes)
+            return self._rules(node.operation)(node, cot, place, self._notes)
         if seed is None:
             return self._adjoint(node).solve(cot)
         key = (node.number, seed)
