@@ -63,9 +63,7 @@ def refined_equilibrium(
         fixed = kept
 
 
-def refined_state(
-    apply: Apply, start: Tensor, inverse: Tensor | None, *, contracts: bool = False
-) -> PreciseMatrix:
+def refined_state(apply: Apply, start: Tensor, inverse: Tensor | None, *, contracts: bool = False) -> PreciseMatrix:
     """Return exact numbers near a fixed point of a map, as near as the working precision allows.
 
     Args:

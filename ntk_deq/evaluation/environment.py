@@ -15,9 +15,9 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import ExpressionError, NtkDeqError
-from ntk_deq.language.layer import layer_weight
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula

@@ -9,6 +9,7 @@ the only one near Z~ is taken (`nearby`): the claim speaks of every equilibrium,
 from __future__ import annotations
 
 import torch
+from flint import arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
@@ -18,15 +19,14 @@ from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import divide_up
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.equilibrium.precise import refined_equilibrium, refined_state
-from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
-from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_value
+from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_map
 from ntk_deq.evaluation.functions.floats import vec
 from ntk_deq.evaluation.nearby import nearby_fixed_point
-from ntk_deq.evaluation.quantity import Matrix
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.format import format_expr
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
@@ -68,10 +68,14 @@ def map_once(env: Environment, state: Matrix) -> Matrix:
     """Apply the model's map to a state, in balls."""
     assert env.formulas is not None
     inside = env.with_state(state)
-    result = to_matrix(evaluate(env.formulas.map, inside))
+    result = evaluate(env.formulas.map, inside)
     for name, value in inside.cache.items():
         if name in env.formulas.definitions and name in env.state_free():
             env.cache.setdefault(name, value)
+    if isinstance(result, Scalar):  # a state that is a number counts as 1 x 1
+        one = ct.from_scalar(result.ball) if env.precision is None else as_ball(PreciseMatrix(arb_mat([[result.ball]])))
+        return Matrix(one, result.scale)
+    assert isinstance(result, Matrix)
     return result
 
 
@@ -158,7 +162,7 @@ def _solved(env: Environment, names: TensorNames, initial: torch.Tensor, known: 
 
     def step(z: torch.Tensor) -> torch.Tensor:
         env.notes.check_time()
-        return tensor_value(formulas.map, _with_state(names, z))
+        return tensor_map(names, z)
 
     factor = contraction_factor(env).ball
     solved = solve_fixed_point(
@@ -183,7 +187,7 @@ def _precise_equilibrium(
 
     def flat_map(column: torch.Tensor) -> torch.Tensor:
         state = column.reshape(cols, rows).mT
-        return vec(tensor_value(formulas.map, _with_state(names, state))).reshape(-1)
+        return vec(tensor_map(names, state)).reshape(-1)
 
     jacobian = torch.func.jacrev(flat_map)(found.mT.reshape(-1))
     inverse = approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
@@ -198,12 +202,6 @@ def _precise_equilibrium(
     refined = refined_equilibrium(apply, found, inverse, known.gap, contracts=known.contracts)
     image = map_once(env, Matrix(as_ball(refined), size))
     return Matrix(as_ball(refined), max(size, image.scale, 0.0 if start is None else start.scale))
-
-
-def _with_state(names: TensorNames, state: torch.Tensor) -> TensorNames:
-    return TensorNames(
-        names.variables, names.sizes, names.lets, names.formulas, names.like, state=state, state_shape=names.state_shape
-    )
 
 
 def iterate_ball(env: Environment, step: int) -> Matrix:

@@ -6,9 +6,9 @@ difference quotients D between 0 and 1, e = r + D W e.
 
 1. W with diagonal entries below one, and T_ij = |W_ij|/(1 - W_ii) off the diagonal: entry i alone has one solution,
    which moves by at most 1/(1 - W_ii) times what the other entries and c give it, and solving for every entry at once
-   moves states apart by at most T. Where T v < v for some v > 0 that is a contraction. Moving all but e_i to the right gives
-   |e| <= |r| max(1, 1/(1 - W_ii)) + T |e|, hence |e| <= (I - T)^-1 s |r|. Norms below one, a spectral radius of |W|
-   below one, a triangular W and a single unit with W <= 0 are cases of it.
+   moves states apart by at most T. Where T v < v for some v > 0 that is a contraction. Moving all but e_i to the right
+   gives |e| <= s |r| + T |e| with s_ii = max(1, 1/(1 - W_ii)), hence |e| <= (I - T)^-1 s |r|. Norms below one, a
+   spectral radius of |W| below one, a triangular W and a single unit with W <= 0 are cases of it.
 2. I - W >= m I > 0 in its symmetric part: z1 = act(W z + c) is the proximal map's value, so m norm(z1 - z*) <=
    norm(W (z - z1)), and norm(e) <= (1 + norm(W)/m) norm(r). The residual over m is no bound.
 3. I - D W of positive determinant for all D of zeros and ones: I - W is a P-matrix, so that one solution exists

@@ -13,6 +13,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +35,7 @@ _TRIES = 8
 _GROWTH = 8.0
 _LEAST = 2.0**-48  # relative to the state: rounding moves a solved one by less
 _LEAST_PRECISE = 2.0**-70
+_WIDE = 2.0**-6  # relative to the state: so far it is looked for others
 _TINY = 2.0**-500
 
 
@@ -62,7 +64,13 @@ def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby
     most = LARGEST if env.precision is None else LARGEST_PRECISE
     if rows * cols > most:
         return f"the state has {rows * cols} entries, and I - J is written out for {most} at most"
-    slopes = env.providers.quotients(env, state)
+    residual = dense_form(ct.subtract(image.ball, state.ball))
+    size = max(sc.upper(ct.frobenius(state.ball)), _TINY)
+    rho = multiply_up(_LEAST if env.precision is None else _LEAST_PRECISE, size)
+    rho = max(rho, multiply_up(2.0, sc.upper(ct.frobenius(residual))))
+    if not rho < math.inf:
+        return "the map has no value at the point found"
+    slopes = env.providers.quotients(env, _around(state, rho))
     if slopes is None:
         return "the slopes of the map are not known"
     unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
@@ -71,28 +79,33 @@ def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby
     if found is None:
         return "I - J is singular to working precision"
     inverse = env.constant(ct.Ball(found.to(env.like.dtype)))
-    residual = dense_form(ct.subtract(image.ball, state.ball))
     moved = ct.matmul(inverse, ct.vec(ct.transpose(residual)))
     r = sc.upper(ct.frobenius(moved))
-    size = max(sc.upper(ct.frobenius(state.ball)), _TINY)
-    rho = max(multiply_up(2.0, r), multiply_up(_LEAST if env.precision is None else _LEAST_PRECISE, size))
+    rho = max(rho, multiply_up(2.0, r))
     for _ in range(_TRIES):
-        slopes = env.providers.quotients(env, _around(env, state, rho))
-        if slopes is None:
-            return f"the slopes of the map within {rho:.3g} of the point found are not known"
-        defect = ct.subtract(unit, ct.matmul(inverse, ct.subtract(unit, slopes)))
-        q = sc.upper(ct.frobenius(defect) if env.precision is not None else ct.spectral_norm(defect))
+        q = _contraction(env, _around(state, rho), inverse, unit)
         left = subtract_down(1.0, q)
         if not left > 0:
-            return f"the slopes of the map change too much within {rho:.3g} of the point found (q = {q:.3g})"
+            return f"the slopes of the map within {rho:.3g} of the point found are not known well enough (q = {q:.3g})"
         radius = divide_up(r, left)
         if radius <= rho:
-            return Nearby(radius, rho)
+            wide = max(rho, _WIDE * size)  # nothing but the distance of others follows from it
+            left = subtract_down(1.0, _contraction(env, _around(state, wide), inverse, unit))
+            return Nearby(radius, wide if left > 0 and divide_up(r, left) <= wide else rho)
         rho = max(_GROWTH * rho, radius)
     return "no ball around the point found is mapped into itself"
 
 
-def _around(env: Environment, state: Matrix, rho: float) -> Matrix:
+def _contraction(env: Environment, states: Matrix, inverse: ct.Ball, unit: ct.Ball) -> float:
+    """Return a Lipschitz constant of T on a ball of states; inf where none is known."""
+    slopes = env.providers.quotients(env, states)
+    if slopes is None:
+        return math.inf
+    defect = ct.subtract(unit, ct.matmul(inverse, ct.subtract(unit, slopes)))
+    return sc.upper(ct.frobenius(defect) if env.precision is not None else ct.spectral_norm(defect))
+
+
+def _around(state: Matrix, rho: float) -> Matrix:
     """Return the ball of the states within rho of a state."""
     ball = state.ball
     if isinstance(ball, PreciseMatrix):

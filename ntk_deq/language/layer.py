@@ -33,8 +33,8 @@ class _Term:
     flipped: bool = False
 
     def transposed(self) -> _Term:
-        turned = [tuple(_transposed(factor) for factor in side[::-1]) for side in (self.right, self.left)]
-        return _Term(self.numbers, *turned, flipped=not self.flipped)
+        left, right = (tuple(_transposed(factor) for factor in side[::-1]) for side in (self.right, self.left))
+        return _Term(self.numbers, left, right, not self.flipped)
 
 
 def layer_weight(image: Expr, state: str, definitions: Mapping[str, Expr], *, shape: Sequence[str]) -> Expr | None:
@@ -56,7 +56,7 @@ def layer_weight(image: Expr, state: str, definitions: Mapping[str, Expr], *, sh
         ...     found = layer_weight(infer(parse(text), names), "Z", {}, shape=("N", "m"))
         ...     return None if found is None else format_expr(found)
         >>> weight("relu(c*Z*A + P)"), weight("softplus(P - Z/2)")
-        ("(c*A)'", "(-1*(1/2)*I(m))'")
+        ("(c*A)'", "((-1)*(1/2)*I(m))'")
         >>> weight("relu(Z*A + hadamard(Z, P))") is None
         True
     """

@@ -32,7 +32,7 @@ from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, Node, Tape, reachab
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor
-from ntk_deq.evaluation.floats import SOLVER, tensor_value
+from ntk_deq.evaluation.floats import SOLVER, tensor_map
 from ntk_deq.evaluation.functions.slopes import IN_FLOATS, rule_of
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.tree import Kind
@@ -127,14 +127,13 @@ class Adjoint:
         return self._iterate(rows).reshape(forcing.shape)
 
     def _iterate(self, forcing: Tensor) -> Tensor:
-        assert self._env.formulas is not None
-        formulas, names = self._env.formulas, tensor_names(self._env)
+        names = tensor_names(self._env)
         like = names.like.to(forcing.dtype)
         variables = {key: value.to(forcing.dtype) for key, value in names.variables.items()}
         names = dataclasses.replace(names, variables=variables, like=like)
 
         def image(state: Tensor) -> Tensor:
-            return tensor_value(formulas.map, dataclasses.replace(names, state=state))
+            return tensor_map(names, state)
 
         transposed = _transposed_derivative(image, self._like.to(forcing.dtype), count=forcing.shape[0])
         return solve_fixed_point(
