@@ -199,6 +199,7 @@ class SystemModel(_Strict):
     model_config = ConfigDict(title="System")
 
     title: str = Field(default="", max_length=200, description="One line for people.")
+    reference: str = Field(default="", max_length=200, description="Where it is defined.")
     variables: dict[Identifier, SystemVariableModel] = Field(
         min_length=1, max_length=MAX_ENTRIES, description="Its free variables."
     )

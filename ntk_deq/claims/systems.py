@@ -189,6 +189,7 @@ class _Builder:
             state_shape=shape,
             map=image,
             definitions={name: self._text("define", name) for name in self.model.define},
+            reference=self.model.reference,
         )
 
     def _typed(self, draft: ModelSignature) -> tuple[Expr | None, dict[str, Expr]] | None:
@@ -339,7 +340,7 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
         entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "variables": variables}
+    data: dict[str, object] = {"title": signature.title, "reference": signature.reference, "variables": variables}
     if signature.has_equilibrium:
         data["equilibrium"] = {signature.state: signature.map}
         if signature.state_shape:

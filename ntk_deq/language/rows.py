@@ -118,9 +118,6 @@ def rowwise_model(signature: ModelSignature) -> TypedModel:
         ntk_deq.errors.ArgumentError: The model implicit-relu has no class and cannot be compiled from its map: \
 relu(gamma*Z*A + ones(N, N)*Phi): `ones(N, N)*Phi` multiplies samples from the left, which mixes them.
     """
-    if not signature.contraction:
-        why = "no Lipschitz constant of its map is known." if signature.has_equilibrium else "it has no equilibrium."
-        raise ArgumentError(_refusal(signature, why))
     if len(signature.state_shape) != 2:
         raise ArgumentError(_refusal(signature, "its state must be a matrix with one sample a row."))
     letter = signature.state_shape[0]

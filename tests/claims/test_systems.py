@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import resources
+
 import pytest
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file
+from ntk_deq.claims.systems import read_systems
 from ntk_deq.errors import ClaimFileError
+from ntk_deq.files.yaml import read_text
 from ntk_deq.files.yaml_text import to_yaml
 from ntk_deq.language.declaration import Role
-from ntk_deq.language.library import model_names
+from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.verify.runner import Options, judge
 
 FILE = """
@@ -181,6 +186,19 @@ def test_a_smooth_activation(tmp_path, factor, verdict):
     for claim in load_suite(str(path)).claims:
         result = judge(claim, Options(instances=30, search=100))
         assert result.verdict is verdict, (claim.id, result.reason)
+
+
+def test_the_shipped_models_are_what_a_claim_file_would_declare():
+    text = resources.files("ntk_deq.language").joinpath("models.yaml").read_text(encoding="utf-8")
+    for name in model_names():
+        assert text.count(f"  {name}:\n") == 1
+        text = text.replace(f"  {name}:\n", f"  own-{name}:\n")
+    systems, problems = read_systems(read_text(text).entries["systems"])
+    assert not problems
+    for name in model_names():
+        own, known = systems[f"own-{name}"], model_signature(name)
+        assert known.contraction in own.contraction  # which is the larger of it and of what is read off the map
+        assert replace(own, name=name, contraction=known.contraction) == replace(known, implementation="")
 
 
 FORMS = {
