@@ -44,7 +44,7 @@ def unfit(setting: Setting, method: Method) -> str | None:
     if model is None:
         return f"`run` needs a model; setting {setting.name} has none."
     if not method.trains:
-        return None
+        return None if model.has_equilibrium else f"{method} needs an equilibrium; model {model.name} has none."
     if not model.names(Role.PARAMETER):
         return f"{method} needs parameters; model {model.name} has none."
     if LOSS not in model.definitions:

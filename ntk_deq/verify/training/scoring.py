@@ -299,7 +299,7 @@ def cost_of(claim: Claim, setting: Setting, sizes: Mapping[str, int]) -> float:
     """
     assert claim.run is not None
     assert setting.model is not None
-    rows, cols = (sizes.get(str(letter), 1) for letter in (*setting.model.state_shape, 1)[:2])
+    rows, cols = setting.model.state_at(sizes)
     descends = claim.run.method is Method.GRADIENT_DESCENT
     gradients = min(claim.run.steps, STEPS) if descends else FLOW_GRADIENTS
     formulas = _FORMULA * SNAPSHOTS * sum(len(list(parts(f.name, f.expr))) for f in claim.conclude.values())
