@@ -40,7 +40,8 @@ def environment(setting: Setting) -> dict[str, Type]:
     types = setting.variable_types()
     if setting.model is None:
         return types
-    types[setting.model.state] = shape_type(setting.model.state_shape)
+    if setting.model.has_equilibrium:
+        types[setting.model.state] = shape_type(setting.model.state_shape)
     for name, text in setting.model.definitions.items():
         typed = infer(parsed(text), types, sizes=setting.sizes, model=setting.model)
         if typed.type is not None:

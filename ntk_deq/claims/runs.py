@@ -47,7 +47,7 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
     if model is None:
         return f"`run` needs a model; setting {setting.name} has none."
     if not kind.trains:
-        return None
+        return None if model.has_equilibrium else f"{kind} needs an equilibrium; model {model.name} has none."
     if not model.names(Role.PARAMETER):
         return f"{kind} needs parameters; model {model.name} has none."
     if LOSS not in model.definitions:

@@ -196,20 +196,27 @@ class SystemVariableModel(_Strict):
 
 
 class SystemModel(_Strict):
-    """An equilibrium model written down as formulas, for the settings of this file."""
+    """A model written down as formulas, for the settings of this file: definitions, and an equilibrium or none."""
 
     model_config = ConfigDict(title="System")
 
     title: str = Field(default="", max_length=200, description="One line for people.")
+    reference: str = Field(default="", max_length=200, description="Where it is defined.")
     variables: dict[Identifier, SystemVariableModel] = Field(
         min_length=1, max_length=MAX_ENTRIES, description="Its free variables."
     )
-    equilibrium: dict[Identifier, Expression] = Field(
-        min_length=1, max_length=1, description="The state and its map: `{Z: relu(Z*A + X*W)}`."
+    equilibrium: dict[Identifier, Expression] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="The state and its map: `{Z: relu(Z*A + X*W)}`; left out where there is none.",
     )
     shape: ShapeText = Field(default="", description="Size letters of the state, where its map leaves a choice.")
     contraction: Expression | None = Field(
-        default=None, description="A Lipschitz constant of the map in the state; left out: read off the map."
+        default=None, description="A Lipschitz constant of the map in the state: one below 1 shows that it exists."
+    )
+    monotone: Expression | None = Field(
+        default=None, description="m > 0 with I - W >= m I, for a map that is one layer: act(W*Z + C) or act(Z*W + C)."
     )
     define: dict[Identifier, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further names, each a formula in those above it: `yhat`, `L`."

@@ -182,7 +182,7 @@ def _setting_parts(setting: Setting) -> dict[str, str]:
         found["images"] = json.dumps(_images(setting.images), sort_keys=True)
     if setting.model is not None:
         model = setting.model
-        found["model"] = f"{model.name}: {model.state} = {model.map}"
+        found["model"] = f"{model.name}: {model.state} = {model.map}" if model.has_equilibrium else model.name
         found |= {f"model's {name}": text for name, text in model.definitions.items()}
     return found
 

@@ -264,7 +264,8 @@ class Course:
         """Enter what the model brings along."""
         if self.kind is None or self.model is None:
             return
-        self.changing.add(self.model.state)
+        if self.model.has_equilibrium:
+            self.changing.add(self.model.state)
         if self.trains:
             self.changing |= {*self.model.names(Role.PARAMETER), PATH_LENGTH}
             for name, text in self.model.definitions.items():

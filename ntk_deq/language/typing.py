@@ -67,7 +67,7 @@ def infer(
         ntk_deq.errors.ExpressionError: cannot multiply matrix d x m by matrix N x d: inner sizes m and N differ.
     """
     if variables is None:
-        derived = {model.state, *model.definitions} if model is not None else set()
+        derived = {model.state, *model.definitions} if model is not None else set()  # '' is no name
         variables = frozenset(environment) - derived
     checker = _Checker(
         environment=environment,
@@ -254,6 +254,8 @@ class _Checker:
             raise unknown(node, set(FUNCTIONS), "function")
         if function.needs_model and self.model is None:
             fail(node.span, f"`{node.name}` needs a model, and this setting names none.")
+        if function.needs_model and self.model is not None and not self.model.has_equilibrium:
+            fail(node.span, f"`{node.name}` needs an equilibrium, and model {self.model.name} has none.")
         count = len(node.args)
         if not function.takes(count):
             fail(node.span, f"`{node.name}` takes {function.counts}. Got {count}.", f"write {function.signature}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -26,6 +27,7 @@ from ntk_deq.verify.twins import twin_of
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
+    "monotone": "(implicit) the declared modulus m is above zero, and the weight of the layer has I - W >= m I",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists, and every step that is named",
 }
 
@@ -54,6 +56,7 @@ class Judgement:
         estimated: Operations whose error bound is an estimate, each with the reason.
         runs: The training runs that the conclusions were judged on.
         start: Their start.
+        nearby: Within which distance the equilibrium is known to be the only one, where no more is known; else inf.
     """
 
     instance: Instance
@@ -64,6 +67,7 @@ class Judgement:
     estimated: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[TrainingRecord, ...] = ()
     start: Start | None = None
+    nearby: float = math.inf
 
 
 def judge_instance(
@@ -160,7 +164,15 @@ def _concluded(
     standing = Standing.MET if certain else Standing.UNSURE
     reason = "; ".join(dict.fromkeys(reasons))
     return Judgement(
-        instance, standing, hypotheses, conclusions, reason, estimated=notes.estimated, runs=records, start=start
+        instance,
+        standing,
+        hypotheses,
+        conclusions,
+        reason,
+        estimated=notes.estimated,
+        runs=records,
+        start=start,
+        nearby=notes.nearby,
     )
 
 

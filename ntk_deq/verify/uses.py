@@ -85,7 +85,9 @@ class Uses:
             self.operations += _SOLVING
             self._visit_map()
             assert self._formulas is not None
-            self._visit(self._formulas.contraction)
+            for formula in (self._formulas.contraction, self._formulas.monotone):
+                if formula is not None:
+                    self._visit(formula)
 
     def _visit_map(self) -> None:
         """Visit the map; the state that stands in it is given, not the equilibrium."""

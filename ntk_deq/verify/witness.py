@@ -99,7 +99,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
     named = {node.name for formula in _formulas(claim) for node in formula.expr.walk()}
     model: list[str] = []
     if env.formulas is not None:
-        model = [env.formulas.state, *env.formulas.definitions]
+        model = [name for name in (env.formulas.state, *env.formulas.definitions) if name]
         for name, expr in reversed(env.formulas.definitions.items()):  # each uses earlier ones only
             named |= {node.name for node in expr.walk()} if name in named else set()
     for name in [*(name for name in model if name in named), *claim.let]:

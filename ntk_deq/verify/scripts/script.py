@@ -147,15 +147,14 @@ class _Script:
         self.state_shape: tuple[int, int] = (0, 0)
         if setting.model is not None:
             self.formulas = model_formulas(setting.model)
-            rows, cols = (int(witness.sizes.get(size, size)) for size in setting.model.state_shape)
-            self.state_shape = rows, cols
+            self.state_shape = setting.model.state_at(witness.sizes)
         self._count = 0
         self._reached: dict[str, frozenset[str]] = {}
 
     @property
     def state(self) -> str | None:
         """The name of the model's state."""
-        return None if self.formulas is None else self.formulas.state
+        return None if self.formulas is None else self.formulas.state or None
 
     def formula(self, name: str) -> Expr | None:
         """Return the formula behind a name, or None for a variable, a size, a step or the state."""

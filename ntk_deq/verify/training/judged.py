@@ -95,7 +95,7 @@ class TrainingTwin(RunTwin, Scored):
         """
         assert claim.run is not None
         assert setting.model is not None
-        rows, cols = (sizes.get(str(letter), 1) for letter in (*setting.model.state_shape, 1)[:2])
+        rows, cols = setting.model.state_at(sizes)
         formulas = _FORMULA * SNAPSHOTS * sum(len(list(parts(f.name, f.expr))) for f in claim.conclude.values())
         return self.gradients(claim.run) * (1 + rows * cols * cols / _PRODUCT) + formulas
 

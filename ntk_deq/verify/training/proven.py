@@ -174,7 +174,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         env: The environment of the instance.
     """
     form = trainee.model.layer_form()
-    if form is None or env.model is None:
+    if form is None or env.model is None or not env.model.has_equilibrium:
         return False
     try:
         state = to_matrix(evaluate(parse(model_formulas(env.model).state), env)).ball
