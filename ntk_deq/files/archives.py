@@ -61,6 +61,7 @@ def write_archive(stream: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], *, 
         >>> import io
         >>> stream = io.BytesIO()
         >>> write_archive(stream, {"file": np.ones(2)})
+        >>> _ = stream.seek(0)
         >>> np.load(stream)["file"].tolist()
         [1.0, 1.0]
     """
