@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.plots.labels import escaped, math_number
+from ntk_deq.plots.labels import escaped, math_number, row_names
 from ntk_deq.plots.source import Drawable, as_record
 from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
-from ntk_deq.plots.titles import row_names
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import told_in
 from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
