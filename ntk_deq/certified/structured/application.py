@@ -14,7 +14,7 @@ from ntk_deq.certified.structured.base import MatrixBall, Structured, require_ro
 from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.each import add_each, multiply_each
-from ntk_deq.certified.structured.factors import Kronecker
+from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.stack import Stack, exact_stack, matmul_rounding, multiply_entries, once_rounded
 
 

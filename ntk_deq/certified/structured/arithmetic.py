@@ -27,9 +27,10 @@ from ntk_deq.certified.structured.base import (
     require_square_form,
 )
 from ntk_deq.certified.structured.blocks import Blocks
+from ntk_deq.certified.structured.chain import Chain
 from ntk_deq.certified.structured.creation import as_factors, diag, is_identity, kron_of
 from ntk_deq.certified.structured.diagonal import Diagonal
-from ntk_deq.certified.structured.factors import Chain, Kronecker
+from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.stack import (
     UNPROVED,
     Stack,

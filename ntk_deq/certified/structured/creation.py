@@ -14,7 +14,7 @@ from ntk_deq.certified.structured.application import single
 from ntk_deq.certified.structured.base import MatrixBall, densified, require_kin, require_room
 from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.diagonal import Diagonal, identity_matrix
-from ntk_deq.certified.structured.factors import Kronecker
+from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.errors import ArgumentError
 
 LAZY_ENTRIES = 2**12

@@ -14,7 +14,7 @@ from ntk_deq.certified.structured.base import MatrixBall, densified, require_squ
 from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.creation import diag
 from ntk_deq.certified.structured.diagonal import Diagonal
-from ntk_deq.certified.structured.factors import Kronecker
+from ntk_deq.certified.structured.kronecker import Kronecker
 
 
 def _beside(a: Blocks) -> Ball:
