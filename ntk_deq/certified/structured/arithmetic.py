@@ -13,19 +13,11 @@ from flint import arb
 
 from ntk_deq.certified import arithmetic, inversion, products, rounding, structure
 from ntk_deq.certified.arithmetic import enclose
-from ntk_deq.certified.ball import Ball, no_information
+from ntk_deq.certified.ball import Ball, no_information, require_alike, require_one_form, require_square
 from ntk_deq.certified.exactness import LOWEST
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
 from ntk_deq.certified.structured.application import apply, apply_right, single
-from ntk_deq.certified.structured.base import (
-    MAX_ENTRIES,
-    MatrixBall,
-    Structured,
-    densified,
-    require_kin,
-    require_one_shape,
-    require_square_form,
-)
+from ntk_deq.certified.structured.base import MAX_ENTRIES, MatrixBall, Structured, densified
 from ntk_deq.certified.structured.blocks import Blocks
 from ntk_deq.certified.structured.chain import Chain
 from ntk_deq.certified.structured.creation import as_factors, diag, is_identity, kron_of
@@ -56,7 +48,7 @@ def add(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         >>> add(one, one)
         Diagonal(3 x 3, float32, radius=0)
     """
-    require_one_shape("add", a, b)
+    require_one_form("add", a, b)
     match a, b:
         case Diagonal(), Diagonal():
             return Diagonal(arithmetic.add(a.column, b.column))
@@ -107,7 +99,7 @@ def subtract(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         >>> subtract(one, one).fro
         0.0
     """
-    require_one_shape("subtract", a, b)
+    require_one_form("subtract", a, b)
     if isinstance(a, Diagonal) and isinstance(b, Blocks) and _fits(b):
         return _on_diagonals(b, a, minus=True)
     return add(a, negate(b))
@@ -157,7 +149,7 @@ def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         >>> matmul(half, half)
         Diagonal(3 x 3, float32, radius=0)
     """
-    require_kin("matmul", a, b)
+    require_alike("matmul", a, b)
     if a.shape[1] != b.shape[0]:
         raise ArgumentError(
             f"`b` of matmul must have as many rows as `a` has columns, {a.shape[1]}. Got {b.shape[0]} x {b.shape[1]}."
@@ -238,7 +230,7 @@ def hadamard(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         >>> hadamard(Diagonal(Ball(torch.ones(3, 1))), Ball(torch.ones(3, 3)))
         Diagonal(3 x 3, float32, radius=0)
     """
-    require_one_shape("hadamard", a, b)
+    require_one_form("hadamard", a, b)
     if isinstance(a, Diagonal) or isinstance(b, Diagonal):
         columns = [single(densified(diag(side))) for side in (a, b)]
         return Diagonal(multiply_entries(*columns).ball(0))
@@ -282,7 +274,7 @@ def inverse(a: MatrixBall) -> MatrixBall:
         >>> inverse(Diagonal(Ball(torch.full((3, 1), 2.0))))
         Diagonal(3 x 3, float32, radius=0)
     """
-    require_square_form("inverse", a)
+    require_square("inverse", a)
     match a:
         case Diagonal():
             return _inverse_diagonal(a)
@@ -311,5 +303,5 @@ def solve(a: MatrixBall, b: MatrixBall) -> MatrixBall:
     """
     if isinstance(a, Ball) and isinstance(b, Ball):
         return inversion.solve(a, b)
-    require_square_form("solve", a)
+    require_square("solve", a)
     return matmul(inverse(a), b)
