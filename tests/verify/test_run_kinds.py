@@ -24,7 +24,7 @@ from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.runs import Course, RunTwin
-from ntk_deq.verify.twins import TWINS, twin_of
+from ntk_deq.verify.twins import twin_of, twins
 
 FILE = """
 suite: t
@@ -59,8 +59,8 @@ def claim_of(tmp_path, kind):
 
 
 def test_each_record_has_one_twin():
-    assert TWINS.keys() == RUN_KINDS.keys() == RUN_MODELS.keys()
-    assert all(TWINS[name].kind is kind and kind.name == name for name, kind in RUN_KINDS.items())
+    assert twins().keys() == RUN_KINDS.keys() == RUN_MODELS.keys()
+    assert all(twins()[name].kind is kind and kind.name == name for name, kind in RUN_KINDS.items())
 
 
 def test_a_claim_without_a_run_has_a_twin_too(tmp_path):
