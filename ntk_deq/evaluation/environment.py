@@ -18,7 +18,7 @@ from ntk_deq.evaluation.layer import layer_weight
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import model_signature
-from ntk_deq.language.parser import parse
+from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
 
 Value = Scalar | Matrix | Outcome
@@ -26,7 +26,7 @@ Value = Scalar | Matrix | Outcome
 
 @dataclass(frozen=True)
 class ModelFormulas:
-    """The formulas of a model's signature, parsed; `weight` is L of a map act(Z L + C), act relu or the identity."""
+    """The formulas of a model's signature, typed; `weight` is L of a map act(Z L + C), act relu or the identity."""
 
     state: str
     map: Expr
@@ -48,12 +48,8 @@ class ModelFormulas:
 def model_formulas(model: str | ModelSignature) -> ModelFormulas:
     """Return the parsed formulas of a model: a declaration, or the name under which one is registered."""
     signature = model_signature(model) if isinstance(model, str) else model
-    formulas = ModelFormulas(
-        signature.state,
-        parse(signature.map),
-        parse(signature.contraction),
-        {key: parse(text) for key, text in signature.definitions.items()},
-    )
+    typed = typed_model(signature)
+    formulas = ModelFormulas(signature.state, typed.map, typed.contraction, dict(typed.definitions))
     scalars = {variable.name for variable in signature.variables if not variable.shape}
     weight = layer_weight(formulas.map, formulas.state, tainted=formulas.tainted, scalars=scalars)
     return replace(formulas, weight=weight)

@@ -19,7 +19,7 @@ from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SizeRange, Sort, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
-_ENTRYWISE = {name for name, record in FUNCTIONS.items() if record.entrywise is not None and record.takes_matrices}
+_ENTRYWISE = {name for name, record in FUNCTIONS.items() if record.by_entries}
 _SIZED = {"ones", "zeros"}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
 _ANY = 2**31  # no size of a tensor is larger
@@ -243,6 +243,8 @@ class _Rows:
         found = [self._visit(arg) for arg in expr.args]
         if not any(found):
             return False
+        if expr.name in _ENTRYWISE and any(found[1:]):
+            raise _MixesError(f"`{expr.name}` has a parameter that depends on samples.")
         if expr.name in _ENTRYWISE or (expr.name == "hadamard" and all(found)):
             return True
         raise _MixesError(f"`{expr.name}` is not seen to treat samples apart.")
