@@ -18,6 +18,7 @@ from ntk_deq.language.calls import (
     kron_shape,
     same_shape,
     scalar_shape,
+    shape_of_second,
     vec_shape,
 )
 from ntk_deq.language.interval import NOT_NEGATIVE, UNIT, Range
@@ -324,6 +325,30 @@ OF_THE_MODEL = (
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
         jacobian_shape,
         latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
+    ),
+    Function(
+        "slope",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Derivative of a function of each entry, by its name: `slope(tanh, A)`, `slope(leaky_relu, A, a)`.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "slope2",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Second derivative of a function of each entry, by its name.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "primitive",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Integral of a function of each entry from 0, by its name, where it has a closed form.",
+        shape_of_second,
+        optional=1,
     ),
     Function(
         "fixed_point",

@@ -131,9 +131,11 @@ def _entrywise(name: str) -> Rule:
 
     def of_slopes(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
         argument = node.args[0]
-        if node.is_scalar:
+        if node.shape == (1, 1):
             return scaled(factor(name, ar.to_scalar(argument.value), ar.to_scalar(node.value), notes), cot)
         ball = slopes(twin, argument.dense())
+        if facts.kink is Kink.EDGE and not ball.is_finite:
+            notes.kink(f"{name} of an entry that may be at an end of its domain", certain=False)
         return times_entries(cot, Matrix(ball, ar.magnitude(ct.frobenius(ball))))
 
     return of_slopes if sides is None else of_sides
