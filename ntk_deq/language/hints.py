@@ -36,7 +36,7 @@ _SPELLED = {
     "log(x)": ("ln",),
     "log(x)/log(2), log(x)/log(10)": ("log2", "log10"),
     "max(x, 0), or relu(A) of every entry": ("positive_part", "pos"),
-    "max(min(x, b), a), or x - softthreshold(x, 1) for [-1, 1] and every entry": ("clip", "clamp", "hardtanh"),
+    "max(min(x, b), a), or x - softthreshold(x, 1) of every entry": ("clip", "clamp", "hardtanh"),
     "pi/2 - arccos(x)": ("arcsin", "asin"),
     "norm(A)": ("norm2", "opnorm", "operator_norm", "spectral_norm", "spectralnorm", "linalg_norm"),
     "rho(A)": ("spectral_radius", "spectralradius", "srad"),
@@ -59,7 +59,9 @@ _SPELLED = {
 _NAMES = sorted(name for name, function in FUNCTIONS.items() if function.by_entries)
 _ENTRYWISE = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
 _MISSING = {
-    "softmax": ("softmax", "softmin", "log_softmax", "logsumexp"),
+    "such function; log(sum(exp(x))) is written so": (
+        "logsumexp", "lse", "softmin", "log_softmax", "logsoftmax",
+    ),
     f"activation of this name; its entrywise functions are {_ENTRYWISE}": (
         "gelu", "silu", "swish", "elu", "selu", "relu6", "hardsigmoid", "hardswish", "mish", "softsign", "celu",
     ),

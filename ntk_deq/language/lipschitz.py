@@ -88,21 +88,20 @@ def _visit(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> Factors:
 
 
 def _factors(call: Expr) -> Factors:
-    """Return what a function of its first argument multiplies distances by at most: 1 for `vec`; None: not known."""
-    if call.name == "vec":
-        return ()
+    """Return what a function of its first argument multiplies distances by at most; None: that is not known."""
     definition = definition_of(call.name, len(call.args))
     if definition is not None:
-        bound = FUNCTIONS[call.name].definition
-        assert bound is not None
+        own = FUNCTIONS[call.name].definition
+        assert own is not None
         values = dict(zip(definition[0], call.args, strict=True))
         lift = Lift(call.span, matrix=False)
-        text = format_expr(put(formula_of(bound.lipschitz), values, lift.number, lift.plain))
+        text = format_expr(put(formula_of(own.lipschitz), values, lift.number, lift.plain))
         return () if text == "1" else (text,)
     facts = FUNCTIONS[call.name].entrywise
-    if facts is None or not math.isfinite(facts.lipschitz):
+    bound = FUNCTIONS[call.name].lipschitz if facts is None else facts.lipschitz
+    if bound is None or not math.isfinite(bound):
         return None
-    return () if facts.lipschitz == 1 else (str(Fraction(facts.lipschitz).limit_denominator(10_000)),)
+    return () if bound == 1 else (str(Fraction(bound).limit_denominator(10_000)),)
 
 
 def _size(expr: Expr, matrices: str) -> str:

@@ -72,7 +72,17 @@ OF_MATRICES = (
         (_P.MATRIX,),
         "The columns stacked into one vector, first column on top.",
         vec_shape,
+        lipschitz=1.0,
         values=first,
+    ),
+    Function(
+        "softmax",
+        "Matrices",
+        (_P.MATRIX,),
+        "exp(x)/sum(exp(x)) of every column; `softmax(A')'` is that of every row.",
+        same_shape,
+        lipschitz=0.5,
+        values=always(UNIT),
     ),
     Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True),
     Function(

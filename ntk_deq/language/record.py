@@ -113,6 +113,7 @@ class Function:
         needs_model: Whether it has a meaning only where the setting names a model.
         entrywise: What is true of it as a function of one number, if it is one.
         definition: What it is as a function of each entry and of a parameter, if it can be called so.
+        lipschitz: What it multiplies distances in the Frobenius norm by at most, where it is no function of each entry.
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
             saying.
         commutes: Whether the order of its arguments does not matter.
@@ -138,6 +139,7 @@ class Function:
     needs_model: bool = False
     entrywise: Entrywise | None = None
     definition: Definition | None = None
+    lipschitz: float | None = None
     turns: bool = False
     commutes: bool = False
     blind: frozenset[Change] = frozenset()

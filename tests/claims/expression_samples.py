@@ -59,6 +59,7 @@ CALLS = {
     "kron": ("kron(X, A)", "matrix N*m x d*m"),
     "hadamard": ("hadamard(Z, Phi)", "matrix N x m"),
     "vec": ("vec(X)", "vector N*d"),
+    "softmax": ("softmax(X*W)", "matrix N x m"),
     "inv": ("inv(A)", "matrix m x m"),
     "diag": ("diag(b)", "matrix m x m"),
     "I": ("I(2*N + m)", "matrix 2*N + m x 2*N + m"),

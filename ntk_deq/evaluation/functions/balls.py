@@ -12,6 +12,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.functions.entrywise import TWINS, evaluated
+from ntk_deq.evaluation.functions.softmax import softmax_matrix
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind
@@ -242,6 +243,7 @@ OPERATIONS: dict[str, Handler] = {
     "rho": _norm(ct.rho),
     "sigma_max": _norm(ct.sigma_max),
     "sigma_min": _lowest(ct.sigma_min, of_gram=False),
+    "softmax": lambda args, env: softmax_matrix(ar.to_matrix(args[0])),
     "sum": _sized(ct.entry_sum),
     "trace": _sized(ct.trace),
     "vec": _same_shape(ct.vec),

@@ -130,8 +130,8 @@ def matrix_ball(name: str, a: ct.Ball) -> ct.Ball:
     a = _dense(a)
     if not a.is_finite:
         return a
-    entries = _entries(a)
-    found = _near(map(twin.number, map(arb, entries)), a)
+    entries = entries_of(a)
+    found = near_balls(map(twin.number, map(arb, entries)), a)
     if a.radius == 0:
         return found
     hull = ct.from_bounds(arb(min(entries)) - arb(a.radius), arb(max(entries)) + arb(a.radius))
@@ -160,8 +160,8 @@ def slopes(twin: Twin, a: ct.Ball) -> ct.Ball:
     a = _dense(a)
     if not a.is_finite:
         return a
-    balls = (ct.with_radius(entry, a.radius) for entry in _entries(a))
-    return _near((slope(x, twin.number(x)) for x in balls), a)
+    balls = (ct.with_radius(entry, a.radius) for entry in entries_of(a))
+    return near_balls((slope(x, twin.number(x)) for x in balls), a)
 
 
 def _dense(a: ct.Ball) -> ct.Ball:
@@ -173,12 +173,20 @@ def _dense(a: ct.Ball) -> ct.Ball:
     return dense
 
 
-def _entries(a: ct.Ball) -> list[float]:
+def entries_of(a: ct.Ball) -> list[float]:
+    """Return the floats of a dense matrix, row after row.
+
+    Raises:
+        LimitError: They are too many.
+    """
+    rows, cols = a.shape
+    if rows * cols > MOST_ENTRIES:
+        raise LimitError(f"A function of {rows} x {cols} entries is not evaluated; {MOST_ENTRIES:,} are, at most.")
     entries: list[float] = a.work.flatten().tolist()
     return entries
 
 
-def _near(values: Iterable[arb], like: ct.Ball) -> ct.Ball:
+def near_balls(values: Iterable[arb], like: ct.Ball) -> ct.Ball:
     """Return the ball around floats near some numbers, in the shape and element type of a matrix."""
     balls = list(values)
     if not all(ball.is_finite() for ball in balls):
@@ -275,6 +283,18 @@ def _root_factor(argument: Scalar, root: Scalar, notes: Notes) -> Scalar:
     return ar.to_scalar(ar.divide(Scalar(arb(0.5), 0.5), root, notes))
 
 
+def _least(scale: Any, count: int) -> Any:
+    """The magnitude of values that are at most 1 and at most that of the argument."""
+    most = count**0.5
+    return scale.clamp_max(most) if isinstance(scale, Tensor) else min(scale, most)
+
+
+def _one(scale: Any, count: int) -> Any:
+    """The magnitude of values near 1, which may cancel."""
+    most = count**0.5
+    return torch.full_like(scale, most) if isinstance(scale, Tensor) else most
+
+
 def _sign_ball(a: ct.Ball) -> ct.Ball:
     """Return the signs of a matrix's entries as step(A) - step(-A)."""
     return ct.subtract(ct.step(a), ct.step(ct.negate(a)))
@@ -326,6 +346,7 @@ TWINS: dict[str, Twin] = {
         tensor=torch.tanh,
         number=numbers.tanh,
         slope=lambda x, y: numbers.tanh_slope(x),
+        scale=_least,
         exact=_only_at(0, 0, "tanh"),
     ),
     "sigmoid": Twin(
@@ -338,24 +359,28 @@ TWINS: dict[str, Twin] = {
         tensor=torch.erf,
         number=numbers.erf,
         slope=lambda x, y: numbers.erf_slope(x),
+        scale=_least,
         exact=_only_at(0, 0, "erf"),
     ),
     "sin": Twin(
         tensor=torch.sin,
         number=arb.sin,
         slope=lambda x, y: x.cos(),
+        scale=_least,
         exact=_only_at(0, 0, "sin"),
     ),
     "cos": Twin(
         tensor=torch.cos,
         number=arb.cos,
         slope=lambda x, y: -x.sin(),
+        scale=_one,
         exact=_only_at(0, 1, "cos"),
     ),
     "arccos": Twin(
         tensor=torch.arccos,
         number=numbers.arccos,
         slope=lambda x, y: numbers.arccos_slope(x),
+        scale=_one,
         factor=_edge_factor(numbers.arccos_slope, lambda x: abs(x) < 1, "an arccos"),
         exact=_only_at(1, 0, "arccos"),
     ),
@@ -363,6 +388,7 @@ TWINS: dict[str, Twin] = {
         tensor=torch.arctan,
         number=numbers.arctan,
         slope=lambda x, y: numbers.arctan_slope(x),
+        scale=_least,
         exact=_only_at(0, 0, "arctan"),
     ),
     "huber": Twin(

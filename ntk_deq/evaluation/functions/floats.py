@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.evaluation.functions.softmax import tensor_softmax
 
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.
@@ -252,6 +253,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "rho": _eigenvalue(MODULUS_MAX),
     "sigma_max": lambda like, a: _singular_values(a)[..., 0],
     "sigma_min": lambda like, a: _singular_values(a)[..., -1],
+    "softmax": lambda like, a: tensor_softmax(a),
     "sum": lambda like, a: a.sum((-2, -1)) if a.ndim > 1 else a,
     "trace": lambda like, a: a.diagonal(dim1=-2, dim2=-1).sum(-1),
     "vec": lambda like, a: vec(a),

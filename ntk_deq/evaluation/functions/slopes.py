@@ -34,6 +34,7 @@ from ntk_deq.evaluation.derivatives.rules import OPERATOR_RULES, Rule, transpose
 from ntk_deq.evaluation.derivatives.tape import Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
+from ntk_deq.evaluation.functions.softmax import pulled
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
@@ -181,6 +182,10 @@ def _inverse(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     return minus(times_right(times_left(transposed, cot, node.shape), node.shape, transposed))
 
 
+def _softmax(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return pulled(node.matrix(), cot, cot.ball.dtype, cot.ball.device)
+
+
 def _trace(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     unit = torch.eye(node.args[0].shape[0], dtype=cot.ball.dtype, device=cot.ball.device)
     return outer(cot, _exact(unit))
@@ -315,6 +320,7 @@ RULES: dict[str, Rule] = {
     "norminf": _row_sum,
     "sigma_max": _singular(0),
     "sigma_min": _singular(-1),
+    "softmax": _softmax,
     "sum": _sum,
     "trace": _trace,
     "vec": _vec,

@@ -222,6 +222,8 @@ def _commutation(rows: int, cols: int | None = None) -> Code:
     return Code(f"commutation({rows}, {cols})", (rows * cols, rows * cols))
 
 
+_SOFTMAX = "(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))"
+
 _SIZED: dict[str, Callable[..., Code]] = {
     "I": lambda n: Code(f"np.eye({n})", (n, n)),
     "zeros": _filled("zeros"),
@@ -235,6 +237,7 @@ _SHAPED: dict[str, Callable[..., Code]] = {
     "hadamard": lambda a, b: Code(f"{a.at(_PRODUCT)} * {b.at(_SIGN)}", a.shape, _PRODUCT),
     "dot": lambda a, b: Code(f"np.sum({a.at(_PRODUCT)} * {b.at(_SIGN)})", ()),
     "vec": _vec,
+    "softmax": lambda a: Code(_SOFTMAX.format(a.text), a.shape),
     "inv": lambda a: Code(f"np.linalg.inv({a.text})", a.shape),
     "diag": _diag,
 }
