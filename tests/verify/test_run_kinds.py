@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from flint import arb
 
 from ntk_deq.claims.describe import run_words
 from ntk_deq.claims.load import load_suite
@@ -24,6 +25,8 @@ from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.runs import Course, RunTwin
+from ntk_deq.verify.training.between import needs_the_run
+from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.twins import twin_of, twins
 
 FILE = """
@@ -187,3 +190,60 @@ def test_a_brief_run_is_no_longer(tmp_path, kind):
     assert short.kind is kind
     assert short.steps <= claim.run.steps
     assert short.until >= claim.run.until
+
+
+HALVING = dataclasses.replace(
+    RUN_KINDS["gradient-descent"], name="halving", title="halving", rule="b[k+1] = b[k]/2.", costly=False
+)
+
+
+class HalvingMoments(Moments):
+    """Three steps, and from each the next one."""
+
+    whole = True
+
+    def _follows(self, step):
+        return 0 <= step <= 3
+
+    def _advanced(self, step):
+        half = self.environment(step - 1).variables["b"].ball.centre / 2
+        return self._environment(Point(step, {"b": half}, {}, arb(0)), {})
+
+
+class HalvingTwin(RunTwin):
+    """A kind of run that nothing else has heard of."""
+
+    kind = HALVING
+
+    def waits(self, formula, claim):
+        return needs_the_run(formula, claim.let)
+
+    def begin(self, claim, env):
+        self.start(claim, env, None)
+
+    def start(self, claim, env, instance):
+        b = env.variables["b"].ball.centre
+        points = [Point(k, {"b": b / 2**k}, {}, arb(0)) for k in range(3)]
+        env.moments = HalvingMoments(env, points, changing_names(HALVING, env.model, claim.let))
+        return Course()
+
+
+@pytest.mark.parametrize(
+    ("conclude", "verdict"),
+    [
+        ("norm(b[k+1]) <= 0.6*norm(b[k]) for all k", Verdict.HOLDS),
+        ("norm(b[k]) >= norm(b[0])/5 for all k", Verdict.HOLDS),
+        ("norm(b[k]) >= norm(b[0])/2 for all k", Verdict.REFUTED),
+        ("norm(b[3]) <= norm(b[0])/7", Verdict.HOLDS),
+    ],
+)
+def test_a_kind_that_nothing_knows_is_judged_by_its_twin(tmp_path, monkeypatch, conclude, verdict):
+    path = tmp_path / "claims.yaml"
+    text = FILE.format(run="{method: gradient-descent, step: 1/16, steps: 7}")
+    head, _ = text.split("    given:")
+    path.write_text(f"{head}    run: {{method: gradient-descent, step: 1/16, steps: 7}}\n    conclude: {conclude}\n")
+    (claim,) = load_suite(str(path)).claims
+    monkeypatch.setattr("ntk_deq.verify.twins.twins", lambda: {"halving": HalvingTwin()})
+    claim = dataclasses.replace(claim, run=dataclasses.replace(claim.run, kind=HALVING))
+    result = judge(claim, Options(search=0, shrink=False))
+    assert result.verdict is verdict, result.reason
