@@ -38,7 +38,7 @@ RULE_MEANINGS = {
     "extreme": "min for max or max for min",
     "norm": "the spectral norm for the Frobenius norm or the other way round",
     "spectral": "the smallest for the largest singular value or eigenvalue, or the other way round",
-    RIVALS: "an activation for the one that it smooths",
+    RIVALS: "a function of a number for one like it",
     "step": "a step raised or lowered by one",
 }
 """Every rule by name, with what it does in words."""
@@ -192,10 +192,10 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
 
 def _typed(claim: Claim, formulas: dict[Key, Formula]) -> dict[Key, Formula] | None:
     """Type every formula in every setting; the types of the first setting are kept, as the loader does."""
-    method = None if claim.run is None else claim.run.method
+    kind = None if claim.run is None else claim.run.kind
     kept: dict[Key, Formula] = {}
     for setting in claim.settings:
-        checked = check_formulas(formulas, setting, claim.given, method=method)
+        checked = check_formulas(formulas, setting, claim.given, kind=kind)
         if len(checked.typed) < len(formulas):
             return None
         for key, expr in checked.typed.items():
