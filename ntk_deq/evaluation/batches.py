@@ -100,22 +100,42 @@ def newton(
     eps = torch.finfo(names.like.dtype).eps
     with torch.no_grad():
         state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
-        for _ in range(_WARM_UP):
-            state = tensor_map(names, state)
-        state = torch.where(lost[..., None, None], 0.0, state)
+        state = _warmed_up(names, state, lost)
+        slope = None
         for count in range(_MAX_STEPS + 1):
             image = tensor_map(names, state)
             size = torch.maximum(frobenius(state), frobenius(image))
-            solved = frobenius(image - state) <= _ROUNDINGS * eps * size
+            if slope is not None:  # rounding of the map's products is relative to what they add up
+                size = torch.maximum(
+                    size, torch.linalg.vector_norm(slope.abs() @ state.abs().flatten(-2)[..., None], dim=(-2, -1))
+                )
+            residual = frobenius(image - state)
+            solved = residual <= _ROUNDINGS * eps * size
             if count == _MAX_STEPS or bool((solved | lost).all()):
                 break
-            step = _solve(_identity_minus_slope(names, state), image - state)
+            slope = _identity_minus_slope(names, state)
+            step = _solve(slope, image - state)
             state = torch.where((solved | lost)[..., None, None], state, state + step)
         missed = ~solved | lost
-        # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units.
-        state = torch.where(missed[..., None, None], 0.0, image)
+        # The image of a solved state has no negative zeros or residues of inactive units; where the map contracts it is
+        # as good as the state.
+        nearer = frobenius(tensor_map(names, image) - image) <= residual
+        state = torch.where(nearer[..., None, None], image, state)
+        state = torch.where(missed[..., None, None], 0.0, state)
         jacobian = _identity_minus_slope(names, state) if with_jacobian else state
     return state, jacobian, missed
+
+
+def _warmed_up(names: TensorNames, state: Tensor, lost: Tensor) -> Tensor:
+    """Return what plain steps make of a state, as long as they bring it nearer to its image; zeros where it is lost."""
+    best, least = state, torch.full_like(frobenius(state), torch.inf)
+    for _ in range(_WARM_UP + 1):
+        image = tensor_map(names, state)
+        residual = frobenius(image - state)
+        nearer = residual < least
+        best, least = torch.where(nearer[..., None, None], state, best), torch.where(nearer, residual, least)
+        state = image
+    return torch.where(lost[..., None, None], 0.0, best)
 
 
 def _identity_minus_slope(names: TensorNames, state: Tensor) -> Tensor:
