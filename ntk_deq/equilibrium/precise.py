@@ -91,13 +91,16 @@ def refined_state(
 
 
 def _settled(apply: Apply, near: PreciseMatrix) -> tuple[PreciseMatrix, arb]:
-    """Return a state with zero for what relu cuts off, and how far its image is from it."""
+    """Return a state, with zero for what relu cuts off unless that leads away, and its distance from its image."""
     image = middle(apply(near))
-    size, before = _size(apply(image), image), _size(image, near)
-    if not size > before:
-        return image, size  # a plain step does that
-    kept = from_rows(*near.shape, (arb(0) if i == 0 else n for i, n in zip(image.flat, near.flat, strict=True)))
-    return kept, _size(apply(kept), kept)
+    least = _size(image, near)
+    # A plain step cuts off; where the map expands it is a step away, and what it cuts off is put into the state.
+    cut = from_rows(*near.shape, (arb(0) if i == 0 else n for i, n in zip(image.flat, near.flat, strict=True)))
+    for state in (image, cut):
+        size = _size(apply(state), state)
+        if not size > least:
+            return state, size
+    return near, least
 
 
 def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None, patience: int) -> PreciseMatrix:

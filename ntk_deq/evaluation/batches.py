@@ -26,6 +26,7 @@ MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for
 _WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
 _MAX_STEPS = 16
 _TIE = 1e-9  # by so much a weight may miss the declared modulus: one that is built to reach it does so to rounding
+_STIFF = 64.0  # by so much more than the state what the map adds up may be, for its rounding not to count
 _ROUNDINGS = 64.0  # units of round-off, relative to the state, that a residual may keep
 
 
@@ -105,22 +106,21 @@ def newton(
         for count in range(_MAX_STEPS + 1):
             image = tensor_map(names, state)
             size = torch.maximum(frobenius(state), frobenius(image))
+            stiff = torch.zeros_like(size, dtype=torch.bool)
             if slope is not None:  # rounding of the map's products is relative to what they add up
-                size = torch.maximum(
-                    size, torch.linalg.vector_norm(slope.abs() @ state.abs().flatten(-2)[..., None], dim=(-2, -1))
-                )
-            residual = frobenius(image - state)
-            solved = residual <= _ROUNDINGS * eps * size
+                parts = slope.abs() @ state.abs().flatten(-2)[..., None]
+                added = torch.linalg.vector_norm(parts, dim=(-2, -1))
+                size, stiff = torch.maximum(size, added), added > _STIFF * size
+            solved = frobenius(image - state) <= _ROUNDINGS * eps * size
             if count == _MAX_STEPS or bool((solved | lost).all()):
                 break
             slope = _identity_minus_slope(names, state)
             step = _solve(slope, image - state)
             state = torch.where((solved | lost)[..., None, None], state, state + step)
         missed = ~solved | lost
-        # The image of a solved state has no negative zeros or residues of inactive units; where the map contracts it is
-        # as good as the state.
-        nearer = frobenius(tensor_map(names, image) - image) <= residual
-        state = torch.where(nearer[..., None, None], image, state)
+        # The image of a solved state has no negative zeros or residues of inactive units, and is as good as the state,
+        # unless a unit pulls so strongly towards zero that its image is rounding.
+        state = torch.where(stiff[..., None, None], state, image)
         state = torch.where(missed[..., None, None], 0.0, state)
         jacobian = _identity_minus_slope(names, state) if with_jacobian else state
     return state, jacobian, missed
