@@ -340,7 +340,9 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
         entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "reference": signature.reference, "variables": variables}
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
     if signature.has_equilibrium:
         data["equilibrium"] = {signature.state: signature.map}
         if signature.state_shape:

@@ -28,6 +28,7 @@ from ntk_deq.verify.training.trajectory import NoRunError
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
+    "equilibrium": "(implicit) a fixed point of the map is found, and shown to be the only one near by",
     "monotone": "(implicit) the declared modulus m is above zero, and the weight of the layer has I - W >= m I",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists, and every step that is named",
 }
