@@ -10,7 +10,7 @@ from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.errors import Problem
 from ntk_deq.language.declaration import ModelSignature, Variable
-from ntk_deq.language.run import LOSS, Method, Run
+from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, Type
@@ -211,17 +211,18 @@ def run_words(run: Run) -> str:
 
     Example:
         >>> from fractions import Fraction
-        >>> run_words(Run(Method.FIXED_POINT, 24))
+        >>> from ntk_deq.language.run import FIXED_POINT, GRADIENT_FLOW
+        >>> run_words(Run(FIXED_POINT, 24))
         'fixed-point, 24 steps'
-        >>> run_words(Run(Method.GRADIENT_FLOW, 500, until=Fraction(1, 10**10)))
+        >>> run_words(Run(GRADIENT_FLOW, 500, until=Fraction(1, 10**10)))
         'gradient flow, at most 500 steps of the integrator, until L <= 1e-10 L[0]'
     """
-    if not run.method.trains:
-        return f"{run.method}, {run.steps} steps"
-    words = [run.method.replace("-", " ")]
+    words = [run.kind.title]
     if run.step is not None:
         words.append(f"step {one_line(run.step.text)}")
-    words.append(f"at most {run.steps} steps{' of the integrator' if run.method is Method.GRADIENT_FLOW else ''}")
+    words.append(run.kind.budget.format(steps=run.steps))
+    if not run.kind.takes("until"):
+        return ", ".join(words)
     part = re.sub(r"e-0*", "e-", f"{float(run.until):g}")
     horizon = f" or t = {one_line(run.horizon.text)}" if run.horizon is not None else ""
     ends = "" if run.beyond else ", where it ends"

@@ -16,7 +16,7 @@ from ntk_deq.language.operators import comparison, division, power, product, sum
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, TIME, Sort, Type, shape_type
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Sort, Type, shape_type
 
 if TYPE_CHECKING:
     from ntk_deq.language.types import SizeRange
@@ -32,7 +32,7 @@ def infer(
     indexed: frozenset[str] = frozenset(),
     variables: frozenset[str] | None = None,
     trajectory: Mapping[str, Type] | None = None,
-    time: bool = False,
+    index: Type = STEP,
 ) -> Expr:
     """Return the same tree with a type on every node.
 
@@ -51,7 +51,7 @@ def infer(
         variables: Names that `grad`, `jac` and `at` may name. Left out: the environment without the model's
             state and definitions.
         trajectory: Types of the names that have a value at a step only.
-        time: Whether a step is a time: then Z[...] takes 0 or an index alone.
+        index: The type of a step: `TIME` where it is one, and Z[...] takes 0 or an index alone.
 
     Raises:
         ExpressionError: The expression is ill-typed; the message names both shapes, the span points at the place.
@@ -74,9 +74,7 @@ def infer(
         shapes=Shapes(sizes or {}),
         model=model,
         variables=variables,
-        steps=Steps(
-            environment, indexed, trajectory or {}, index=TIME if time else STEP, any=bool(indexed or index_names)
-        ),
+        steps=Steps(environment, indexed, trajectory or {}, index=index, any=bool(indexed or index_names)),
     )
     return checker.visit(expr, index_names, _Role.VALUE)
 

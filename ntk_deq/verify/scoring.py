@@ -23,7 +23,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations.floats import domain_margin, solved_names
 from ntk_deq.verify.equations.plan import Equations, Place, Plan
-from ntk_deq.verify.uses import Uses
+from ntk_deq.verify.uses import Uses, default_budget
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call
@@ -111,6 +111,11 @@ class ClaimScorer:
         self.joint = low is not None and bool(low.joint)
         self.operations = used.operations
         self._efforts = [self._effort(expr) for expr in compared]
+
+    @property
+    def budget(self) -> float:
+        """What a search of the setting may cost by default."""
+        return default_budget(self.operations, differentiable=self.differentiable, universal=self.setting.universal)
 
     def _effort(self, expr: Expr) -> _Effort:
         used = self._used([expr])

@@ -24,6 +24,7 @@ from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.results import Computed, Witness
 from ntk_deq.verify.scripts.printer import UnwritableError
 from ntk_deq.verify.scripts.script import counterexample_script
+from ntk_deq.verify.twins import twin_of
 
 MAX_PRINTED = 256  # entries of one variable; a larger one is described by its shape only
 
@@ -73,7 +74,7 @@ def written_out(claim: Claim, judgement: Judgement) -> Witness:
     return replace(
         found,
         hypotheses=tuple((name, _sides(outcome)) for name, outcome in judgement.hypotheses.items()),
-        computed_values=() if claim.trains else tuple(_computed(claim, judgement)),
+        computed_values=() if twin_of(claim).unwritten else tuple(_computed(claim, judgement)),
         script=script,
         unwritten=unwritten,
     )

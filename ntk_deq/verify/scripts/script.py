@@ -15,6 +15,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import Witness
 from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError
 from ntk_deq.verify.scripts.tangents import TANGENT, tangent
+from ntk_deq.verify.twins import twin_of
 
 _HELPERS = {
     "vec": '''\
@@ -107,8 +108,8 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     Raises:
         UnwritableError: The conclusion has no form in NumPy, or a value is too large to print.
     """
-    if claim.trains:
-        raise UnwritableError("the conclusion is about a training run")
+    if unwritten := twin_of(claim).unwritten:
+        raise UnwritableError(unwritten)
     script = _Script(claim, witness)
     formula = claim.conclude[witness.conclusion]
     block = _Block(script, [], known={})
