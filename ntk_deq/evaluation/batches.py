@@ -109,7 +109,13 @@ def newton(
             solved = frobenius(image - state) <= _ROUNDINGS * eps * size
             if count == _MAX_STEPS or bool((solved | lost).all()):
                 break
-            step = _solve(_identity_minus_slope(names, state), image - state)
+            system = _identity_minus_slope(names, state)
+            # The map's own rounding is as much larger as its slopes are.
+            steep = torch.linalg.matrix_norm(system).clamp_min(1.0)
+            solved = frobenius(image - state) <= _ROUNDINGS * eps * size * steep
+            if bool((solved | lost).all()):
+                break
+            step = _solve(system, image - state)
             state = torch.where((solved | lost)[..., None, None], state, state + step)
         missed = ~solved | lost
         # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units.
