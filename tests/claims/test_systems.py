@@ -136,7 +136,7 @@ def test_a_system_is_trained(tmp_path, factor, verdict):
         ("yhat: Z*u", "yhat: Z*v", "15:49", "unknown name `v`"),
         ("gamma*norm(A)\n    define", "A\n    define", "14:18", "a number is needed"),
         ("  biased:\n", "  implicit-relu:\n", "4:3", "a registered model has this name"),
-        ("      u: ", "      norm: ", "9:7", "a function of the language"),
+        ("      u: ", "      ones: ", "9:7", "a function of the language"),
         ('"(0, 1)"', '"(0, 1)[m]"', "10:45", "the shape stands under `shape`"),
     ],
 )
@@ -273,6 +273,8 @@ def test_every_form_is_judged(tmp_path, form, conclude, verdict):
             "cannot rest on `z` itself",
         ),
         ('equilibrium: {z: "relu(Q*z + x)", w: x}', "at most 1"),
+        ('equilibrium: {z: "sign(Q*z + x)"}\n    contraction: q', "no Lipschitz constant"),
+        ('equilibrium: {z: "sign(Q*z + x)"}\n    monotone: q', "not seen to be one layer"),
         ('equilibrium: {z: "sum(z)*Q"}\n    shape: "[n]"', "the map must be a vector n"),
         ('equilibrium: {z: "relu(Q*z) + exp(sum(z))*x"}\n    contraction: q', "no Lipschitz constant"),
     ],
