@@ -102,12 +102,14 @@ def judge_instance(
     claim = twin_of(claim).prepared(claim)
     if precision is None:
         env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
-        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
+        found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
+        return replace(found, nearby=notes.nearby)
     with working_precision(precision):
         env = instance_environment(
             claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=precision
         )
-        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
+        found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
+        return replace(found, nearby=notes.nearby)
 
 
 def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
@@ -173,7 +175,6 @@ def _concluded(
         estimated=notes.estimated,
         runs=records,
         start=start,
-        nearby=notes.nearby,
     )
 
 

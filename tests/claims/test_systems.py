@@ -275,6 +275,8 @@ def test_every_form_is_judged(tmp_path, form, conclude, verdict):
         ('equilibrium: {z: "relu(Q*z + x)", w: x}', "at most 1"),
         ('equilibrium: {z: "sign(Q*z + x)"}\n    contraction: q', "no Lipschitz constant"),
         ('equilibrium: {z: "sign(Q*z + x)"}\n    monotone: q', "not seen to be one layer"),
+        ('equilibrium: {z: "relu(Q*fixed_point(z) + x)"}', "`fixed_point` cannot stand in the map"),
+        ('equilibrium: {z: "relu(Q*z + g)"}\n    define: {g: "grad(x\'*Q*x, x)"}', "`grad` cannot stand in the map"),
         ('equilibrium: {z: "sum(z)*Q"}\n    shape: "[n]"', "the map must be a vector n"),
         ('equilibrium: {z: "relu(Q*z) + exp(sum(z))*x"}\n    contraction: q', "no Lipschitz constant"),
     ],

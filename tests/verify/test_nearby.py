@@ -214,6 +214,16 @@ def test_equilibria_elsewhere_are_not_told_apart_from_others(text):
     assert any("which one is meant" in reason for reason in env.notes.unsure)
 
 
+def test_another_equilibrium_is_not_taken_for_zero_where_one_is():
+    """z = z z keeps zero at zero, and has the fixed point 1 besides, where relu(a z) has a kink at a = 0."""
+    model = replace(NUMBER, map="z*z", contraction="", name="two")
+    env = env_of(model, {"a": 0.0, "c": 1.0})
+    assert existence(env).gap is None
+    env.cache["z"] = Matrix(ct.ball(torch.ones(1, 1, dtype=torch.float64)), 1.0)
+    with pytest.raises(OutsideClaimError, match="zero"):
+        value_of("grad(relu(a*z), a)", env)
+
+
 def _alone(values):
     env = env_of(PAIR, values, {"m": 2})
     return found(env) is not None and env.notes.nearby < float("inf")
