@@ -1,13 +1,16 @@
 """Certificates that a system names, or leaves out: which instances count, and what a verdict says of the rest."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_nearby import env_of
-from verify_harness import informed, judge_all, randn, value_of
+from verify_harness import informed, judge_all, randn, truth_of, value_of
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.existence import existence
+from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.report.words import several_equilibria
 
@@ -57,6 +60,19 @@ def test_samples_are_columns_or_rows(seed):
     assert torch.allclose(gradient.ball.centre, value_of("grad(sum(Z), C)", rows).ball.centre, rtol=0, atol=1e-10)
     single = env_of(COLUMNS, {**values(seed), "C": values(seed)["C"][:, :1].contiguous()}, {"n": 3, "N": 1})
     assert torch.allclose(value_of("Z", single).ball.centre, Z.ball.centre[:, :1], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("act", ["tanh(WZ)", "sigmoid(WZ)", "softplus(WZ)", "softthreshold(WZ, mu)", "WZ"])
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_every_proximal_activation(act, scale):
+    """Steep weights, where whole Newton steps swing from side to side between the flat ends of tanh."""
+    model = replace(COLUMNS, map=act.replace("WZ", "W*Z + C"), name=act)
+    for seed in range(3):
+        drawn = values(seed, n=5)
+        env = env_of(model, {**drawn, "A": scale * drawn["A"], "B": scale * drawn["B"]}, {"n": 5, "N": 2})
+        Z = value_of("Z", env)
+        assert Z.ball.radius <= 1e-7 * max(1.0, Z.scale)
+        assert truth_of(f"Z == {model.map}", env).truth >= Truth.NEAR_ZERO
 
 
 def test_a_modulus_is_certified_and_not_believed():
