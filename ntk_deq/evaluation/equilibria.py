@@ -23,7 +23,7 @@ from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.equilibrium.precise import refined_equilibrium, refined_state
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
-from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_map
 from ntk_deq.evaluation.functions.floats import vec
@@ -114,8 +114,14 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
 
 
 def _only_global(env: Environment, start: Matrix | None) -> str:
-    """Return why an equilibrium that is known to be the only one near by will not do here; empty where it will."""
+    """Return why an equilibrium that is known to be the only one near by will not do here; empty where it will.
+
+    Raises:
+        OutsideClaimError: A declared modulus is not certified.
+    """
     assert env.formulas is not None
+    if env.formulas.monotone is not None:
+        raise OutsideClaimError("monotone", _no_certificate(env), certain=False)
     if not env.formulas.local:
         return _no_certificate(env)
     if env.alone and start is None:
@@ -125,12 +131,16 @@ def _only_global(env: Environment, start: Matrix | None) -> str:
 
 
 def _near(env: Environment, candidate: Matrix, image: Matrix) -> Matrix:
-    """Return the ball of the fixed point that is the only one near a candidate, if one is shown to be."""
+    """Return the ball of the fixed point that is the only one near a candidate.
+
+    Raises:
+        OutsideClaimError: None is shown to be; as the claim speaks of fixed points, it may say nothing here.
+    """
     found = nearby_fixed_point(env, candidate, image)
     scale = max(candidate.scale, image.scale)
     if isinstance(found, str):
-        env.notes.doubt(f"{_no_certificate(env)}; nor is one near the point found: {found}")
-        return Matrix(ct.Ball(env.like.new_zeros(candidate.ball.shape), float("inf")), float("inf"))
+        detail = f"{_no_certificate(env)}; nor is one near the point found: {found}"
+        raise OutsideClaimError("equilibrium", detail, certain=False)
     env.notes.nearby = min(env.notes.nearby, found.alone)
     ball = candidate.ball
     if isinstance(ball, PreciseMatrix):
