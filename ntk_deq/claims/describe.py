@@ -10,6 +10,7 @@ from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.errors import Problem
 from ntk_deq.language.declaration import ModelSignature, Variable
+from ntk_deq.language.library import model_names
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
@@ -128,7 +129,7 @@ def describe_suite(suite: Suite) -> SuiteDescription:
 
 
 def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescription, ...]:
-    """Return the models that claims speak of, each once, in the form that `check` prints.
+    """Return the systems that claims speak of, each once, in the form that `check` prints; not those we ship.
 
     Args:
         claims: The claims; those that are ill-formed bring none.
@@ -136,7 +137,7 @@ def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescrip
     known: dict[ModelSignature, Setting] = {}
     for claim in claims:
         for setting in claim.settings if isinstance(claim, Claim) else ():
-            if setting.model is not None:
+            if setting.model is not None and setting.model.name not in model_names():
                 known.setdefault(setting.model, setting)
     return tuple(_system(model, environment(setting)) for model, setting in known.items())
 

@@ -10,9 +10,11 @@ from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
 from ntk_deq.language.domain import misfit, parse_domain
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_names
 from ntk_deq.language.lipschitz import lipschitz_constant
@@ -24,6 +26,7 @@ from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
 _MAX_PARTS = 10_000  # of a formula with its definitions written out
+_BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
 
@@ -237,6 +240,9 @@ class _Builder:
     ) -> ModelSignature | None:
         """Return the declaration with what shows that the equilibrium exists; None where it is declared wrongly."""
         assert image is not None
+        if (name := _of_the_model(image, definitions)) is not None:
+            self._add(("equilibrium", draft.state), f"`{name}` cannot stand in the map, or in a definition behind it.")
+            return None
         if self.model.contraction is not None and self.model.monotone is not None:
             self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
             return None
@@ -319,6 +325,24 @@ class _Builder:
         self.problems.append(Problem(place(self.node, location, key=key), f"`{where}`: {message}"))
 
 
+def _of_the_model(image: Expr, definitions: dict[str, Expr]) -> str | None:
+    """Return what a map must not use, as it is about the model itself: its equilibrium, its map, derivatives; or None.
+
+    Args:
+        image: The map.
+        definitions: The definitions.
+    """
+    waiting, met = [image], set[str]()
+    while waiting:
+        for node in waiting.pop().walk():
+            if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
+                return "at" if node.kind is Kind.AT else node.name
+            if node.kind is Kind.NAME and node.name in definitions and node.name not in met:
+                met.add(node.name)
+                waiting.append(definitions[node.name])
+    return None
+
+
 def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:
     return {letter: SizeRange(1, _LARGEST) for letter in draft.sizes}
 
@@ -340,7 +364,9 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
         entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "reference": signature.reference, "variables": variables}
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
     if signature.has_equilibrium:
         data["equilibrium"] = {signature.state: signature.map}
         if signature.state_shape:

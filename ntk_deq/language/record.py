@@ -64,8 +64,8 @@ class Entrywise:
 
     @property
     def lipschitz(self) -> float:
-        """The largest of its slopes, by size, or a bound of it; inf where they have no bound."""
-        return max(map(abs, self.slopes))
+        """A bound of its difference quotients: its slopes where it does not jump; inf where there is none."""
+        return math.inf if self.kink is Kink.JUMP else max(map(abs, self.slopes))
 
     @property
     def proximal(self) -> bool:
@@ -88,6 +88,7 @@ class Definition:
         primitive: Its integral in the entry from 0, where that has a closed form.
         numpy: A call in NumPy, {0} the entry and {1} the parameter.
         slope: Its derivative in the entry, likewise.
+        proximal: Whether it is the proximal map of a convex function of the entry, whatever the parameter.
     """
 
     names: tuple[str, str]
@@ -96,6 +97,7 @@ class Definition:
     primitive: str | None = None
     numpy: str
     slope: str
+    proximal: bool = False
 
 
 @dataclass(frozen=True)
