@@ -67,7 +67,7 @@ _MISSING = {
     ),
     "such function; it has sin, cos, arccos, arctan, tanh and exp": (
         "cot", "sec", "csc", "atan2", "arctan2", "asinh", "acosh", "atanh", "arsinh", "arcosh", "artanh", "sinc",
-        "sech",
+        "coth", "sech",
     ),
     "special functions but erf": ("gamma_fn", "lgamma", "digamma", "beta_fn", "bessel", "zeta"),
     "proximal maps; that of t*abs(x) is softthreshold(x, t), a projection onto x >= 0 relu(x)": (

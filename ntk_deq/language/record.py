@@ -67,6 +67,15 @@ class Entrywise:
         """The largest of its slopes, by size, or a bound of it; inf where they have no bound."""
         return max(map(abs, self.slopes))
 
+    @property
+    def proximal(self) -> bool:
+        """Whether it is the proximal map of a convex function: it nowhere falls, and has slopes of 1 at most.
+
+        References:
+            Moreau, Bulletin de la SMF 93, 1965.
+        """
+        return self.growth == 1 and self.lipschitz <= 1 and self.domain == Range()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
