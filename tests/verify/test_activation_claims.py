@@ -132,7 +132,7 @@ MAPS = {
     "hyperbolic": ("tanh(Z*A + X*W)", "slope(tanh, Z*A + X*W)", "norm(A)"),
     "leaky": ("leaky_relu(Z*A + X*W, a)", "slope(leaky_relu, Z*A + X*W, a)", "max(1, abs(a))*norm(A)"),
     "sparse": ("softthreshold(Z*A + X*W, a/10)", "slope(softthreshold, Z*A + X*W, a/10)", "norm(A)"),
-    "logistic": ("sigmoid(Z*A + X*W)", "slope(sigmoid, Z*A + X*W)", "1/4*norm(A)"),
+    "logistic": ("sigmoid(Z*A + X*W)", "slope(sigmoid, Z*A + X*W)", "0.25*norm(A)"),
     "robust": ("huber(shift(Z*A, a) + X*W, a)", "slope(huber, Z*A + X*W, a)", "abs(a)*norm(A)"),
 }
 SYSTEM_CLAIMS = """
