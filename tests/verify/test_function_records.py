@@ -463,6 +463,9 @@ def test_softplus_beyond_the_floats() -> None:
 
 def test_no_information_stays_none() -> None:
     unknown = ct.Ball(torch.zeros(2, 2, dtype=torch.float64), math.inf)
+    for name in NAMES:
+        assert not TWINS[name].number(arb(0, math.inf)).is_finite(), name
+        assert not TWINS[name].number(ct.nan()).is_finite(), name
     for name in SMOOTH:
         assert not matrix_ball(name, unknown).is_finite
         assert not slopes(TWINS[name], unknown).is_finite
