@@ -102,12 +102,12 @@ step = rising(lambda x: arb(1) if x > 0 else arb(0))
 
 
 def sin(x: arb) -> arb:
-    """Return sin(x); nothing is known of it where nothing is of x, which may have no value."""
+    """Return the sine; nothing is known of it where nothing is of x, which may have no value."""
     return x.sin() if x.is_finite() else ct.nan()
 
 
 def cos(x: arb) -> arb:
-    """Return cos(x), likewise."""
+    """Return the cosine, likewise."""
     return x.cos() if x.is_finite() else ct.nan()
 
 
