@@ -83,7 +83,7 @@ class Definition:
 
     Attributes:
         names: What `formula` calls the entry and the parameter; it holds for calls with so many arguments.
-        formula: What a call means. No two numbers are added to, or multiplied with, the entry but in `shift` and `*`.
+        formula: What a call means: sums, in which a number is added to every entry, products with numbers, and calls.
         lipschitz: A bound of its slopes in the entry, a formula in the parameter.
         proximal: Whether it is the proximal map of a convex function, whatever the parameter.
         primitive: Its integral in the entry from 0, where that has a closed form.
