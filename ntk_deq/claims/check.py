@@ -88,7 +88,7 @@ def check_formulas(
                 time=method is Method.GRADIENT_FLOW,
             )
             check_memory(typed, setting, structured)
-            _check_place(section, typed, setting, course)
+            check_place(section, typed, setting, course)
         except ExpressionError as error:
             checked.errors[key] = error
             if section == "let":
@@ -103,7 +103,7 @@ def check_formulas(
     return checked
 
 
-def _check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
+def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
     """Refuse a number where a statement is needed, and for a step size what is no number known at the start."""
     course.check_derivatives(typed)
     if section in START:

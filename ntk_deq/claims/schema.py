@@ -21,6 +21,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.entries import one_line
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.families import split_for
 from ntk_deq.language.library import model_names
 from ntk_deq.language.types import SizeRange
 
@@ -32,6 +35,8 @@ MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
+DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\](\s+for\s+.+)?)?$"
+"""A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`."""
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _RANGE = re.compile(r"\s*([1-9][0-9]{0,8})\s*(?:\.\.\s*([1-9][0-9]{0,8})\s*)?")
 _TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}]}
@@ -50,13 +55,20 @@ def _expression(value: object) -> str:
 
 
 def _size(value: object) -> SizeRange:
-    """Read `8` or `1..6`."""
+    """Read `8`, `1..6`, or a family of sizes: `1..6 for l in 0..L`."""
+    over = None
+    text = one_line(value, "range") if isinstance(value, dict) else value
+    if isinstance(text, str):
+        try:
+            value, over = split_for(text)
+        except ExpressionError as error:
+            raise _wanted(f"a range with what its letter runs over, `1..6 for l in 0..L`: {error}") from None
     match = _RANGE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
     if match is not None:
         low = int(match[1])
         high = int(match[2] or low)
         if 1 <= low <= high <= MAX_SIZE:
-            return SizeRange(low, high)
+            return SizeRange(low, high, over)
     raise _wanted(f"a whole number or a range `lo..hi` with 1 <= lo <= hi <= {MAX_SIZE}")
 
 
@@ -73,12 +85,19 @@ def _listed(value: object) -> object:
 
 
 def _domain(value: object) -> str:
-    """Let the list [0, 1] stand for the text `[0, 1]`."""
+    """Let the list [0, 1] stand for the text `[0, 1]`, and a mapping with `for` for the line of a family."""
+    if isinstance(value, dict):
+        value = one_line(value, "domain")
     if isinstance(value, list) and len(value) == 2 and not any(isinstance(v, bool | None | list | dict) for v in value):
         return f"[{value[0]}, {value[1]}]"
     if not isinstance(value, str):
         raise _wanted("a domain such as `real`, `positive` or `(0, 1]`")
     return value
+
+
+def _draw(value: object) -> str:
+    """Let a mapping with `for` stand for the line of a family."""
+    return _expression(one_line(value, "draw") if isinstance(value, dict) else value)
 
 
 def _shape(value: object) -> str:
@@ -100,6 +119,25 @@ Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)
 Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=MAX_LABEL)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
+DefinedName = Annotated[str, StringConstraints(pattern=DEFINED, max_length=100)]
+
+
+def _family_schema(head: str, first: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+    """Return the JSON Schema of a family that is written as a mapping."""
+    shape = {} if head == "range" else {"shape": {"type": ["string", "array"]}}
+    return {
+        "type": "object",
+        "properties": {head: first, **shape, "for": {"type": "string", "examples": ["l in 1..L"]}},
+        "required": ["for", *([head] if needed else [])],
+        "additionalProperties": False,
+    }
+
+
+DrawText = Annotated[
+    str,
+    BeforeValidator(_draw),
+    WithJsonSchema({"anyOf": [*_TEXT_OR_NUMBER["anyOf"], _family_schema("draw", _TEXT_OR_NUMBER, needed=True)]}),
+]
 Part = Annotated[
     float,
     PlainValidator(_part),
@@ -112,9 +150,10 @@ Sizes = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": MAX_SIZE},
-                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?$"},
+                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?(\sfor\s.*)?$"},
+                _family_schema("range", {"type": ["string", "integer", "array"]}, needed=True),
             ],
-            "examples": ["1..6", 8],
+            "examples": ["1..6", 8, "1..5 for l in 0..L"],
         }
     ),
 ]
@@ -123,8 +162,12 @@ DomainText = Annotated[
     BeforeValidator(_domain),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2}],
-            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5"],
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2},
+                _family_schema("domain", {"type": ["string", "array"]}, needed=False),
+            ],
+            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5", "real[m] for l in 1..L"],
         }
     ),
 ]
@@ -228,10 +271,10 @@ class SettingModel(_Strict):
     domain: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Variables that range over a whole domain."
     )
-    data: dict[Identifier, Expression] = Field(
+    data: dict[Identifier, DrawText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Variables drawn from distributions: data."
     )
-    init: dict[Identifier, Expression] = Field(
+    init: dict[Identifier, DrawText] = Field(
         default={},
         max_length=MAX_ENTRIES,
         description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
@@ -322,7 +365,7 @@ class ClaimModel(_Strict):
     given: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further universally quantified variables."
     )
-    let: dict[Identifier, Expression] = Field(
+    let: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."
     )
     assume: Annotated[

@@ -140,8 +140,8 @@ def too_large(type_: Type, sizes: Mapping[str, SizeRange], *, structured: bool =
         >>> too_large(matrix("n", "n"), {"n": SizeRange(20000, 30000)})
         'a matrix n x n is 20000 x 20000 at the smallest sizes: 400000000 entries; at most 134217728 are allowed'
     """
-    if type_.sort is not Sort.MATRIX:
-        return None
+    if type_.sort is not Sort.MATRIX or not (type_.rows.letters | type_.cols.letters) <= sizes.keys():
+        return None  # a member of a family is looked at where its number is known
     least = {letter: bounds.low for letter, bounds in sizes.items()}
     rows, cols = type_.rows.evaluate(least), type_.cols.evaluate(least)
     if (max(rows, cols) if structured else rows * cols) <= MAX_ENTRIES:

@@ -169,10 +169,12 @@ def find_satisfying(
 def default_budget(scorer: ClaimScorer | TrainingScorer) -> float:
     """Return what the search of one setting may cost by default: two to four seconds, whatever the claim.
 
-    It is counted, not timed, so that a run depends on its seed alone.
+    It is counted, not timed, so that a run depends on its seed alone. The depths of a claim with families share it.
     """
+    depths = () if scorer.claim.origin is None else scorer.claim.origin.depths
+    share = max(1, sum(depth.setting == scorer.setting.name for depth in depths))
     if isinstance(scorer, TrainingScorer):
-        return TRAINED_BUDGET
+        return TRAINED_BUDGET / share
     each = AROUND + scorer.operations * (1 if scorer.differentiable else DIFFERENTIATING)
-    budget = min(LONGEST, max(SHORTEST, OPERATIONS / each))
+    budget = min(LONGEST, max(SHORTEST, OPERATIONS / each)) / share
     return budget if scorer.setting.universal else budget / DRAWN_SHARE

@@ -1,0 +1,329 @@
+"""A claim with families written out for one depth: an ordinary claim, whose variables are called like `W[1]`.
+
+Families are symbols above: a file is parsed and typed with its depth open. Whatever judges, searches or proves sees
+claims that are written out, one for each setting and each choice of the letters that ranges and indices use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ntk_deq.claims.check import Checked, Key, check_formulas
+from ntk_deq.claims.claim import Claim, Depth
+from ntk_deq.claims.entries import defined
+from ntk_deq.claims.runs import start_formulas, with_start_formulas
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.distributions import check_distribution
+from ntk_deq.language.domain import Free
+from ntk_deq.language.expansion import Expansion
+from ntk_deq.language.families import concrete_type, letters_in, member_name, values_of
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.run import Method
+from ntk_deq.language.setting import Draw, Setting
+from ntk_deq.language.shapes import too_large
+from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
+from ntk_deq.language.types import Reach, SizeRange, Type
+
+MAX_DEPTHS = 8
+"""Choices of the depths of one setting; each is a claim of its own to judge."""
+
+_NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """The parts of a claim for one depth, without types.
+
+    Attributes:
+        setting: The setting.
+        given: The claim's own free variables.
+        formulas: By section and name; definitions in an order in which each uses earlier ones only.
+        origins: Where a formula comes from: its section and name in the claim as written.
+        cycle: Definitions that rest on each other in a circle, or nothing.
+    """
+
+    setting: Setting
+    given: dict[str, Free]
+    formulas: dict[Key, Formula]
+    origins: dict[Key, Key]
+    cycle: tuple[str, ...] = ()
+
+
+class DepthError(ExpressionError):
+    """A formula has no meaning for one depth.
+
+    Attributes:
+        key: Section and name of the formula, or of the entry of the setting.
+    """
+
+    def __init__(self, key: Key, error: ExpressionError) -> None:
+        super().__init__(error.message, error.span, error.hint)
+        self.key = key
+
+
+def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key, Formula]) -> list[Depth]:
+    """Return the depths for which a claim is judged in a setting, the smallest first.
+
+    Args:
+        setting: The setting, its families open.
+        given: The claim's own free variables.
+        formulas: The claim's formulas.
+
+    Raises:
+        ExpressionError: There are more than `MAX_DEPTHS`.
+    """
+    used = set(_setting_letters(setting, given))
+    families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
+    families |= {entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index}
+    for (section, name), formula in formulas.items():
+        used |= _formula_letters(formula.expr, families)
+        entry = defined(name) if section == "let" else None
+        if entry is not None and entry.index is not None:
+            used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
+    letters = [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
+    spans = [range(setting.sizes[letter].low, setting.sizes[letter].high + 1) for letter in letters]
+    count = 1
+    for span in spans:
+        count *= len(span)
+    if count > MAX_DEPTHS:
+        shown = ", ".join(f"{k} = {span[0]}..{span[-1]}" for k, span in zip(letters, spans, strict=True))
+        message = f"a claim may be judged for at most {MAX_DEPTHS} depths in a setting. {setting.name} has {count}: {shown}."
+        raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
+    choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
+    return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
+
+
+def _setting_letters(setting: Setting, given: Mapping[str, Free]) -> Iterator[str]:
+    for size in setting.sizes.values():
+        yield from _reach_letters(size.over)
+    for variable in (*setting.free.values(), *setting.draws.values(), *given.values()):
+        yield from _reach_letters(variable.over)
+        yield from letters_in(variable.type)
+    for draw in setting.draws.values():
+        for node in draw.distribution.walk():
+            if node.kind is Kind.INDEX:
+                yield from (part.name for part in node.args[0].walk() if part.kind is Kind.NAME)
+
+
+def _reach_letters(reach: Reach | None) -> set[str]:
+    return set() if reach is None else {*reach.start.letters, *reach.stop.letters}
+
+
+def _formula_letters(expr: Expr, families: set[str]) -> set[str]:
+    found: set[str] = set()
+    for node in expr.walk():
+        inside: tuple[Expr, ...] = ()
+        if node.kind in RANGED:
+            inside = node.args[1:]
+        elif node.kind is Kind.INDEX and node.name in families:
+            inside = node.args[:1]
+        found |= {part.name for end in inside for part in end.walk() if part.kind is Kind.NAME}
+    return found
+
+
+def written_out(
+    setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key, Formula], depth: Mapping[str, int]
+) -> WrittenOut:
+    """Return the parts of a claim for one depth.
+
+    Args:
+        setting: The setting, its families open.
+        given: The claim's own free variables.
+        formulas: The claim's formulas, typed with the depth open.
+        depth: The value of each depth.
+
+    Raises:
+        DepthError: A member is outside its range or defined twice, or something empty has no value.
+    """
+    members = _setting_members(setting, given, depth)
+    places = _definitions(formulas, depth)
+    for section, name in places:
+        entry = defined(name)
+        if entry.index is not None:
+            indices = {at for (_, other), ats in places.items() if defined(other).name == entry.name for at in ats}
+            members[entry.name] = frozenset(indices)
+    expansion = Expansion(depth, members)
+    out: dict[Key, Formula] = {}
+    origins: dict[Key, Key] = {}
+    for key, formula in formulas.items():
+        entry = defined(key[1]) if key[0] == "let" else None
+        for at in places[key] if entry is not None and entry.index is not None else (None,):
+            name = key[1] if at is None or entry is None else entry.member(at)
+            own = {entry.reach.letter: at} if entry is not None and entry.reach is not None and at is not None else {}
+            try:
+                expr = expansion.formula(formula.expr, own)
+            except ExpressionError as error:
+                words = ", ".join([*(f"{k} = {v}" for k, v in own.items()), *filter(None, [expansion.where])])
+                raise DepthError(key, _said_where(error, words)) from None
+            text = formula.text if at is None else format_expr(expr)
+            out[key[0], name] = Formula(name, text, expr, formula.position)
+            origins[key[0], name] = key
+    order, cycle = sort_definitions({name: f for (section, name), f in out.items() if section == "let"})
+    lets = {("let", name): out["let", name] for name in order}
+    rest = {key: formula for key, formula in out.items() if key[0] != "let"}
+    free = dict(_members_of(given, depth))
+    return WrittenOut(_setting(setting, depth, expansion), free, lets | rest, origins, tuple(cycle))
+
+
+def _said_where(error: ExpressionError, words: str) -> ExpressionError:
+    return ExpressionError(f"{error.message} (at {words})", error.span, error.hint) if words else error
+
+
+def _values(reach: Reach, depth: Mapping[str, int]) -> range:
+    return values_of(reach, depth, {}, _NOWHERE)
+
+
+def _setting_members(
+    setting: Setting, given: Mapping[str, Free], depth: Mapping[str, int]
+) -> dict[str, frozenset[int]]:
+    """Return the indices of the families of a setting and of `given`."""
+    found: dict[str, frozenset[int]] = {}
+    overs = {name: size.over for name, size in setting.sizes.items()}
+    overs |= {name: v.over for name, v in (*setting.free.items(), *setting.draws.items(), *given.items())}
+    for name, over in overs.items():
+        if over is not None:
+            section = "given" if name in given else "setting"
+            try:
+                found[name] = frozenset(_values(over, depth))
+            except ExpressionError as error:
+                raise DepthError((section, name), error) from None
+    return found
+
+
+def _definitions(formulas: Mapping[Key, Formula], depth: Mapping[str, int]) -> dict[Key, tuple[int, ...]]:
+    """Return the members that each entry of `let` defines."""
+    found: dict[Key, tuple[int, ...]] = {}
+    seen: dict[tuple[str, int], Key] = {}
+    for key in formulas:
+        if key[0] != "let":
+            continue
+        entry = defined(key[1])
+        if entry.index is None:
+            continue
+        try:
+            values = tuple(_values(entry.reach, depth)) if entry.reach else (entry.index.evaluate(depth),)
+        except KeyError as error:
+            message = f"`{error.args[0]}` is no size letter, so that the members are not known."
+            raise DepthError(key, ExpressionError(message, (0, 0))) from None
+        except ExpressionError as error:
+            raise DepthError(key, error) from None
+        found[key] = values
+        for value in values:
+            first = seen.setdefault((entry.name, value), key)
+            if first != key:
+                message = f"`{entry.member(value)}` is defined twice, by `{first[1]}` too."
+                raise DepthError(key, ExpressionError(message, (0, 0)))
+    return found
+
+
+def _members_of(variables: Mapping[str, Free], depth: Mapping[str, int]) -> Iterator[tuple[str, Free]]:
+    for name, free in variables.items():
+        for at in _values(free.over, depth) if free.over is not None else (None,):
+            own = {} if at is None or free.over is None else {free.over.letter: at}
+            own_name = name if at is None else member_name(name, at)
+            yield own_name, replace(free, name=own_name, type=concrete_type(free.type, depth, own), over=None)
+
+
+def _setting(setting: Setting, depth: Mapping[str, int], expansion: Expansion) -> Setting:
+    """Return a setting for one depth: a variable and a size for each member."""
+    sizes: dict[str, SizeRange] = {}
+    for letter, size in setting.sizes.items():
+        if size.over is None:
+            sizes[letter] = SizeRange(depth[letter], depth[letter]) if letter in depth else size
+        else:
+            sizes |= {member_name(letter, at): replace(size, over=None) for at in _values(size.over, depth)}
+    free = dict(_members_of(setting.free, depth))
+    for name, variable in free.items():
+        _check_size(name, variable.type, sizes)
+    draws = dict(_drawn(setting.draws, depth, expansion, sizes))
+    return replace(setting, sizes=sizes, free=free, draws=draws)
+
+
+def _drawn(
+    draws: Mapping[str, Draw], depth: Mapping[str, int], expansion: Expansion, sizes: Mapping[str, SizeRange]
+) -> Iterator[tuple[str, Draw]]:
+    for name, draw in draws.items():
+        for at in _values(draw.over, depth) if draw.over is not None else (None,):
+            own = {} if at is None or draw.over is None else {draw.over.letter: at}
+            own_name = name if at is None else member_name(name, at)
+            type_ = concrete_type(draw.type, depth, own)
+            _check_size(own_name, type_, sizes)
+            try:
+                expr = expansion.formula(draw.distribution, own)
+                check_distribution(expr, type_, sizes)
+            except ExpressionError as error:
+                raise DepthError(("setting", name), error) from None
+            text = draw.text if at is None else format_expr(expr)
+            yield own_name, Draw(own_name, type_, expr, text)
+
+
+def _check_size(name: str, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
+    missing = sorted((type_.rows.letters | type_.cols.letters) - sizes.keys())
+    reason = f"there is no size {', '.join(missing)}" if missing else too_large(type_, sizes)
+    if reason:
+        raise DepthError(("setting", name.partition("[")[0]), ExpressionError(f"{name}: {reason}.", (0, 0)))
+
+
+def check_depth(parts: WrittenOut, *, method: Method | None) -> Checked:
+    """Give every formula of a claim that is written out its types."""
+    return check_formulas(parts.formulas, parts.setting, parts.given, method=method)
+
+
+def at_depth(claim: Claim, depth: Depth) -> Claim:
+    """Return the ordinary claim that a claim with families is for one depth.
+
+    Args:
+        claim: A checked claim with families.
+        depth: One of its depths.
+    """
+    setting = next(setting for setting in claim.settings if setting.name == depth.setting)
+    parts = written_out(setting, claim.given, claim_formulas(claim), dict(depth.letters))
+    method = None if claim.run is None else claim.run.method
+    checked = check_depth(parts, method=method)
+    typed = {key: replace(parts.formulas[key], expr=expr) for key, expr in checked.typed.items()}
+
+    def part(section: str) -> dict[str, Formula]:
+        return {name: formula for (where, name), formula in typed.items() if where == section}
+
+    written = replace(
+        claim,
+        settings=(parts.setting,),
+        given=parts.given,
+        let=part("let"),
+        assume=part("assume"),
+        conclude=part("conclude"),
+        depths=(),
+        origin=claim,
+        warnings=(),
+    )
+    return with_start_formulas(written, typed)
+
+
+def claim_formulas(claim: Claim) -> dict[Key, Formula]:
+    """Return all formulas of a claim by section and name."""
+    formulas: dict[Key, Formula] = {}
+    for section in ("let", "assume", "conclude"):
+        formulas |= {(section, name): formula for name, formula in getattr(claim, section).items()}
+    return formulas | start_formulas(claim)
+
+
+def claim_for(claim: Claim, setting: str, sizes: Mapping[str, int]) -> Claim:
+    """Return the claim that an instance belongs to: of a claim with families the one of its depth.
+
+    Args:
+        claim: The claim.
+        setting: Name of the instance's setting.
+        sizes: The instance's sizes.
+
+    Raises:
+        LookupError: The claim has no such depth.
+
+    """
+    if not claim.depths:
+        return claim
+    for depth in claim.depths:
+        if depth.setting == setting and all(sizes.get(letter) == value for letter, value in depth.letters):
+            return at_depth(claim, depth)
+    raise LookupError(setting)
