@@ -96,7 +96,7 @@ class Claim:
         definitions: Per setting with a model: its definitions (for example Phi, yhat), typed, in order.
         warnings: What is odd about it and stops nothing.
         depths: Of a claim with families: for what it is judged, each an ordinary claim (`ntk_deq.claims.depths`).
-        origin: Of a claim that is written out for a depth: the claim with families.
+        origin, depth: Of a claim that is written out for a depth: the claim with families, and the depth.
     """
 
     id: str
@@ -119,6 +119,7 @@ class Claim:
     warnings: tuple[Problem, ...] = ()
     depths: tuple[Depth, ...] = ()
     origin: Claim | None = None
+    depth: Depth | None = None
 
     @property
     def trains(self) -> bool:

@@ -12,13 +12,13 @@ from itertools import product
 
 from ntk_deq.claims.check import Checked, Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
-from ntk_deq.claims.entries import defined
+from ntk_deq.claims.entries import Defined, defined
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.distributions import check_distribution
 from ntk_deq.language.domain import Free
 from ntk_deq.language.expansion import Expansion
-from ntk_deq.language.families import concrete_type, letters_in, member_name, values_of
+from ntk_deq.language.families import concrete_type, letters_in, member_name, split_member, values_of
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.run import Method
 from ntk_deq.language.setting import Draw, Setting
@@ -56,11 +56,12 @@ class DepthError(ExpressionError):
 
     Attributes:
         key: Section and name of the formula, or of the entry of the setting.
+        where: Values of letters that run over ranges, in words.
     """
 
-    def __init__(self, key: Key, error: ExpressionError) -> None:
+    def __init__(self, key: Key, error: ExpressionError, where: str = "") -> None:
         super().__init__(error.message, error.span, error.hint)
-        self.key = key
+        self.key, self.where = key, where
 
 
 def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key, Formula]) -> list[Depth]:
@@ -76,7 +77,9 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
     """
     used = set(_setting_letters(setting, given))
     families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
-    families |= {entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index}
+    families |= {
+        entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index
+    }
     for (section, name), formula in formulas.items():
         used |= _formula_letters(formula.expr, families)
         entry = defined(name) if section == "let" else None
@@ -89,7 +92,9 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
         count *= len(span)
     if count > MAX_DEPTHS:
         shown = ", ".join(f"{k} = {span[0]}..{span[-1]}" for k, span in zip(letters, spans, strict=True))
-        message = f"a claim may be judged for at most {MAX_DEPTHS} depths in a setting. {setting.name} has {count}: {shown}."
+        message = (
+            f"a claim may be judged for at most {MAX_DEPTHS} depths in a setting. {setting.name} has {count}: {shown}."
+        )
         raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
     choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
     return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
@@ -98,7 +103,7 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
 def _setting_letters(setting: Setting, given: Mapping[str, Free]) -> Iterator[str]:
     for size in setting.sizes.values():
         yield from _reach_letters(size.over)
-    for variable in (*setting.free.values(), *setting.draws.values(), *given.values()):
+    for variable in (*setting.variables.values(), *given.values()):
         yield from _reach_letters(variable.over)
         yield from letters_in(variable.type)
     for draw in setting.draws.values():
@@ -137,27 +142,18 @@ def written_out(
     Raises:
         DepthError: A member is outside its range or defined twice, or something empty has no value.
     """
-    members = _setting_members(setting, given, depth)
-    places = _definitions(formulas, depth)
-    for section, name in places:
-        entry = defined(name)
-        if entry.index is not None:
-            indices = {at for (_, other), ats in places.items() if defined(other).name == entry.name for at in ats}
-            members[entry.name] = frozenset(indices)
+    places = {key: _places(key, depth) for key in formulas}
+    members = _setting_members(setting, given, depth) | _defined_members(places)
     expansion = Expansion(depth, members)
     out: dict[Key, Formula] = {}
     origins: dict[Key, Key] = {}
     for key, formula in formulas.items():
-        entry = defined(key[1]) if key[0] == "let" else None
-        for at in places[key] if entry is not None and entry.index is not None else (None,):
-            name = key[1] if at is None or entry is None else entry.member(at)
-            own = {entry.reach.letter: at} if entry is not None and entry.reach is not None and at is not None else {}
+        for name, own in places[key]:
             try:
                 expr = expansion.formula(formula.expr, own)
             except ExpressionError as error:
-                words = ", ".join([*(f"{k} = {v}" for k, v in own.items()), *filter(None, [expansion.where])])
-                raise DepthError(key, _said_where(error, words)) from None
-            text = formula.text if at is None else format_expr(expr)
+                raise DepthError(key, error, expansion.where) from None
+            text = formula.text if name == key[1] else format_expr(expr)
             out[key[0], name] = Formula(name, text, expr, formula.position)
             origins[key[0], name] = key
     order, cycle = sort_definitions({name: f for (section, name), f in out.items() if section == "let"})
@@ -165,10 +161,6 @@ def written_out(
     rest = {key: formula for key, formula in out.items() if key[0] != "let"}
     free = dict(_members_of(given, depth))
     return WrittenOut(_setting(setting, depth, expansion), free, lets | rest, origins, tuple(cycle))
-
-
-def _said_where(error: ExpressionError, words: str) -> ExpressionError:
-    return ExpressionError(f"{error.message} (at {words})", error.span, error.hint) if words else error
 
 
 def _values(reach: Reach, depth: Mapping[str, int]) -> range:
@@ -181,7 +173,8 @@ def _setting_members(
     """Return the indices of the families of a setting and of `given`."""
     found: dict[str, frozenset[int]] = {}
     overs = {name: size.over for name, size in setting.sizes.items()}
-    overs |= {name: v.over for name, v in (*setting.free.items(), *setting.draws.items(), *given.items())}
+    overs |= {name: variable.over for name, variable in setting.variables.items()}
+    overs |= {name: free.over for name, free in given.items()}
     for name, over in overs.items():
         if over is not None:
             section = "given" if name in given else "setting"
@@ -192,29 +185,35 @@ def _setting_members(
     return found
 
 
-def _definitions(formulas: Mapping[Key, Formula], depth: Mapping[str, int]) -> dict[Key, tuple[int, ...]]:
-    """Return the members that each entry of `let` defines."""
-    found: dict[Key, tuple[int, ...]] = {}
-    seen: dict[tuple[str, int], Key] = {}
-    for key in formulas:
-        if key[0] != "let":
+def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
+    """Return the names that a formula is written out under, each with the value of the letter in its index."""
+    entry = defined(key[1]) if key[0] == "let" else Defined(key[1])
+    try:
+        if entry.reach is not None:
+            return [(entry.member(at), {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
+        return [(key[1] if entry.index is None else entry.member(entry.index.evaluate(depth)), {})]
+    except KeyError as error:
+        message = f"`{error.args[0]}` is no size letter, so that the members are not known."
+        raise DepthError(key, ExpressionError(message, (0, 0))) from None
+    except ExpressionError as error:
+        raise DepthError(key, error) from None
+
+
+def _defined_members(places: Mapping[Key, list[tuple[str, dict[str, int]]]]) -> dict[str, frozenset[int]]:
+    """Return the indices of the families that are defined, each of which is defined once."""
+    found: dict[str, frozenset[int]] = {}
+    first: dict[str, Key] = {}
+    for key, names in places.items():
+        if key[0] != "let" or defined(key[1]).index is None:
             continue
-        entry = defined(key[1])
-        if entry.index is None:
-            continue
-        try:
-            values = tuple(_values(entry.reach, depth)) if entry.reach else (entry.index.evaluate(depth),)
-        except KeyError as error:
-            message = f"`{error.args[0]}` is no size letter, so that the members are not known."
-            raise DepthError(key, ExpressionError(message, (0, 0))) from None
-        except ExpressionError as error:
-            raise DepthError(key, error) from None
-        found[key] = values
-        for value in values:
-            first = seen.setdefault((entry.name, value), key)
-            if first != key:
-                message = f"`{entry.member(value)}` is defined twice, by `{first[1]}` too."
+        own = found.setdefault(defined(key[1]).name, frozenset())
+        for name, _ in names:
+            if first.setdefault(name, key) != key:
+                message = f"`{name}` is defined twice, by `{first[name][1]}` too."
                 raise DepthError(key, ExpressionError(message, (0, 0)))
+            member = split_member(name)
+            own |= {member[1].evaluate({})} if member is not None else set()
+        found[defined(key[1]).name] = own
     return found
 
 
@@ -262,6 +261,8 @@ def _drawn(
 def _check_size(name: str, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
     missing = sorted((type_.rows.letters | type_.cols.letters) - sizes.keys())
     reason = f"there is no size {', '.join(missing)}" if missing else too_large(type_, sizes)
+    if not missing and 0 in (type_.rows.constant, type_.cols.constant):
+        reason = f"a {type_} has no entries"
     if reason:
         raise DepthError(("setting", name.partition("[")[0]), ExpressionError(f"{name}: {reason}.", (0, 0)))
 
@@ -296,6 +297,7 @@ def at_depth(claim: Claim, depth: Depth) -> Claim:
         conclude=part("conclude"),
         depths=(),
         origin=claim,
+        depth=depth,
         warnings=(),
     )
     return with_start_formulas(written, typed)

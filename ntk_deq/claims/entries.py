@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar, plain
 from ntk_deq.language.families import index_size, member_name, split_for
 from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import RANGED, Expr, Formula, Kind
 from ntk_deq.language.types import Reach, Size
 
 
@@ -108,3 +108,9 @@ def by_names(let: Mapping[str, Formula]) -> dict[str, Formula]:
         parts = formula.expr if first is None else Expr(Kind.AND, formula.expr.span, (first.expr, formula.expr))
         found[name] = replace(first or formula, expr=parts)
     return found
+
+
+def range_letters(let: Mapping[str, Formula], statements: Iterable[Formula]) -> set[str]:
+    """Return the letters that run over ranges in the formulas of a claim."""
+    found = {name for f in (*let.values(), *statements) for n in f.expr.walk() if n.kind in RANGED for name in n.names}
+    return found | {entry.reach.letter for entry in map(defined, let) if entry.reach is not None}

@@ -96,6 +96,8 @@ def _check_depth(
     try:
         parts = written_out(setting, given, typed, dict(depth.letters))
     except DepthError as error:
+        if error.where:
+            at = f"{at}, {error.where}" if at else f" at {error.where}"
         wrong.setdefault(error.key, ExpressionError(_placed(error.message, at), error.span, error.hint))
         return
     if parts.cycle:
@@ -103,10 +105,10 @@ def _check_depth(
         message = f"`{parts.cycle[0]}` is defined by itself{at}: {' -> '.join(parts.cycle)}."
         wrong.setdefault(key, ExpressionError(message, (0, 0)))
         return
-    for key, error in check_depth(parts, method=method).errors.items():
+    for key, fault in check_depth(parts, method=method).errors.items():
         origin = parts.origins[key]
         member = f", {key[1]}" * (key != origin)
-        wrong.setdefault(origin, ExpressionError(_placed(error.message, at + member), error.span, error.hint))
+        wrong.setdefault(origin, ExpressionError(_placed(fault.message, at + member), fault.span, fault.hint))
 
 
 def _placed(message: str, at: str) -> str:

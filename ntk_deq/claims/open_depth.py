@@ -1,4 +1,4 @@
-"""The formulas of a claim with families, checked while its depth is open: every shape holds for every member at once."""
+"""The formulas of a claim with families, checked while its depth is open: a shape holds for every member at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_families(
         | {name: Family(free.over.letter, (free.over,)) for name, free in given.items() if free.over is not None},
         broken=set(skip),
     )
-    checker = _Families(formulas, setting, frozenset(setting.variable_types()) | frozenset(given), method)
+    checker = _Families(formulas, setting, frozenset(setting.variable_types()) | frozenset(given), method, skip)
     state = checker.definitions(state)
     checked = Checked(dict(state.typed), dict(state.errors))
     for key, formula in formulas.items():
@@ -64,26 +64,43 @@ def check_families(
 
 @dataclass
 class _State:
-    """What is known of the names of a claim; `guessed` are families whose type is not yet borne out."""
+    """What is known of the names of a claim; definitions that rest on broken ones are left out."""
 
     types: dict[str, Type]
     families: dict[str, Family]
     broken: set[str]
     typed: dict[Key, Expr] = field(default_factory=dict)
     errors: dict[Key, ExpressionError] = field(default_factory=dict)
+    left_out: set[Key] = field(default_factory=set)
 
     def copy(self) -> _State:
-        return _State(dict(self.types), dict(self.families), set(self.broken), dict(self.typed), dict(self.errors))
+        return _State(
+            dict(self.types),
+            dict(self.families),
+            set(self.broken),
+            dict(self.typed),
+            dict(self.errors),
+            set(self.left_out),
+        )
+
+    def done(self, key: Key) -> bool:
+        return key in self.typed or key in self.errors or key in self.left_out
 
 
 class _Families:
     def __init__(
-        self, formulas: Mapping[Key, Formula], setting: Setting, variables: frozenset[str], method: Method | None
+        self,
+        formulas: Mapping[Key, Formula],
+        setting: Setting,
+        variables: frozenset[str],
+        method: Method | None,
+        skip: Set[str],
     ) -> None:
         self.setting, self.variables, self.method = setting, variables, method
         self.shapes = Shapes(setting.sizes)
         self.course = Course(method, setting.model)
-        self.let = {key: formula for key, formula in formulas.items() if key[0] == "let"}
+        let = {key: formula for key, formula in formulas.items() if key[0] == "let"}
+        self.let = {key: formula for key, formula in let.items() if defined(key[1]).name not in skip}
         self.entries = {key: defined(key[1]) for key in self.let}
         self.names = {entry.name for entry in self.entries.values()}
         self.guesses = 0
@@ -113,26 +130,20 @@ class _Families:
                 letter = next((e.reach.letter for e in self.entries.values() if e.name == entry.name and e.reach), "l")
                 state.families[entry.name] = Family(letter, reaches)
         while True:
-            ready = [key for key in self.let if key not in state.typed and key not in state.errors]
-            ready = [key for key in ready if not self._open(key, state)]
+            for key in self.let:
+                if not state.done(key) and names_in(self.let[key].expr) & state.broken:
+                    state.left_out.add(key)
+                    state.broken.add(self.entries[key].name)
+            ready = [key for key in self.let if not state.done(key) and not self._open(key, state)]
             if not ready:
                 break
             for key in ready:
                 self._define(key, state)
-        waiting = [key for key in self.let if key not in state.typed and key not in state.errors]
-        waiting = [key for key in waiting if not self._spoilt(key, state)]
-        return self._guessed(waiting, state)
+        return self._guessed([key for key in self.let if not state.done(key)], state)
 
     def _open(self, key: Key, state: _State) -> set[str]:
         """Return the definitions that a formula uses and whose types are not known yet."""
         return {name for name in names_in(self.let[key].expr) & self.names if name not in state.types}
-
-    def _spoilt(self, key: Key, state: _State) -> bool:
-        """Whether a formula rests on a broken definition; it is then broken itself, without an error of its own."""
-        if names_in(self.let[key].expr) & state.broken:
-            state.broken.add(self.entries[key].name)
-            return True
-        return False
 
     def _define(self, key: Key, state: _State) -> None:
         entry, formula = self.entries[key], self.let[key]

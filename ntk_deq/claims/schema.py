@@ -1,7 +1,4 @@
-"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for.
-
-The JSON Schema of claim files, for editors: generated from the models that check them.
-"""
+"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.entries import one_line
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.families import split_for
-from ntk_deq.language.library import model_names
 from ntk_deq.language.types import SizeRange
 
 MAX_SIZE = 10**6
@@ -118,6 +114,8 @@ def _named(default: str) -> BeforeValidator:
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)]
 Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=MAX_LABEL)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
+VariableName = Annotated[str, StringConstraints(pattern=IDENTIFIER[:-1] + r"(\[-?[0-9]{1,7}\])?$", max_length=50)]
+"""A variable, or a member of a family by its number."""
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
 DefinedName = Annotated[str, StringConstraints(pattern=DEFINED, max_length=100)]
 
@@ -406,79 +404,3 @@ class ClaimFile(FileHead):
     )
     settings: dict[Label, SettingModel] = Field(default={}, description="Where instances come from, by name.")
     claims: list[ClaimModel] = Field(default=[], description="The statements.")
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def claim_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a claim file.
-
-    A mutant may leave out what it inherits, so that `setting` and `conclude` are required only where there is no
-    `mutates`. What the schema cannot say (shapes, names, the expression language) `verify-claims check` says.
-
-    Example:
-        >>> schema = claim_file_schema()
-        >>> schema["title"], sorted(schema["required"])
-        ('verify-claims claim file', ['suite'])
-    """
-    schema = ClaimFile.model_json_schema()
-    definitions = schema["$defs"]
-    definitions["SettingModel"]["properties"]["model"] = {
-        "type": "string",
-        "examples": list(model_names()),
-        "description": definitions["SettingModel"]["properties"]["model"]["description"],
-    }
-    claim = definitions["ClaimModel"]
-    claim["required"] = [key for key in claim["required"] if key == "id"]
-    claim["anyOf"] = [{"required": ["mutates"]}, {"required": ["setting", "conclude"]}]
-    run = claim["properties"]["run"]["anyOf"][0]
-    del run["discriminator"]  # of OpenAPI; JSON Schema tells the methods apart by their `const`
-    for section in (
-        "run",
-        "choose",
-        "title",
-        "where",
-        "note",
-        "tags",
-        "instances",
-        "setting",
-        "given",
-        "let",
-        "assume",
-    ):
-        claim["properties"][section] = _or_null(claim["properties"][section])
-    for section in ("given", "let"):
-        for choice in claim["properties"][section]["anyOf"]:
-            _allow_null_entries(choice)
-    _close(schema)
-    registered = {"properties": {"model": {"enum": list(model_names())}}}
-    schema["anyOf"] = [{"required": ["systems"]}, {"properties": {"settings": {"additionalProperties": registered}}}]
-    return {"$schema": DIALECT, **schema, "title": "verify-claims claim file"}
-
-
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Let an empty value stand, with which a mutant drops what it inherits."""
-    about: dict[str, Any] = {key: schema[key] for key in ("title", "description", "default") if key in schema}
-    rest = {key: value for key, value in schema.items() if key not in about}
-    choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
-    if {"type": "null"} not in choices:
-        choices = [*choices, {"type": "null"}]
-    return {**about, "anyOf": choices}
-
-
-def _allow_null_entries(schema: dict[str, Any]) -> None:
-    if "patternProperties" in schema:
-        schema["patternProperties"] = {name: _or_null(value) for name, value in schema["patternProperties"].items()}
-
-
-def _close(schema: Any) -> None:
-    """Forbid names that match no pattern, everywhere below; pydantic leaves such mappings open."""
-    if isinstance(schema, dict):
-        if "patternProperties" in schema:
-            schema["additionalProperties"] = False
-        for value in schema.values():
-            _close(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            _close(value)

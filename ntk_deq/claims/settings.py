@@ -310,7 +310,10 @@ class _Builder:
         unknown = unknown_sizes(shape, sizes, over) if shape is not None else []
         if unknown:
             message = f"`{where}`: the size {', '.join(unknown)} is not among `sizes` ({', '.join(sizes) or 'none'})."
-            self.problems.append(Problem(node.position, message, hint=did_you_mean(unknown[0], sizes)))
+            hint = did_you_mean(unknown[0], sizes)
+            if unknown[0] in sizes:
+                hint = f"`{unknown[0]}` is a family of sizes: write {unknown[0]}[0] or another of its members"
+            self.problems.append(Problem(node.position, message, hint=hint))
             return None
         if name in own and over is not None:
             message = f"`{where}`: in the model {name} is a single {own[name]}, and no family."
@@ -399,7 +402,9 @@ def reach_fault(over: Reach, sizes: Systems[str, SizeRange]) -> str | None:
         return f"`{over.letter}` is a size letter and cannot run over a range."
     for letter in sorted(over.start.letters | over.stop.letters):
         if letter not in sizes or sizes[letter].over is not None:
-            return f"`{letter}` in `{over.text}` is no size letter, so that the range is not known; `sizes` must give it."
+            return (
+                f"`{letter}` in `{over.text}` is no size letter, so that the range is not known; `sizes` must give it."
+            )
     try:
         downward(over, {}, Span(0, 0))
     except ExpressionError as error:
@@ -424,8 +429,8 @@ def unknown_sizes(type_: Type, sizes: Systems[str, SizeRange], over: Reach | Non
             unknown |= {letter} - plain - own
         elif member[0] not in sizes or sizes[member[0]].over is None:
             unknown.add(letter)
-        else:
-            unknown |= member[1].letters - plain - own
+        elif not member[1].letters <= plain | own:
+            unknown.add(letter)
     return sorted(unknown)
 
 

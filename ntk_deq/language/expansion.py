@@ -25,7 +25,7 @@ class Expansion:
     Attributes:
         depth: The value of each letter that ranges and indices use.
         members: The indices that each family has; families of sizes among them.
-        where: The members that the last error came from, in words: `l = 2`.
+        where: Values of the letters that run over ranges where the last error arose, in words: `l = 2`.
     """
 
     depth: Mapping[str, int]
@@ -68,15 +68,22 @@ class Expansion:
         index = index_size(node.args[0]).evaluate(values)
         if index not in self.members[node.name]:
             self.where = _words({name: values[name] for name in values if name not in self.depth})
-            has = ", ".join(map(str, sorted(self.members[node.name]))) or "none"
-            at = f" is {member_name(node.name, index)}, which" if node.args[0].kind is not Kind.NUMBER else ""
+            at = f"{member_name(node.name, index)}, which is " if node.args[0].kind is not Kind.NUMBER else ""
             shown = f"{node.name}[{index_text(index_size(node.args[0]))}]"
-            fail(node.span, f"`{shown}`{at} is outside the range of `{node.name}`; its members are {has}.")
+            fail(node.span, f"`{shown}` is {at}no member of `{node.name}`, which has {self._has(node.name)}.")
         name = member_name(node.name, index)
         if len(node.args) == 1:
             return Expr(Kind.NAME, node.span, name=name)
         step = self._visit(node.args[1], values, outer)
         return Expr(Kind.INDEX, node.span, (step,), name=name)
+
+    def _has(self, name: str) -> str:
+        indices = sorted(self.members[name])
+        if not indices:
+            return "none"
+        if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
+            return f"{member_name(name, indices[0])} to {member_name(name, indices[-1])}"
+        return ", ".join(member_name(name, index) for index in indices)
 
     def _parts(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> list[Expr]:
         """Return the body of a node once for each value of its letter, in order."""

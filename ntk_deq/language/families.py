@@ -238,7 +238,8 @@ def reach_of(node: Expr) -> Reach:
     for bound, size in zip(node.args[-2:], bounds, strict=True):
         if letter in size.letters:
             fail(bound.span, f"the range of `{letter}` cannot depend on `{letter}`.")
-    return Reach(letter, *bounds, f"{letter} in {index_text(bounds[0])}..{index_text(bounds[1])}")
+    start, stop = bounds
+    return Reach(letter, start, stop, f"{letter} in {index_text(start)}..{index_text(stop)}")
 
 
 def downward(reach: Reach, outer: Mapping[str, Reach], span: Span) -> bool:

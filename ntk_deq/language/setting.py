@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ntk_deq.errors import Position
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
-from ntk_deq.language.tree import Expr
 from ntk_deq.language.families import Family
+from ntk_deq.language.tree import Expr
 from ntk_deq.language.types import Reach, SizeRange, Type
 
 
@@ -78,10 +78,15 @@ class Setting:
         """Whether the claim is about a whole domain (True) or about draws from a distribution (False)."""
         return not self.draws and self.images is None
 
+    @property
+    def variables(self) -> dict[str, Free | Draw]:
+        """The variables that range over domains and those that are drawn, by name."""
+        return {**self.free, **self.draws}
+
     def families(self) -> dict[str, Family]:
         """Return the variables and sizes that have members, by name."""
         reaches = {name: size.over for name, size in self.sizes.items()}
-        reaches |= {name: variable.over for name, variable in (*self.free.items(), *self.draws.items())}
+        reaches |= {name: variable.over for name, variable in self.variables.items()}
         return {name: Family(reach.letter, (reach,)) for name, reach in reaches.items() if reach is not None}
 
     def variable_types(self) -> dict[str, Type]:

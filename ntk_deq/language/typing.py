@@ -244,6 +244,9 @@ class _Checker:
     def _indexed(self, node: Expr) -> Type:
         """Return the type of a name with brackets."""
         if node.name not in self.members.families:
+            if self.members.families and not self.steps.any and node.name in self.environment:
+                families = ", ".join(sorted(self.members.families))
+                fail(node.span, f"`{node.name}` is no family, and nothing here has steps.", f"families: {families}")
             return self.steps.indexed_type(node)
         if node.name not in self.environment:  # a family of sizes
             if len(node.args) > 1:

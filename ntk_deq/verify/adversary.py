@@ -171,8 +171,9 @@ def default_budget(scorer: ClaimScorer | TrainingScorer) -> float:
 
     It is counted, not timed, so that a run depends on its seed alone. The depths of a claim with families share it.
     """
-    depths = () if scorer.claim.origin is None else scorer.claim.origin.depths
-    share = max(1, sum(depth.setting == scorer.setting.name for depth in depths))
+    claim = scorer.claim
+    depths = () if claim.origin is None or claim.depth is None else claim.origin.depths
+    share = max(1, sum(claim.depth is not None and depth.setting == claim.depth.setting for depth in depths))
     if isinstance(scorer, TrainingScorer):
         return TRAINED_BUDGET / share
     each = AROUND + scorer.operations * (1 if scorer.differentiable else DIFFERENTIATING)

@@ -74,13 +74,15 @@ class DepthResults:
         pairs = list(zip(self.claim.depths, results, strict=False))
         verdict, reason, at = _verdict(pairs, whole=whole)
         first = at or results[0]
-        counted = [r for r in results if r.verdict in (Verdict.HOLDS, Verdict.PROVED)] or [first]
+        counted = [r for r in results if r.verdict in (Verdict.HOLDS, Verdict.PROVED) or r.lacking] or [first]
         own = [f"{w.position}: {w.message}" for w in self.claim.warnings]
         shown = [first] if verdict in (Verdict.REFUTED, Verdict.ERROR) else counted
         return replace(
             first,
             verdict=verdict,
-            evidence=min((r.evidence for r in shown if r.evidence in _WEAKEST), key=_WEAKEST.index, default=Evidence.NONE),
+            evidence=min(
+                (r.evidence for r in shown if r.evidence in _WEAKEST), key=_WEAKEST.index, default=Evidence.NONE
+            ),
             reason=reason,
             instances=sum(r.instances for r in results),
             met=sum(r.met for r in results),
@@ -108,17 +110,17 @@ class DepthResults:
         )
 
 
-def _verdict(
-    pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool
-) -> tuple[Verdict, str, ClaimResult | None]:
+def _verdict(pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool) -> tuple[Verdict, str, ClaimResult | None]:
     """Return the verdict of a claim, its reason, and the depth that it comes from where it comes from one.
 
-    A fault or a counterexample at one depth is one of the claim; what is undecided at one depth is undecided; a depth
-    at which no instance meets the hypotheses counts only where all are such.
+    A fault or a counterexample at one depth is one of the claim; what is undecided at one depth is undecided, unless
+    all that is missing there are instances that bear a conclusion out, and another depth has them, as with any other
+    size; a depth at which no instance meets the hypotheses counts only where all are such.
     """
+    borne_out = _borne_out(result for _, result in pairs)
     for verdict in (Verdict.ERROR, Verdict.REFUTED, Verdict.UNDECIDED):
         for depth, result in pairs:
-            if result.verdict is verdict:
+            if result.verdict is verdict and not (result.lacking and borne_out.issuperset(result.lacking)):
                 return verdict, _at(depth, result.reason), result
     if not whole:
         return Verdict.UNDECIDED, "its judgement was ended", None
@@ -131,6 +133,15 @@ def _verdict(
         reasons = dict.fromkeys(result.reason for _, result in pairs if result.verdict is Verdict.PROVED)
         reason = "; ".join(filter(None, (*reasons, reason)))
     return (Verdict.PROVED if proved else Verdict.HOLDS), reason, None
+
+
+def _borne_out(results: Iterable[ClaimResult]) -> set[str]:
+    """Return the conclusions that some instance of some depth bears out for certain."""
+    found: set[str] = set()
+    for result in results:
+        if result.verdict is Verdict.HOLDS or result.lacking:
+            found |= {record.name for record in result.conclusions} - set(result.lacking)
+    return found
 
 
 def _at(depth: Depth, text: str | ClaimResult) -> str:
@@ -146,7 +157,11 @@ def _support(pairs: Iterable[tuple[Depth, ClaimResult]], verdict: Verdict) -> Su
         own = result.support
         clear = None if found.clear is None or own.clear is None else found.clear + own.clear
         found = Support(
-            found.met + own.met, clear, found.families + own.families, found.sizes + own.sizes, found.searched + own.searched
+            found.met + own.met,
+            clear,
+            found.families + own.families,
+            found.sizes + own.sizes,
+            found.searched + own.searched,
         )
         remarks += [_at(depth, own.remark)] if own.remark else []
     return replace(found, remark="; ".join(remarks) if verdict is Verdict.HOLDS else "")

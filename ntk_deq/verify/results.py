@@ -245,6 +245,7 @@ class ClaimResult:
     searched: int = 0  # instances that the adversarial search scored
     untested: tuple[str, ...] = ()  # strict conclusions of a claim that holds, and equalities they were not tested at
     support: Support = Support()
+    lacking: tuple[str, ...] = ()  # conclusions that no instance bears out, where nothing else leaves a claim undecided
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim, if it was asked for

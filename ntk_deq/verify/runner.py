@@ -316,6 +316,7 @@ def _result(
         seconds=trial.seconds,
         searched=trial.evaluations,
         support=_support(trial, verdict),
+        lacking=tally.lacking(reason),
         replay=replay,
         warnings=(*(f"{w.position}: {w.message}" for w in claim.warnings), *trial.warnings),
         reason=reason,
