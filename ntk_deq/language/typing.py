@@ -157,7 +157,7 @@ class _Checker:
             fail(node.span, f"a range has no place here; {', '.join(FOLDED)} are taken over one.")
         members = self.members.within(node, {*self.environment, *self.steps.trajectory, *bound, *FUNCTIONS})
         body = replace(self, members=members).visit(node.args[0], bound, role)
-        ends = tuple(replace(end, type=SCALAR) for end in node.args[1:])
+        ends = tuple(self.visit(end, bound, _Role.MEMBER) for end in node.args[1:])
         node = replace(node, args=(body, *ends))
         return replace(node, type=self.members.ranged_type(node, self.shapes, taken_by))
 

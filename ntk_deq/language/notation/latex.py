@@ -12,6 +12,7 @@ from sympy.printing.latex import LatexPrinter
 
 from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.members import FOLDED
 from ntk_deq.language.notation.names import latex_letter, symbol
 from ntk_deq.language.notation.sympy import OVER, MatrixQuantity, Quantity, convert
 from ntk_deq.language.run import PATH_LENGTH
@@ -33,7 +34,7 @@ _BIG = {"sum": r"\sum", "prod": r"\prod"}
 _WORD = r"\mathrm{"
 _ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
 _LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER, "_[]": POWER}
-_LEVELS |= {name + OVER: SUM for name in _BIG}
+_LEVELS |= {name + OVER: SUM if name in _BIG else PRODUCT for name in FOLDED}
 
 
 def latex(expr: Expr) -> str:

@@ -117,7 +117,7 @@ def _signed(digits: str) -> str:
 def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
     if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER:
-        return SUM if expr.name in _BIG else ATOM
+        return SUM if expr.name in _BIG else PRODUCT
     if expr.kind is Kind.CALL:
         function = FUNCTIONS.get(expr.name)
         own = None if function is None else function.mathml_binding
