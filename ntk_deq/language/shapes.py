@@ -47,11 +47,15 @@ class Shapes:
         return size.evaluate(self._fixed) if size.letters <= self._fixed.keys() else None
 
     def same(self, left: Size, right: Size) -> bool:
-        """Whether two sizes agree: as polynomials, or as numbers where every letter is fixed."""
+        """Whether two sizes agree: as polynomials, or as a number and letters that are fixed to it.
+
+        Two letters stay two sizes where a setting fixes both to one number: a formula that mixes them up is ill-formed
+        whatever the setting.
+        """
         if left == right:
             return True
-        number = self.number(left)
-        return number is not None and number == self.number(right)
+        number = left.constant if right.letters else right.constant
+        return number is not None and number == self.number(left) == self.number(right)
 
     def same_shape(self, left: Type, right: Type) -> bool:
         """Whether two types have the same sort and the same shape."""

@@ -128,11 +128,10 @@ def _verdict(pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool) -> tupl
     if len(empty) == len(pairs):
         return Verdict.VACUOUS, _at(*empty[0]), empty[0][1]
     proved = all(result.verdict in (Verdict.PROVED, Verdict.VACUOUS) for _, result in pairs)
-    reason = f"vacuous at {'; '.join(str(depth) for depth, _ in empty)}" if empty else ""
-    if proved:
-        reasons = dict.fromkeys(result.reason for _, result in pairs if result.verdict is Verdict.PROVED)
-        reason = "; ".join(filter(None, (*reasons, reason)))
-    return (Verdict.PROVED if proved else Verdict.HOLDS), reason, None
+    if not proved:
+        return Verdict.HOLDS, "", None
+    reasons = dict.fromkeys(result.reason for _, result in pairs if result.verdict is Verdict.PROVED)
+    return Verdict.PROVED, "; ".join([*reasons, *(f"vacuous at {depth}" for depth, _ in empty)]), None
 
 
 def _borne_out(results: Iterable[ClaimResult]) -> set[str]:
@@ -163,7 +162,10 @@ def _support(pairs: Iterable[tuple[Depth, ClaimResult]], verdict: Verdict) -> Su
             found.sizes + own.sizes,
             found.searched + own.searched,
         )
-        remarks += [_at(depth, own.remark)] if own.remark else []
+        if result.verdict is Verdict.VACUOUS:
+            remarks.append(f"vacuous at {depth}")
+        elif own.remark:
+            remarks.append(_at(depth, own.remark))
     return replace(found, remark="; ".join(remarks) if verdict is Verdict.HOLDS else "")
 
 
