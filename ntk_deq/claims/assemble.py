@@ -10,7 +10,7 @@ from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, defined, flattened
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.runs import build_choose, build_run, can_choose, method_of, start_keys, unfit, wrong_sign
+from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord, reach_fault, unknown_sizes
 from ntk_deq.claims.validate import place, validate
@@ -208,7 +208,7 @@ class _Assembler:
             node = self._entries(key[0])[key[1]]
             text = expression_text(node)
             try:
-                wrong = wrong_sign(key, method_of(self.model), text)
+                wrong = wrong_sign(key, kind_of(self.model), text)
                 if wrong is not None:
                     self.problems.append(Problem(node.position, wrong, None, text, (0, len(text))))
                     continue
@@ -231,8 +231,8 @@ class _Assembler:
                     self.broken.add(name)
 
     def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
-        method = method_of(self.model)
-        if name == PATH_LENGTH and method is not None and method.trains:
+        kind = kind_of(self.model)
+        if name == PATH_LENGTH and kind is not None and kind.trains:
             return "the length of the trajectory of a training run"
         for setting in settings:
             if name in setting.variable_types():
@@ -246,9 +246,9 @@ class _Assembler:
 
     def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
         """Check that every setting can be run in, and that there is something to choose where something is chosen."""
-        method = method_of(self.model)
+        kind = kind_of(self.model)
         for setting in settings:
-            reason = None if method is None else unfit(setting, method)
+            reason = None if kind is None else unfit(setting, kind)
             if reason:
                 self._add(("run",), reason, key=True)
 
@@ -256,10 +256,10 @@ class _Assembler:
         self, settings: tuple[Setting, ...], given: dict[str, Free], hypotheses: dict[str, Formula]
     ) -> None:
         """Check that there is something to choose, and that hypotheses say for what."""
-        method = method_of(self.model)
+        kind = kind_of(self.model)
         if self.model.choose is not None and not self.broken:
             late = [name for name, f in hypotheses.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
-            if late and len(late) == len(hypotheses) and method is not None and method.trains:
+            if late and len(late) == len(hypotheses) and kind is not None and kind.trains:
                 names = ", ".join(f"`{name}`" for name in late)
                 message = (
                     f"`choose` keeps the hypotheses that are known at the start, and {names} speaks of every step of "
@@ -296,7 +296,7 @@ class _Assembler:
         for setting in settings:
             skip = dependents(self.broken | {name for section, name in wrong if section == "let"}, let)
             todo = {key: formula for key, formula in formulas.items() if key not in wrong}
-            checked = check_formulas(todo, setting, given, method=method_of(self.model), skip=skip)
+            checked = check_formulas(todo, setting, given, kind=kind_of(self.model), skip=skip)
             suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
             for key, error in checked.errors.items():
                 wrong.add(key)
@@ -318,7 +318,7 @@ class _Assembler:
         """Type every formula of a claim with families, with its depth open and for each depth."""
         if len(settings) < len(self.model.setting):
             return formulas, ()
-        found = typed_families(formulas, settings, given, method=method_of(self.model), skip=self.broken)
+        found = typed_families(formulas, settings, given, kind=kind_of(self.model), skip=self.broken)
         for (section, name), error in found.errors:
             if section == "setting":
                 self._add(("setting",), f"In the setting of this claim, `{name}`: {error.message}", hint=error.hint)

@@ -122,9 +122,21 @@ class Claim:
     depth: Depth | None = None
 
     @property
+    def depths_alike(self) -> int:
+        """How many depths of its setting share the budgets of a claim that is written out; 1 without families."""
+        if self.origin is None or self.depth is None:
+            return 1
+        return sum(depth.setting == self.depth.setting for depth in self.origin.depths)
+
+    @property
     def trains(self) -> bool:
         """Whether it is about a training run."""
-        return self.run is not None and self.run.method.trains
+        return self.run is not None and self.run.kind.trains
+
+    @property
+    def costly(self) -> bool:
+        """Whether each look at an instance is a run of its own."""
+        return self.run is not None and self.run.kind.costly
 
 
 @dataclass(frozen=True)

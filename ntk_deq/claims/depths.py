@@ -20,7 +20,7 @@ from ntk_deq.language.domain import Free
 from ntk_deq.language.expansion import Expansion
 from ntk_deq.language.families import concrete_type, letters_in, member_name, split_member, values_of
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.run import Method
+from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
@@ -267,9 +267,9 @@ def _check_size(name: str, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
         raise DepthError(("setting", name.partition("[")[0]), ExpressionError(f"{name}: {reason}.", (0, 0)))
 
 
-def check_depth(parts: WrittenOut, *, method: Method | None) -> Checked:
+def check_depth(parts: WrittenOut, *, kind: RunKind | None) -> Checked:
     """Give every formula of a claim that is written out its types."""
-    return check_formulas(parts.formulas, parts.setting, parts.given, method=method)
+    return check_formulas(parts.formulas, parts.setting, parts.given, kind=kind)
 
 
 def at_depth(claim: Claim, depth: Depth) -> Claim:
@@ -281,8 +281,8 @@ def at_depth(claim: Claim, depth: Depth) -> Claim:
     """
     setting = next(setting for setting in claim.settings if setting.name == depth.setting)
     parts = written_out(setting, claim.given, claim_formulas(claim), dict(depth.letters))
-    method = None if claim.run is None else claim.run.method
-    checked = check_depth(parts, method=method)
+    kind = None if claim.run is None else claim.run.kind
+    checked = check_depth(parts, kind=kind)
     typed = {key: replace(parts.formulas[key], expr=expr) for key, expr in checked.typed.items()}
 
     def part(section: str) -> dict[str, Formula]:

@@ -11,7 +11,7 @@ from ntk_deq.claims.depths import DepthError, check_depth, depths_of, written_ou
 from ntk_deq.claims.open_depth import check_families
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
-from ntk_deq.language.run import Method
+from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Formula
 
@@ -45,7 +45,7 @@ def typed_families(
     settings: Sequence[Setting],
     given: Mapping[str, Free],
     *,
-    method: Method | None,
+    kind: RunKind | None,
     skip: Set[str] = frozenset(),
 ) -> TypedFamilies:
     """Type every formula in every setting with its depth open, then written out for each depth.
@@ -56,14 +56,14 @@ def typed_families(
         formulas: By section and name.
         settings: The settings.
         given: The claim's own free variables.
-        method: What the claim's run does, or None.
+        kind: What the claim's run does, or None.
         skip: Names whose definition is broken.
     """
     found = TypedFamilies(dict(formulas))
     wrong: dict[Key, ExpressionError] = {}
     for setting in settings:
         suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
-        checked = check_families(formulas, setting, given, method=method, skip=skip)
+        checked = check_families(formulas, setting, given, kind=kind, skip=skip)
         for key, error in checked.errors.items():
             wrong.setdefault(key, ExpressionError(error.message + suffix, error.span, error.hint))
         typed = {key: replace(formulas[key], expr=expr) for key, expr in checked.typed.items()}
@@ -77,7 +77,7 @@ def typed_families(
             wrong["setting", setting.name] = error
             continue
         for depth in (depth for depth in found.depths if depth.setting == setting.name):
-            _check_depth(typed, setting, given, depth, method, suffix, wrong)
+            _check_depth(typed, setting, given, depth, kind, suffix, wrong)
     found.errors = list(wrong.items())
     return found
 
@@ -87,7 +87,7 @@ def _check_depth(
     setting: Setting,
     given: Mapping[str, Free],
     depth: Depth,
-    method: Method | None,
+    kind: RunKind | None,
     suffix: str,
     wrong: dict[Key, ExpressionError],
 ) -> None:
@@ -105,7 +105,7 @@ def _check_depth(
         message = f"`{parts.cycle[0]}` is defined by itself{at}: {' -> '.join(parts.cycle)}."
         wrong.setdefault(key, ExpressionError(message, (0, 0)))
         return
-    for key, fault in check_depth(parts, method=method).errors.items():
+    for key, fault in check_depth(parts, kind=kind).errors.items():
         origin = parts.origins[key]
         member = f", {key[1]}" * (key != origin)
         wrong.setdefault(origin, ExpressionError(_placed(fault.message, at + member), fault.span, fault.hint))

@@ -11,11 +11,11 @@ from ntk_deq.claims.entries import Defined, defined
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Family, member_name, split_member, type_at, with_letters
-from ntk_deq.language.run import PATH_LENGTH, Course, Method
+from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, Formula, names_in
-from ntk_deq.language.types import SCALAR, Reach, Size, Sort, Type
+from ntk_deq.language.types import SCALAR, STEP, Reach, Size, Sort, Type
 from ntk_deq.language.typing import infer
 
 MAX_GUESSES = 64
@@ -27,7 +27,7 @@ def check_families(
     setting: Setting,
     given: Mapping[str, Free],
     *,
-    method: Method | None,
+    kind: RunKind | None,
     skip: Set[str] = frozenset(),
 ) -> Checked:
     """Give every formula its types as long as the depth is open.
@@ -38,7 +38,7 @@ def check_families(
         formulas: By section and name.
         setting: The setting.
         given: The claim's own free variables.
-        method: What the claim's run does, or None.
+        kind: What the claim's run does, or None.
         skip: Names whose definition is broken; what uses them is left out without an error.
     """
     state = _State(
@@ -47,7 +47,7 @@ def check_families(
         | {name: Family(free.over.letter, (free.over,)) for name, free in given.items() if free.over is not None},
         broken=set(skip),
     )
-    checker = _Families(formulas, setting, frozenset(setting.variable_types()) | frozenset(given), method, skip)
+    checker = _Families(formulas, setting, frozenset(setting.variable_types()) | frozenset(given), kind, skip)
     state = checker.definitions(state)
     checked = Checked(dict(state.typed), dict(state.errors))
     for key, formula in formulas.items():
@@ -93,12 +93,12 @@ class _Families:
         formulas: Mapping[Key, Formula],
         setting: Setting,
         variables: frozenset[str],
-        method: Method | None,
+        kind: RunKind | None,
         skip: Set[str],
     ) -> None:
-        self.setting, self.variables, self.method = setting, variables, method
+        self.setting, self.variables, self.kind = setting, variables, kind
         self.shapes = Shapes(setting.sizes)
-        self.course = Course(method, setting.model)
+        self.course = Course(kind, setting.model)
         let = {key: formula for key, formula in formulas.items() if key[0] == "let"}
         self.let = {key: formula for key, formula in let.items() if defined(key[1]).name not in skip}
         self.entries = {key: defined(key[1]) for key in self.let}
@@ -117,7 +117,7 @@ class _Families:
             indexed=frozenset(self.course.changing),
             variables=self.variables,
             trajectory={PATH_LENGTH: SCALAR} if self.course.trains else None,
-            time=self.method is Method.GRADIENT_FLOW,
+            index=STEP if self.kind is None else self.kind.index.type,
             families=state.families,
             letters=inner,
         )
