@@ -184,6 +184,8 @@ class _Assembler:
         for name, node in self._entries(section).items():
             text = expression_text(node)
             base = self._defined(name) if section == "let" else name
+            if base is None:
+                continue
             try:
                 formulas[name] = Formula(name, text, parsed(text), node.position)
             except ExpressionError as error:
@@ -192,14 +194,14 @@ class _Assembler:
                     self.broken.add(base)
         return formulas
 
-    def _defined(self, key: str) -> str:
-        """Return the name that an entry of `let` defines, of a member the one of its family."""
+    def _defined(self, key: str) -> str | None:
+        """Return the name that an entry of `let` defines, of a member the one of its family; None: it is no name."""
         try:
             return defined(key).name
         except ExpressionError as error:
             self._add(("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint)
-            self.broken.add(key)
-            return key
+            self.broken.add(key.partition("[")[0])
+            return None
 
     def _parse_start(self) -> dict[Key, Formula]:
         """Parse the formulas of `run` and `choose`, which are fixed before the run starts."""
@@ -219,7 +221,7 @@ class _Assembler:
 
     def _check_names(self, settings: tuple[Setting, ...], given: dict[str, Free], let: dict[str, Formula]) -> None:
         for section, names in (("given", given), ("let", let)):
-            for key in (key for key in names if key not in self.broken):
+            for key in names:
                 name = defined(key).name if section == "let" else key
                 taken = self._taken(name, settings)
                 if section == "let" and name in given:
@@ -362,7 +364,7 @@ class _Assembler:
                 found_at = place(self.node, (section, let[name].name if name in let else name), key=True)
                 reported = self.problems if section == "given" else self.warnings
                 reported.append(Problem(found_at, message, hint=hint))
-        return found | {key for key in formulas["let"] if key not in self.broken and defined(key).name in found}
+        return found | {key for key in formulas["let"] if defined(key).name in found}
 
     def _entries(self, section: str) -> dict[str, Node]:
         node = self.node.entries.get(section)

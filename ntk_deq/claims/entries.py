@@ -100,10 +100,7 @@ def by_names(let: Mapping[str, Formula]) -> dict[str, Formula]:
     """
     found: dict[str, Formula] = {}
     for key, formula in let.items():
-        try:
-            name = defined(key).name
-        except ExpressionError:  # reported where it is read
-            name = key
+        name = defined(key).name
         first = found.get(name)
         parts = formula.expr if first is None else Expr(Kind.AND, formula.expr.span, (first.expr, formula.expr))
         found[name] = replace(first or formula, expr=parts)
