@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
@@ -54,6 +54,8 @@ def format_expr(expr: Expr) -> str:
             return expr.name
         case Kind.INDEX:
             return expr.name + "".join(f"[{_part(inside, DISJUNCTION)}]" for inside in expr.args)
+        case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
+            return expr.name
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
             return f"{expr.name}({format_expr(expr.args[0])})"
         case Kind.CALL:

@@ -19,7 +19,7 @@ from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SizeRange, Sort, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
-_ENTRYWISE = {name for name, record in FUNCTIONS.items() if record.entrywise is not None and record.takes_matrices}
+_ENTRYWISE = {name for name, record in FUNCTIONS.items() if record.by_entries}
 _SIZED = {"ones", "zeros"}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
 _ANY = 2**31  # no size of a tensor is larger
@@ -30,13 +30,15 @@ class TypedModel:
     """The formulas of a model, parsed and typed.
 
     Attributes:
-        map: The fixed-point map.
-        contraction: The contraction factor.
+        map: The fixed-point map; None: there is no equilibrium.
+        contraction: The contraction factor; None: none is declared.
+        monotone: The modulus of monotonicity, likewise.
         definitions: The definitions, in order.
     """
 
-    map: Expr
-    contraction: Expr
+    map: Expr | None
+    contraction: Expr | None
+    monotone: Expr | None
     definitions: Mapping[str, Expr] = field(hash=False)
 
     @property
@@ -73,7 +75,9 @@ def typed_model(signature: ModelSignature) -> TypedModel:
     """
     sizes = {letter: SizeRange(1, _ANY) for letter in signature.sizes}
     types: dict[str, Type] = {v.name: shape_type(v.shape) for v in signature.variables}
-    state = types[signature.state] = shape_type(signature.state_shape)
+    state = shape_type(signature.state_shape)
+    if signature.state:
+        types[signature.state] = state
 
     def typed(what: str, text: str) -> Expr:
         try:
@@ -86,15 +90,22 @@ def typed_model(signature: ModelSignature) -> TypedModel:
         found = definitions[name] = typed(name, text)
         assert found.type is not None  # as `infer` leaves it
         types[name] = found.type
-    image, factor = typed("its map", signature.map), typed("its contraction factor", signature.contraction)
-    if image.type != state:
+    image = typed("its map", signature.map) if signature.map else None
+    if image is not None and image.type != state:
         why = f"the map of the state must be {state}. Got {image.type}."
         raise ArgumentError(_about(signature, "its map", signature.map, why))
-    try:
-        expect_scalar(factor, sizes=sizes)
-    except ExpressionError as error:
-        raise ArgumentError(_about(signature, "its contraction factor", signature.contraction, str(error))) from error
-    return TypedModel(image, factor, definitions)
+
+    def number(what: str, text: str) -> Expr | None:
+        if not text:
+            return None
+        found = typed(what, text)
+        try:
+            return expect_scalar(found, sizes=sizes)
+        except ExpressionError as error:
+            raise ArgumentError(_about(signature, what, text, str(error))) from error
+
+    factor = number("its contraction factor", signature.contraction)
+    return TypedModel(image, factor, number("its modulus of monotonicity", signature.monotone), definitions)
 
 
 @cache
@@ -142,6 +153,8 @@ relu(gamma*Z*A + ones(N, N)*Phi): `ones(N, N)*Phi` multiplies samples from the l
     if PREDICTIONS not in signature.definitions:
         raise ArgumentError(_refusal(signature, f"it must define {PREDICTIONS}, its predictions."))
     typed = typed_model(signature)
+    if typed.map is None or typed.contraction is None:
+        raise ArgumentError(_refusal(signature, "it must declare its map and a contraction factor."))
     rows = _Rows(signature, typed, letter)
     rows.expect("its map", signature.map, typed.map, rows=True)
     text = signature.definitions[PREDICTIONS]
@@ -243,6 +256,8 @@ class _Rows:
         found = [self._visit(arg) for arg in expr.args]
         if not any(found):
             return False
+        if expr.name in _ENTRYWISE and any(found[1:]):
+            raise _MixesError(f"`{expr.name}` has a parameter that depends on samples.")
         if expr.name in _ENTRYWISE or (expr.name == "hadamard" and all(found)):
             return True
         raise _MixesError(f"`{expr.name}` is not seen to treat samples apart.")

@@ -62,6 +62,7 @@ def declared_layer(signature: ModelSignature, typed: TypedModel) -> DeclaredLaye
         [(('A', 'W', 'b'), 'gamma', False), (('W', 'U', 'b'), None, True)]
     """
     state, (inputs,) = signature.state, signature.names(Role.INPUT)
+    assert typed.map is not None  # as `rowwise_model` leaves it
     activation, inside = _activation(_resolved(typed.map, typed))
     if inside.kind is not Kind.ADD:
         return None

@@ -98,6 +98,7 @@ class _Compiled:
     @classmethod
     def of(cls, signature: ModelSignature) -> _Compiled:
         typed = rowwise_model(signature)
+        assert typed.map is not None  # as `rowwise_model` leaves it
         image, predictions = (_Moving.of(expr, typed, signature.state) for expr in (typed.map, typed.predictions))
         return cls(typed, image, predictions, declared_layer(signature, typed))
 
@@ -207,7 +208,9 @@ class FormulaModel(EquilibriumModel):
         """Return the contraction factor that the model declares."""
         values = self._all(parameters)
         like = next(iter(values.values())).new_zeros(())
-        return scalar(tensor_value(self._compiled.typed.contraction, self._names(values, like)))
+        factor = self._compiled.typed.contraction
+        assert factor is not None  # as `rowwise_model` leaves it
+        return scalar(tensor_value(factor, self._names(values, like)))
 
     def layer_form(self) -> LayerForm | None:
         """Return the layer that the formulas are seen to be, if they are one."""
