@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
-from ntk_deq.claims.entries import by_names, defined, flattened
+from ntk_deq.claims.entries import by_names, flattened
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
@@ -19,7 +19,7 @@ from ntk_deq.files.problems import did_you_mean, expression_problem, expression_
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.declaration import reserved
 from ntk_deq.language.domain import Free, misfit, parse_domain
-from ntk_deq.language.families import split_for
+from ntk_deq.language.families import defined, split_for
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, Kind, dependents, names_in, sort_definitions, unused

@@ -38,7 +38,7 @@ def environment(setting: Setting) -> dict[str, Type]:
         ExpressionError: A definition of the model does not type-check.
     """
     types = setting.variable_types()
-    if setting.model is None:
+    if setting.model is None or setting.model.has_families:  # whose definitions are typed with the claim's
         return types
     if setting.model.has_equilibrium:
         types[setting.model.state] = shape_type(setting.model.state_shape)

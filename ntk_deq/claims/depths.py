@@ -12,19 +12,29 @@ from itertools import product
 
 from ntk_deq.claims.check import Checked, Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
-from ntk_deq.claims.entries import Defined, defined
+from ntk_deq.claims.open_depth import model_definitions, typed_definitions
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.distributions import check_distribution
 from ntk_deq.language.domain import Free
 from ntk_deq.language.expansion import Expansion
-from ntk_deq.language.families import concrete_type, letters_in, member_name, split_member, values_of
+from ntk_deq.language.families import (
+    Defined,
+    concrete_type,
+    defined,
+    letters_in,
+    member_name,
+    quoted,
+    split_member,
+    values_of,
+)
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
-from ntk_deq.language.types import Reach, SizeRange, Type
+from ntk_deq.language.types import Reach, SizeRange, Sort, Type
 
 MAX_DEPTHS = 8
 """Choices of the depths of one setting; each is a claim of its own to judge."""
@@ -77,6 +87,7 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
     """
     used = set(_setting_letters(setting, given))
     families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
+    formulas = {**model_definitions(setting), **formulas}
     families |= {
         entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index
     }
@@ -142,6 +153,11 @@ def written_out(
     Raises:
         DepthError: A member is outside its range or defined twice, or something empty has no value.
     """
+    own_types = typed_definitions(setting).typed
+    formulas = {
+        **{("define", key[1]): replace(f, expr=own_types[key]) for key, f in model_definitions(setting).items()},
+        **formulas,
+    }
     places = {key: _places(key, depth) for key in formulas}
     members = _setting_members(setting, given, depth) | _defined_members(places)
     expansion = Expansion(depth, members)
@@ -158,9 +174,13 @@ def written_out(
             origins[key[0], name] = key
     order, cycle = sort_definitions({name: f for (section, name), f in out.items() if section == "let"})
     lets = {("let", name): out["let", name] for name in order}
-    rest = {key: formula for key, formula in out.items() if key[0] != "let"}
+    rest = {key: formula for key, formula in out.items() if key[0] not in ("let", "define")}
     free = dict(_members_of(given, depth))
-    return WrittenOut(_setting(setting, depth, expansion), free, lets | rest, origins, tuple(cycle))
+    concrete = _setting(setting, depth, expansion)
+    if setting.model is not None and setting.model.has_families:
+        model = _model(setting.model, {name: f for (section, name), f in out.items() if section == "define"}, concrete)
+        concrete = replace(concrete, model=model)
+    return WrittenOut(concrete, free, lets | rest, origins, tuple(cycle))
 
 
 def _values(reach: Reach, depth: Mapping[str, int]) -> range:
@@ -185,9 +205,32 @@ def _setting_members(
     return found
 
 
+def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: Setting) -> ModelSignature:
+    """Return a model for one depth, of what its definitions are there and of its setting."""
+    variables = []
+    for variable in model.variables:
+        for name, own in setting.variables.items():
+            if name == variable.name or (split_member(name) or ("",))[0] == variable.name:
+                sizes = [] if own.type.sort is not Sort.MATRIX else [own.type.rows, own.type.cols]
+                shape = tuple(str(size) for size in sizes[: len(variable.shape)])
+                variables.append(replace(variable, name=name, shape=shape, over=None))
+    order, cycle = sort_definitions(definitions)
+    if cycle:
+        message = f"`{cycle[0]}` of model {model.name} is defined by itself: {' -> '.join(cycle)}."
+        raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
+    return replace(
+        model,
+        sizes=tuple(setting.sizes),
+        variables=tuple(variables),
+        definitions={name: format_expr(quoted(definitions[name].expr)) for name in order},
+        families=(),
+        has_families=False,
+    )
+
+
 def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
     """Return the names that a formula is written out under, each with the value of the letter in its index."""
-    entry = defined(key[1]) if key[0] == "let" else Defined(key[1])
+    entry = defined(key[1]) if key[0] in ("let", "define") else Defined(key[1])
     try:
         if entry.reach is not None:
             return [(entry.member(at), {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
@@ -204,7 +247,7 @@ def _defined_members(places: Mapping[Key, list[tuple[str, dict[str, int]]]]) -> 
     found: dict[str, frozenset[int]] = {}
     first: dict[str, Key] = {}
     for key, names in places.items():
-        if key[0] != "let" or defined(key[1]).index is None:
+        if key[0] not in ("let", "define") or defined(key[1]).index is None:
             continue
         own = found.setdefault(defined(key[1]).name, frozenset())
         for name, _ in names:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.errors import Problem
 from ntk_deq.language.declaration import ModelSignature, Variable
 from ntk_deq.language.domain import Free
@@ -140,7 +141,15 @@ def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescrip
         for setting in claim.settings if isinstance(claim, Claim) else ():
             if setting.model is not None:
                 known.setdefault(setting.model, setting)
-    return tuple(_system(model, environment(setting)) for model, setting in known.items())
+    return tuple(_system(model, _types(setting)) for model, setting in known.items())
+
+
+def _types(setting: Setting) -> dict[str, Type]:
+    """Return the type of every name of a setting and its model, of definitions of members by their entries."""
+    found = environment(setting)
+    if setting.model is not None and setting.model.has_families:
+        found |= {name: expr.type for (_, name), expr in typed_definitions(setting).typed.items() if expr.type}
+    return found
 
 
 def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescription:
@@ -150,7 +159,9 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
         model.name,
         "" if model.title == equation else one_line(model.title),
         ", ".join(model.sizes),
-        tuple((own.name, str(types[own.name]), _variable_words(own)) for own in model.variables),
+        tuple(
+            (member_words(own.name, own.over), str(types[own.name]), _variable_words(own)) for own in model.variables
+        ),
         state,
         certificate_words(model),
         tuple((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
@@ -160,7 +171,8 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
 def _variable_words(variable: Variable) -> str:
     domain = "" if variable.domain == "real" else f" in {one_line(variable.domain)}"
     about = f": {one_line(variable.description)}" if variable.description else ""
-    return f"{variable.role}{domain}{about}"
+    over = "" if variable.over is None else f" for {variable.over.text}"
+    return f"{variable.role}{domain}{over}{about}"
 
 
 def certificate_words(model: ModelSignature) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
-from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar, plain
-from ntk_deq.language.families import index_size, member_name, split_for
-from ntk_deq.language.parser import parse
+from ntk_deq.language.families import defined
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind
-from ntk_deq.language.types import Reach, Size
 
 
 def one_line(entry: Mapping[str, object], head: str) -> str | None:
@@ -47,50 +43,6 @@ def flattened(node: Node, head: str) -> Node:
         return node
     text = one_line(plain(node), head)
     return node if text is None else Scalar(node.position, text, text, ">")
-
-
-@dataclass(frozen=True)
-class Defined:
-    """What an entry of `let` defines.
-
-    Attributes:
-        name: The name, or that of a family.
-        index: The member, or None for a plain name.
-        reach: What the letter of the index runs over, or None where one member is defined.
-    """
-
-    name: str
-    index: Size | None = None
-    reach: Reach | None = None
-
-    def member(self, value: int) -> str:
-        """Return the name of a member."""
-        return member_name(self.name, value)
-
-
-@lru_cache(maxsize=4096)
-def defined(key: str) -> Defined:
-    """Return what an entry of `let` defines, from its name: `q`, `z[0]`, `z[l] for l in 1..L`.
-
-    Raises:
-        ExpressionError: It is none of these.
-
-    Example:
-        >>> entry = defined("z[l] for l in 1..L")
-        >>> entry.name, str(entry.index), entry.reach.text
-        ('z', 'l', 'l in 1..L')
-    """
-    if "[" not in key:
-        return Defined(key)
-    body, reach = split_for(key)
-    expr = parse(body)
-    if expr.kind is not Kind.INDEX or len(expr.args) != 1:
-        raise ExpressionError("a definition is called by a name, or a member such as z[0].", (0, len(key)))
-    index = index_size(expr.args[0])
-    if reach is not None and index != Size.letter(reach.letter):
-        allowed = f"`{expr.name}[{reach.letter}] for {reach.text}`"
-        raise ExpressionError(f"the members of a range are written {allowed}. Got {key}.", (0, len(key)))
-    return Defined(expr.name, index, reach)
 
 
 def by_names(let: Mapping[str, Formula]) -> dict[str, Formula]:

@@ -18,6 +18,9 @@ from ntk_deq.language.tree import RANGED, Formula
 
 def has_families(settings: tuple[Setting, ...], given: Mapping[str, Free], formulas: Mapping[Key, Formula]) -> bool:
     """Whether a claim speaks of members of families, so that it is judged for each of its depths."""
+    models = (setting.model for setting in settings)
+    if any(model is not None and model.has_families for model in models):
+        return True
     if any(setting.families() for setting in settings) or any(free.over is not None for free in given.values()):
         return True
     if any(section == "let" and "[" in name for section, name in formulas):

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from ntk_deq.claims.check import Checked, Key, check_place, environment
-from ntk_deq.claims.entries import Defined, defined
+from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
-from ntk_deq.language.families import Family, member_name, split_member, type_at, with_letters
+from ntk_deq.language.families import Defined, Family, defined, member_name, split_member, type_at, with_letters
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
@@ -47,9 +46,15 @@ def check_families(
         | {name: Family(free.over.letter, (free.over,)) for name, free in given.items() if free.over is not None},
         broken=set(skip),
     )
-    checker = _Families(formulas, setting, frozenset(setting.variable_types()) | frozenset(given), kind, skip)
+    own = model_definitions(setting)
+    checker = _Families(
+        {**own, **formulas}, setting, frozenset(setting.variable_types()) | frozenset(given), kind, skip
+    )
     state = checker.definitions(state)
-    checked = Checked(dict(state.typed), dict(state.errors))
+    checked = Checked(
+        {key: expr for key, expr in state.typed.items() if key in formulas},
+        {key: error for key, error in state.errors.items() if key in formulas},
+    )
     for key, formula in formulas.items():
         if key[0] == "let" or names_in(formula.expr) & state.broken:
             continue
@@ -60,6 +65,21 @@ def check_families(
         except ExpressionError as error:
             checked.errors[key] = error
     return checked
+
+
+def model_definitions(setting: Setting) -> dict[Key, Formula]:
+    """Return the definitions of a model with families, without types, as definitions of a claim; else nothing."""
+    model = setting.model
+    if model is None or not model.has_families:
+        return {}
+    return {
+        ("let", name): Formula(name, text, parsed(text), setting.position) for name, text in model.definitions.items()
+    }
+
+
+def typed_definitions(setting: Setting) -> Checked:
+    """Type the definitions of a setting's model with its depth open."""
+    return check_families(model_definitions(setting), replace(setting, model=None), {}, kind=None)
 
 
 @dataclass

@@ -35,6 +35,7 @@ MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
 DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\](\s+for\s+.+)?)?$"
 """A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`."""
+_SIZE = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _RANGE = re.compile(r"\s*([1-9][0-9]{0,8})\s*(?:\.\.\s*([1-9][0-9]{0,8})\s*)?")
 _TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}]}
@@ -99,13 +100,22 @@ def _draw(value: object) -> str:
 
 
 def _shape(value: object) -> str:
-    """Read `[d, m]`, as text or as a list, as the text `d, m`."""
+    """Read `[d, m]`, as text or as a list, as the text `d, m`; `[n[l], m] for l in 1..L` keeps what stands behind."""
+    behind = ""
+    if isinstance(value, str):
+        try:
+            value, over = split_for(f" {value}")
+        except ExpressionError as error:
+            raise _wanted(f"a shape with what its letter runs over, `[n[l], m] for l in 1..L`: {error}") from None
+        behind = "" if over is None else f" for {over.text}"
+        if over is not None and not value.strip():
+            return behind
     if isinstance(value, str) and re.fullmatch(r"\s*\[.*\]\s*", value):
         value = [part.strip() for part in value.strip()[1:-1].split(",")]
     letters = isinstance(value, list) and 1 <= len(value) <= 2
-    if not letters or not all(isinstance(v, str) and re.match(IDENTIFIER, v) for v in value):  # type: ignore[attr-defined]
+    if not letters or not all(isinstance(v, str) and re.match(_SIZE, v) for v in value):  # type: ignore[attr-defined]
         raise _wanted("one or two size letters, such as `[m]` or `[d, m]`")
-    return ", ".join(value)  # type: ignore[arg-type]
+    return ", ".join(value) + behind  # type: ignore[arg-type]
 
 
 def _named(default: str) -> BeforeValidator:
@@ -177,7 +187,7 @@ ShapeText = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}],
-            "examples": ["[m, m]", ["m", "m"]],
+            "examples": ["[m, m]", ["m", "m"], "[n[l], n[l-1]] for l in 1..L"],
         }
     ),
 ]
@@ -259,7 +269,7 @@ class SystemModel(_Strict):
     monotone: Expression | None = Field(
         default=None, description="m > 0 with I - W >= m I, for a map that is one layer: act(W*Z + C) or act(Z*W + C)."
     )
-    define: dict[Identifier, Expression] = Field(
+    define: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further names, each a formula in those above it: `yhat`, `L`."
     )
 

@@ -204,7 +204,7 @@ class _Builder:
                     draws[variable] = drawn
         for own in signature.variables if signature is not None else ():
             if own.name not in provided:
-                free[own.name] = Free(own.name, shape_type(own.shape), parse_domain(own.domain)[0])
+                free[own.name] = Free(own.name, shape_type(own.shape), parse_domain(own.domain)[0], own.over)
                 reason = self._too_large(free[own.name].type, sizes)
                 if reason:
                     self._add(("sizes",), f"The model's variable {own.name}: {reason}.")
@@ -244,6 +244,10 @@ class _Builder:
             if letter not in sizes:
                 message = f"Model {signature.name if signature else ''} needs the size {letter}; `sizes` must give it."
                 self._add(("sizes",), message)
+            elif signature is not None and (sizes[letter].over is not None) != (letter in signature.families):
+                kind = f"a family, as in `{letter}: 1..5 for l in 0..L`" * (letter in signature.families)
+                message = f"`sizes.{letter}` must be {kind or 'a single size'} in the model {signature.name}."
+                self._add(("sizes", letter), message)
         for letter in sizes:
             taken = reserved(letter, None)
             if taken:
@@ -261,6 +265,7 @@ class _Builder:
         where = f"domain.{name}"
         try:
             body, over = split_for(expression_text(node))
+            over = over or self._own_reach(name, signature)
             domain, shape = parse_domain(body)
         except ExpressionError as error:
             self.problems.append(expression_problem(node, error, where))
@@ -279,6 +284,7 @@ class _Builder:
         text = expression_text(node)
         try:
             whole, over = split_for(text)
+            over = over or self._own_reach(name, signature)
             body, shape = split_shape(whole)
             if is_yaml_boolean(body):
                 raise ExpressionError("a number or a distribution is needed.", (0, len(body)))
@@ -315,8 +321,10 @@ class _Builder:
                 hint = f"`{unknown[0]}` is a family of sizes: write {unknown[0]}[0] or another of its members"
             self.problems.append(Problem(node.position, message, hint=hint))
             return None
-        if name in own and over is not None:
-            message = f"`{where}`: in the model {name} is a single {own[name]}, and no family."
+        if name in own and over is not None and over != self._own_reach(name, signature):
+            reach = self._own_reach(name, signature)
+            kind = f"a single {own[name]}, and no family" if reach is None else f"a family for {reach.text}"
+            message = f"`{where}`: in the model {name} is {kind}."
             self.problems.append(Problem(node.position, message))
             return None
         if name in own and shape is not None and shape != own[name]:
@@ -335,6 +343,11 @@ class _Builder:
         if wrong is not None:
             self.problems.append(Problem(node.position, f"`{where}`: {wrong}"))
         return wrong is None
+
+    @staticmethod
+    def _own_reach(name: str, signature: ModelSignature | None) -> Reach | None:
+        """Return what the members of a variable of the model are indexed by, or None."""
+        return signature.variable(name).over if signature is not None and name in signature.names() else None
 
     @staticmethod
     def _too_large(type_: Type, sizes: dict[str, SizeRange]) -> str | None:

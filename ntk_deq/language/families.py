@@ -298,3 +298,60 @@ def values_of(reach: Reach, values: Mapping[str, int], outer: Mapping[str, Reach
     if len(found) > MAX_MEMBERS:
         fail(span, f"a range may have at most {MAX_MEMBERS} members. Got {reach.text} with {len(found)}.")
     return found
+
+
+@dataclass(frozen=True)
+class Defined:
+    """What an entry of `let` defines.
+
+    Attributes:
+        name: The name, or that of a family.
+        index: The member, or None for a plain name.
+        reach: What the letter of the index runs over, or None where one member is defined.
+    """
+
+    name: str
+    index: Size | None = None
+    reach: Reach | None = None
+
+    def member(self, value: int) -> str:
+        """Return the name of a member."""
+        return member_name(self.name, value)
+
+
+@lru_cache(maxsize=4096)
+def defined(key: str) -> Defined:
+    """Return what an entry of `let` defines, from its name: `q`, `z[0]`, `z[l] for l in 1..L`.
+
+    Raises:
+        ExpressionError: It is none of these.
+
+    Example:
+        >>> entry = defined("z[l] for l in 1..L")
+        >>> entry.name, str(entry.index), entry.reach.text
+        ('z', 'l', 'l in 1..L')
+    """
+    if "[" not in key:
+        return Defined(key)
+    body, reach = split_for(key)
+    expr = parse(body)
+    if expr.kind is not Kind.INDEX or len(expr.args) != 1:
+        raise ExpressionError("a definition is called by a name, or a member such as z[0].", (0, len(key)))
+    index = index_size(expr.args[0])
+    if reach is not None and index != Size.letter(reach.letter):
+        allowed = f"`{expr.name}[{reach.letter}] for {reach.text}`"
+        raise ExpressionError(f"the members of a range are written {allowed}. Got {key}.", (0, len(key)))
+    return Defined(expr.name, index, reach)
+
+
+def quoted(expr: Expr) -> Expr:
+    """Return a tree whose text parses back to it where it names members by their numbers.
+
+    Example:
+        >>> tree = Expr(Kind.NAME, Span(0, 0), name="W[1]")
+        >>> format_expr(quoted(tree)), parse(format_expr(quoted(tree))).name
+        ('`W[1]`', 'W[1]')
+    """
+    args = tuple(map(quoted, expr.args))
+    member = expr.kind in (Kind.NAME, Kind.INDEX) and expr.name.endswith("]")
+    return replace(expr, args=args, name=f"`{expr.name}`" if member else expr.name)

@@ -26,6 +26,7 @@ MAX_EXPONENT = 400
 # A longer flat sum or conjunction becomes a balanced tree, so that its depth grows with the logarithm of its length.
 MAX_CHAIN = 50
 
+_MEMBER = re.compile(r"[^\W\d]\w*\[-?[0-9]{1,7}\]")
 _ARITHMETIC = {"+": Kind.ADD, "-": Kind.SUBTRACT, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
 _OPPOSITE = {"+": "-", "-": "+"}
 
@@ -41,6 +42,10 @@ def _span(children: Sequence[Token | Expr | None]) -> Span:
 def _identifier(token: Token) -> str:
     name = str(token)
     span = _span([token])
+    if token.type == "MEMBER":
+        name = name[1:-1]
+        if not _MEMBER.fullmatch(name):
+            raise ExpressionError("between backquotes stands a member by its number.", (span.start, span.stop))
     if name in KEYWORDS:
         raise ExpressionError(f"`{name}` is a word of the language and cannot be a name.", (span.start, span.stop))
     if len(name) > MAX_LITERAL:
