@@ -47,11 +47,11 @@ class KernelSolver:
             made += more
         return self._solve(f"equilibrium of {what}", step, start, made)
 
-    def adjoint(self, X: Tensor, Z: Tensor, what: str) -> Tensor:
-        """Return the adjoint at the features Z; an EquilibriumError where a sample has none."""
-        start, made, step = Z.new_zeros(()).expand_as(Z), 0, self.model.adjoint_step_at(Z, X)
+    def adjoint(self, X: Tensor, Z: Tensor, what: str, output: int = 0) -> Tensor:
+        """Return the adjoint of one output at the features Z; an EquilibriumError where a sample has none."""
+        start, made, step = Z.new_zeros(()).expand_as(Z), 0, self.model.adjoint_step_at(Z, X, None, output)
         if self._casts(start):
-            single = self.model.adjoint_step_at(Z.float(), X.float(), self._single())
+            single = self.model.adjoint_step_at(Z.float(), X.float(), self._single(), output)
             start, made = near_affine_fixed_point(step, single, start, max_steps=self.max_steps)
             del single  # a map may hold as much memory as the solve itself
         elif self._starts:

@@ -37,14 +37,17 @@ class PredictionError:
     size: Float[Tensor, " N"]
 
 
-def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mapping[str, Tensor]) -> PredictionError:
+def prediction_error(
+    model: EquilibriumModel, X: Tensor, found: Equilibrium, values: Mapping[str, Tensor]
+) -> PredictionError:
     """Return bounds on the errors of the predictions at an equilibrium.
 
     Symbols: g the readout's gradient in z, e the bound on z's error; the bound is norm(g) e.
 
     Args:
         model: The model.
-        found: Its equilibrium.
+        X: Inputs.
+        found: Their equilibrium.
         values: The parameters.
 
     Example:
@@ -53,19 +56,16 @@ def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mappin
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=3 * one[0])
         >>> found = solve_equilibrium(model, one)
-        >>> known = prediction_error(model, found, model.parameters())
+        >>> known = prediction_error(model, one, found, model.parameters())
         >>> abs(model.readout(found.value) - 6).item() <= known.bound.item() < 1e-12
         True
     """
-    readout = torch.func.vjp(lambda state: model.readout(state, values), found.value)
-    predictions = readout[0]
-    slopes = readout[1](torch.ones_like(predictions))[0]
-    errors = found.error_bound
-    reach = torch.full_like(predictions, math.inf) if errors is None else errors
-    weight = torch.linalg.vector_norm(slopes, dim=1)
+    slopes = torch.stack([model.output_slope(found.value, X, values, k) for k in range(model.outputs or 1)])
+    weight, errors = torch.linalg.vector_norm(slopes, dim=(0, 2)), found.error_bound
+    reach = torch.full_like(weight, math.inf) if errors is None else errors
     # Nothing of the state is read: then its error, known or not, does not matter.
     bound = torch.where(weight == 0, 0.0, weight * reach)
-    return PredictionError(bound, torch.linalg.vector_norm(slopes * found.value, dim=1))
+    return PredictionError(bound, torch.linalg.vector_norm(slopes * found.value, dim=(0, 2)))
 
 
 def gradient_error(

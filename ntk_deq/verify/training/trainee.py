@@ -116,7 +116,7 @@ class Trainee:
         known = dense_form(value.ball) if isinstance(value, Matrix) else None
         if known is None or not known.is_finite:
             return
-        found = self.model.readout(solve_equilibrium(self.model, self.X).value)
+        found = self.model.predictions(solve_equilibrium(self.model, self.X).value, self.X)
         gap = float(torch.linalg.vector_norm(found.reshape(-1) - float_centre(known).reshape(-1)))
         size = float(torch.linalg.vector_norm(found))
         if gap > known.radius + math.sqrt(torch.finfo(found.dtype).eps) * size:
