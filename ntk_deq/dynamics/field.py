@@ -16,12 +16,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.history import scaled_norm
+from ntk_deq.equilibrium.starts import Solved
 from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
 from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
-from ntk_deq.systems.loss_maps import LossMaps, loss_maps
+from ntk_deq.systems.compiled_maps import loss_maps
+from ntk_deq.systems.loss_maps import LossMaps
 from ntk_deq.systems.losses import OutputLoss
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -296,6 +298,7 @@ class GradientField:
 
         self._forward = solver("equilibrium", initial)
         self._adjoint = solver("adjoint", torch.zeros_like(initial))
+        self._explicit = None if initial.shape[1] else initial
 
     def at(
         self,
@@ -335,6 +338,8 @@ class GradientField:
         maps, forward, adjoint = self._maps, self._forward, self._adjoint
         maps.prepare(parameters)
         self._contraction.measure(parameters, forward.beside, moved)
+        if self._explicit is not None:
+            return self._without_state(self._explicit)
         Z = forward.solve(
             moment,
             maps.step,
@@ -363,6 +368,30 @@ class GradientField:
             loss_value=V.beside,
             gradient_error=maps.gradient_error(Z, V),
             contraction=Z.contraction,
+            pattern=maps.pattern() if self._patterns else None,
+            slope=maps.slope,
+        )
+
+    def _without_state(self, state: Tensor) -> FieldPoint:
+        """Return the loss and its gradient of a model without an equilibrium: nothing is solved for."""
+        maps, loss = self._maps, state.new_zeros(())
+        residual = maps.linearise(state, loss)
+        gradients, value = maps.gradients(state), float(loss)
+        none = Solved(state, 0, 0.0, 0.0, 0.0, value)
+        for name, gradient in gradients.items():
+            if not bool(torch.isfinite(gradient).all()):
+                raise NotFiniteError(f"The gradient in {name} must be finite. It has become NaN or Inf.")
+        return FieldPoint(
+            loss=loss,
+            residual=residual,
+            state=state,
+            adjoint=state,
+            gradients=gradients,
+            forward_steps=0,
+            adjoint_steps=0,
+            loss_value=_finite(value, value),
+            gradient_error=maps.gradient_error(none, none),
+            contraction=0.0,
             pattern=maps.pattern() if self._patterns else None,
             slope=maps.slope,
         )

@@ -1,4 +1,4 @@
-"""A formula that treats samples apart, as steps on matrices with one sample a row, whichever way the formula turns them.
+"""A formula that treats samples apart, as steps on matrices with one sample a row, whichever way it turns them.
 
 `W*Z + U*X` with a sample in each column and `Z*W' + X*U'` with one in each row are the same program: a product of the
 rows with `W'`, another with `U'`, a sum. What reads a program (values, slopes, tangent kernels) knows rows only.
@@ -272,13 +272,13 @@ class Rows:
             if self.letter in rows.letters and self.letter in cols.letters:
                 raise MixesError(f"{self.shown(expr)} has a row and a column for each sample, which mixes them.")
             return self._made(Op.CONSTANT, self._width(expr), value=_SIZED[expr.name])
-        rows = [self.translated(arg) for arg in expr.args]
-        found = [row for row in rows if row is not None]
+        parts = [self.translated(arg) for arg in expr.args]
+        found = [row for row in parts if row is not None]
         if not found:
             return None
         if expr.name in ENTRYWISE and len(found) == 1:
-            place = rows.index(found[0])
-            fixed = tuple(arg for arg, row in zip(expr.args, rows, strict=True) if row is None)
+            place = parts.index(found[0])
+            fixed = tuple(arg for arg, row in zip(expr.args, parts, strict=True) if row is None)
             return self._made(Op.ENTRYWISE, found[0].width, (found[0],), fixed, name=expr.name, place=place)
         if expr.name == "hadamard" and len(found) == 2:
             return self._made(Op.HADAMARD, found[0].width, tuple(found))

@@ -1,4 +1,4 @@
-"""Whether a declared model treats its samples apart, and which are they: the rows or the columns, read off its formulas.
+"""Whether a declared model treats its samples apart, and which they are: rows or columns, read off its formulas.
 
 The letter of the samples is the size of the inputs that no parameter has. Sample n of the map may depend on sample n of
 the state and of the inputs, on parameters, hyperparameters and numbers, and on nothing else. That is seen where samples

@@ -168,8 +168,9 @@ def ntk_gram(
 
     Methods: `structured` sums Hadamard products of Gram matrices (the default: no Jacobian, N x m memory); `adjoint`
     pulls each sample's adjoint back through one step, which takes N x p memory, and stands in for `structured` where
-    there are no such products, which `reason` then says; `jacobian` solves the implicit-function system of each sample densely; `autodiff`
-    differentiates through the equilibrium with `torch.func.jacrev`. The last two are references for small sizes.
+    there are no such products, which `reason` then says; `jacobian` solves the implicit-function system of each sample
+    densely; `autodiff` differentiates through the equilibrium with `torch.func.jacrev`. The last two are references for
+    small sizes.
 
     The result carries no derivatives. With the solver `picard` a start is sought first by cheaper steps
     (`equilibrium.starts`), so that the fixed points are often better than `rtol` asks; every sample is judged all the

@@ -21,7 +21,7 @@ from torch import Tensor
 from ntk_deq.quantities.kernel_solves import KernelSolver
 from ntk_deq.quantities.tangent_kernel import gram
 from ntk_deq.systems.model import EquilibriumModel
-from ntk_deq.systems.parameter_slopes import ParameterSlope, RankOne, Shared
+from ntk_deq.systems.parameter_slopes import ParameterSlope, Shared
 
 Terms = Mapping[str, tuple[ParameterSlope, ...]]
 Pair = tuple[Tensor, Tensor]
@@ -71,7 +71,7 @@ def structured_blocks(
 
 def _terms(model: EquilibriumModel, X: Tensor, solver: KernelSolver, what: str) -> list[Terms] | None:
     """Return the slopes of each output."""
-    Z, found = solver.equilibrium(X, what), []
+    Z, found = solver.equilibrium(X, what), list[Terms]()
     for output in range(model.outputs or 1):
         shown = what if model.outputs in (None, 1) else f"{what}, output {output}"
         terms = model.tangent_factors(X, Z, solver.adjoint(X, Z, shown, output), output)

@@ -16,6 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.result import Equilibrium
+from ntk_deq.systems.gradient_sizes import estimated_error, gradient_sizes
+from ntk_deq.systems.losses import OutputLoss
 from ntk_deq.systems.model import EquilibriumModel
 
 
@@ -77,8 +79,12 @@ def gradient_error(
     values: Mapping[str, Tensor],
     *,
     stiffness: float = 1.0,
+    loss: OutputLoss | None = None,
 ) -> float:
     """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
+
+    Of a model that does not say its form (`layer_form`), an estimate (`gradient_sizes`), where the loss is given and
+    has no kinks.
 
     With dZ and dV the errors of state and loss adjoint, g = dL/dyhat, h the norm of the second derivative in yhat and c
     the factor of Z = act(c Z P + inner(X S)):
@@ -94,12 +100,19 @@ def gradient_error(
         adjoint: The loss adjoint V = g b' + (d step/dZ)'V.
         values: The parameters.
         stiffness: h.
+        loss: The loss.
     """
     form, q = model.layer_form(), state.contraction
-    if form is None or q is None or state.error_bound is None or adjoint.error_bound is None:
-        return math.nan
+    if q is None or state.error_bound is None or adjoint.error_bound is None:
+        return math.nan if form is None or q is None else math.inf
     if not q < 1:
         return math.inf
+    if form is None or (loss is not None and loss.beside):
+        if loss is None or not loss.smooth:
+            return math.nan
+        sizes = gradient_sizes(model, X, loss, values, state.value, adjoint.value)
+        dZ, dV = (float(torch.linalg.vector_norm(part)) for part in (state.error_bound, adjoint.error_bound))
+        return estimated_error(sizes, dZ, dV, q)
     dZ, dV, Z, V, g, b, size_X = (
         float(torch.linalg.vector_norm(part))
         for part in (

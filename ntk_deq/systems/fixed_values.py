@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_value

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import torch
 from jaxtyping import Float
@@ -31,13 +31,14 @@ from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
 from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
-from ntk_deq.systems.model import EquilibriumModel, LayerForm
+from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_values import RowProgram
 
 
 @dataclass(frozen=True, eq=False)
-class _Compiled:
+class Programs:
     """The formulas of one declaration, ready to be evaluated.
 
     Attributes:
@@ -55,7 +56,7 @@ class _Compiled:
     changing: frozenset[str]
 
     @classmethod
-    def of(cls, signature: ModelSignature) -> _Compiled:
+    def of(cls, signature: ModelSignature) -> Programs:
         rows = rowwise_model(signature)
         changing = frozenset(rows.typed.depending(set(signature.names(Role.PARAMETER))))
 
@@ -94,11 +95,11 @@ def compiled_class(signature: ModelSignature) -> type[FormulaModel]:
                 "of that name."
             )
     words = "".join(part.capitalize() for part in signature.name.split("-")) or "Model"
-    attributes = {"signature": signature, "_compiled": _Compiled.of(signature), "__doc__": f"{signature.title}."}
+    attributes = {"signature": signature, "_compiled": Programs.of(signature), "__doc__": f"{signature.title}."}
     return type(words if words.isidentifier() else "Model", (FormulaModel,), attributes)
 
 
-class FormulaModel(EquilibriumModel):
+class FormulaModel(AnsweringModel):
     """A model whose every part is evaluated from its declaration; `model_class` makes a subclass for each.
 
     Args:
@@ -109,7 +110,7 @@ class FormulaModel(EquilibriumModel):
     """
 
     signature: ClassVar[ModelSignature]
-    _compiled: ClassVar[_Compiled]
+    _compiled: ClassVar[Programs]
 
     def __init__(self, **values: Tensor | float) -> None:
         signature = self.signature
@@ -197,7 +198,7 @@ class FormulaModel(EquilibriumModel):
 
     def predictions(
         self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
-    ) -> Float[Tensor, "N *k"]:
+    ) -> Float[Tensor, N * k]:
         """Return the predictions that the model declares, one sample a row."""
         rows = self.input_rows(X)
         found = self._compiled.predictions.at(rows, self.fixed_values(parameters, rows)).value(Z)
@@ -220,6 +221,15 @@ class FormulaModel(EquilibriumModel):
         width = 0 if image is None else image.width.evaluate(self._sizes({**self._values, **self._inputs(X)}))
         return X.new_zeros(rows.shape[0], width)
 
+    @property
+    def programs(self) -> Programs:
+        """The formulas, as programs on matrices with one sample a row."""
+        return self._compiled
+
+    def rows_of_state(self, state: Float[Tensor, "_ _"]) -> Float[Tensor, "N m"]:
+        """Return a state, as it is declared, with one sample a row."""
+        return state.mT if self._compiled.rows.axes[self.signature.state] else state
+
     def input_rows(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, "N d"]:
         """Return inputs, as they are declared, with one sample a row."""
         return X.mT if self._axis(Role.INPUT) else X
@@ -228,7 +238,7 @@ class FormulaModel(EquilibriumModel):
         """Return inputs as they are declared, from one sample a row."""
         return rows.mT if self._axis(Role.INPUT) else rows
 
-    def target_rows(self, y: Float[Tensor, "_ _"]) -> Float[Tensor, "N *k"]:
+    def target_rows(self, y: Float[Tensor, "_ _"]) -> Float[Tensor, N * k]:
         """Return targets, as they are declared, with one sample a row."""
         return y.mT if y.ndim == 2 and self._axis(Role.TARGET) else y
 
@@ -283,12 +293,12 @@ class FormulaModel(EquilibriumModel):
         fixed = self.fixed_values(None, rows)
         read = compiled.predictions.at(rows, fixed).linearised(Z)
         single = self.outputs in (None, 1)
-        places = read.occurrences(self._unit(read.value, output), compiled.parametric, unit=single)
+        places = read.occurrences(self._unit(read.value, output), unit=single)
         if compiled.map is not None:
-            places += compiled.map.at(rows, fixed).linearised(Z).occurrences(adjoint, compiled.parametric)
+            places += compiled.map.at(rows, fixed).linearised(Z).occurrences(adjoint)
         names = self.signature.names(Role.PARAMETER)
         found = Slopes(fixed, names, compiled.parametric).of((place.expr, place.each()) for place in places)
-        return {name: tuple(found.get(name, ())) for name in names}
+        return {name: tuple(cast(list[ParameterSlope], found.get(name, []))) for name in names}
 
     def fixed_values(self, parameters: Mapping[str, Tensor] | None, rows: Float[Tensor, "N d"]) -> FixedValues:
         """Return what is free of samples, for these parameters in place of the model's own.

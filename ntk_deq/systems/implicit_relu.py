@@ -21,7 +21,8 @@ from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import IMPLICIT_RELU
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.model import EquilibriumModel, LayerForm
+from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, RankOne
 
 # A printed model must not wait on an SVD: 512 columns take well under a tenth of a second.
@@ -29,7 +30,7 @@ _WIDEST_NORM_SHOWN = 512
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImplicitReLU(EquilibriumModel):
+class ImplicitReLU(AnsweringModel):
     """A network of infinite depth with ReLU units, tied weights and a trained feature map.
 
         Z = relu(gamma Z A + Phi),  Phi = relu(X W),  yhat = Z b

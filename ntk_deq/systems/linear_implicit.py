@@ -18,7 +18,8 @@ from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import LINEAR_IMPLICIT
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.model import EquilibriumModel, LayerForm
+from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, RankOne
 
 # A printed model must not wait on an SVD: 512 columns take well under a tenth of a second.
@@ -26,7 +27,7 @@ _WIDEST_NORM_SHOWN = 512
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearImplicit(EquilibriumModel):
+class LinearImplicit(AnsweringModel):
     """A linear network of infinite depth, whose equilibrium has the closed form Z = X U'(I - W')^-1.
 
     Symbols:

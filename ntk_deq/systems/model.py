@@ -145,7 +145,7 @@ class EquilibriumModel(ABC):
 
     def predictions(
         self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
-    ) -> Float[Tensor, "N *k"]:
+    ) -> Float[Tensor, N * k]:
         """Return the predictions that belong to the features Z of the inputs X."""
         return self.readout(Z, parameters)
 
@@ -157,7 +157,11 @@ class EquilibriumModel(ABC):
         """Return inputs as they are declared, from one sample a row."""
         return rows
 
-    def target_rows(self, y: Float[Tensor, "_ *k"]) -> Float[Tensor, "N *k"]:
+    def rows_of_state(self, state: Float[Tensor, "_ _"]) -> Float[Tensor, "N m"]:
+        """Return a state, as it is declared, with one sample a row."""
+        return state
+
+    def target_rows(self, y: Float[Tensor, _ * k]) -> Float[Tensor, N * k]:
         """Return targets, as they are declared, with one sample a row."""
         return y
 

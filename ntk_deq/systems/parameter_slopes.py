@@ -76,18 +76,22 @@ class RankOne(Slope):
     coefficient: Tensor | float = 1.0
 
     def scaled(self, factor: Tensor | float) -> RankOne:
+        """As in `Slope`."""
         return RankOne(self.left, self.right, self.coefficient * factor)
 
     def transposed(self) -> RankOne:
+        """As in `Slope`."""
         return RankOne(self.right, self.left, self.coefficient)
 
     def times(self, matrix: Tensor) -> RankOne:
+        """As in `Slope`."""
         if self.right is not None:
             return RankOne(self.left, self.right @ matrix, self.coefficient)
         assert self.left is not None  # one of them is there
         return RankOne(self.left, matrix.expand(self.left.shape[0], -1), self.coefficient)
 
     def inner(self, matrix: Tensor) -> RankOne:
+        """As in `Slope`."""
         moved = self.times(matrix.mT)  # rows x rows, of which the diagonal is asked for
         assert moved.right is not None  # as `times` leaves it
         product = moved.right if moved.left is None else moved.right * moved.left
@@ -100,11 +104,13 @@ class RankOne(Slope):
         return product * self.coefficient
 
     def spread(self, direction: Tensor) -> Slope:
+        """As in `Slope`."""
         if direction.numel() == 1:
             return self.scaled(direction.reshape(()))
         return Shared(self.numbers(), direction)
 
     def passed(self, expr: Expr, function: Callable[[Tensor], Tensor], at: Tensor) -> Slope:
+        """As in `Slope`."""
         if expr.name == "diag" and at.shape[-1] == 1 and self.left is not None and self.right is not None:
             return RankOne(self.left * self.right, None, self.coefficient)
         raise UnstructuredError(f"`{expr.name}` of a parameter")
@@ -123,21 +129,27 @@ class Shared(Slope):
     direction: Float[Tensor, "_ _"]
 
     def scaled(self, factor: Tensor | float) -> Shared:
+        """As in `Slope`."""
         return Shared(self.weights, self.direction * factor)
 
     def transposed(self) -> Shared:
+        """As in `Slope`."""
         return Shared(self.weights, self.direction.mT)
 
     def times(self, matrix: Tensor) -> Shared:
+        """As in `Slope`."""
         return Shared(self.weights, self.direction @ matrix)
 
     def inner(self, matrix: Tensor) -> RankOne:
+        """As in `Slope`."""
         return RankOne((self.weights * (self.direction * matrix).sum())[:, None], None)
 
     def spread(self, direction: Tensor) -> Shared:
+        """As in `Slope`."""
         return Shared(self.weights * self.direction.reshape(()), direction)
 
     def passed(self, expr: Expr, function: Callable[[Tensor], Tensor], at: Tensor) -> Shared:
+        """As in `Slope`."""
         return Shared(self.weights, _pulled(function, at, self.direction))
 
 
@@ -156,21 +168,27 @@ class Total(Slope):
     matrix: Float[Tensor, "_ _"]
 
     def scaled(self, factor: Tensor | float) -> Total:
+        """As in `Slope`."""
         return Total(self.matrix * factor)
 
     def transposed(self) -> Total:
+        """As in `Slope`."""
         return Total(self.matrix.mT)
 
     def times(self, matrix: Tensor) -> Total:
+        """As in `Slope`."""
         return Total(self.matrix @ matrix)
 
     def inner(self, matrix: Tensor) -> Total:
+        """As in `Slope`."""
         return Total((self.matrix * matrix).sum().reshape(1, 1))
 
     def spread(self, direction: Tensor) -> Total:
+        """As in `Slope`."""
         return Total(self.matrix.reshape(()) * direction)
 
     def passed(self, expr: Expr, function: Callable[[Tensor], Tensor], at: Tensor) -> Total:
+        """As in `Slope`."""
         return Total(_pulled(function, at, self.matrix))
 
     def __add__(self, other: Total) -> Total:
@@ -188,21 +206,27 @@ class Error(Slope):
     size: Float[Tensor, ""]
 
     def scaled(self, factor: Tensor | float) -> Error:
+        """As in `Slope`."""
         return Error(self.size * (factor.abs() if isinstance(factor, Tensor) else abs(factor)))
 
     def transposed(self) -> Self:
+        """As in `Slope`."""
         return self
 
     def times(self, matrix: Tensor) -> Error:
+        """As in `Slope`."""
         return Error(self.size * norm_bound(matrix))
 
     def before(self, matrix: Tensor) -> Error:
+        """As in `Slope`."""
         return self.times(matrix)
 
     def inner(self, matrix: Tensor) -> Error:
+        """As in `Slope`."""
         return self.spread(matrix)
 
     def spread(self, direction: Tensor) -> Error:
+        """As in `Slope`."""
         return Error(self.size * torch.linalg.vector_norm(direction))
 
     def passed(self, expr: Expr, function: Callable[[Tensor], Tensor], at: Tensor) -> Error:
@@ -267,10 +291,10 @@ class Slopes:
         while behind:
             # The one that no other waiting definition is made of comes first, so that each is gone through once.
             name = self._last(behind)
-            expr = self._fixed.definition(name)
-            assert expr is not None  # a name that stands for a formula
+            meant = self._fixed.definition(name)
+            assert meant is not None  # a name that stands for a formula
             for slope in added(behind.pop(name)):
-                self._visit(expr, slope, found, behind)
+                self._visit(meant, slope, found, behind)
         return {name: added(slopes) for name, slopes in found.items()}
 
     def _last(self, waiting: Mapping[str, object]) -> str:
@@ -310,15 +334,15 @@ class Slopes:
     def _factors(self, expr: Expr, slope: Slope) -> list[tuple[Expr, Slope]]:
         left, right = expr.args
         a, b = self._value(left), self._value(right)
+        found: list[tuple[Expr, Slope]] = []
         if a.ndim > 1 and b.ndim > 1 and a.shape[1] == b.shape[0]:
-            found = []
             if self._parametric(left):
                 found.append((left, slope.times(b.mT)))
             if self._parametric(right):
                 found.append((right, slope.before(a.mT)))
             return found
         number, matrix = (left, right) if a.numel() == 1 else (right, left)
-        found = [(matrix, slope.scaled(scalar(self._value(number))))]
+        found.append((matrix, slope.scaled(scalar(self._value(number)))))
         if self._parametric(number):
             found.append((number, slope.inner(_matrix(self._value(matrix)))))
         return found

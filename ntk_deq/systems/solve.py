@@ -322,7 +322,7 @@ def loss_gradients(
     where = "loss_gradients"
     check_samples(model, X, where, parameters=parameters, initial=initial)
     check_loss(model.signature, where)
-    states: list[Equilibrium] = []
+    state, states = model.signature.state, list[Equilibrium]()
     adjoints: list[Equilibrium] = []
 
     def keep(found: Equilibrium) -> None:
@@ -345,8 +345,9 @@ def loss_gradients(
             on_adjoint=keep,
         )
         predictions = model.predictions(features, X, values)
-        check_targets(y, predictions, where)
-        return output_loss(model, X, y).value(predictions), predictions
+        check_targets(y, model.declared(PREDICTIONS, predictions), where)
+        more = {**values, state: model.declared(state, features)} if state else values
+        return output_loss(model, X, y).value(predictions, more), predictions
 
     values = _all_parameters(model, parameters)
     gradients, predictions = torch.func.grad(loss, has_aux=True)(values)
@@ -372,9 +373,10 @@ def _judge_gradient(
     """Warn where the gradient may be off by much, and tell the caller by how much."""
     with torch.no_grad():
         norm = torch.linalg.vector_norm
-        declared, residual = output_loss(model, X, y), predictions - y
-        slope, stiffness = declared.pull(residual, residual.new_zeros(())), declared.stiffness(residual)
-        error = gradient_error(model, X, slope, state, adjoint, values, stiffness=stiffness)
+        declared, residual, name = output_loss(model, X, y), predictions - model.target_rows(y), model.signature.state
+        more = {**values, name: model.declared(name, state.value)} if name else values
+        slope, stiffness = declared.pull(residual, residual.new_zeros(()), more), declared.stiffness(residual, more)
+        error = gradient_error(model, X, slope, state, adjoint, values, stiffness=stiffness, loss=declared)
         length = math.hypot(*(float(norm(gradient)) for gradient in gradients.values()))
         left, size = float(norm(slope)), stiffness * (float(norm(predictions)) + float(norm(y)))
     if left > 0:

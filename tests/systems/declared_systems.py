@@ -1,4 +1,4 @@
-"""Systems of papers as declarations, with values at which their maps contract: what a compiled system must get right."""
+"""Systems of papers as declarations, with values at which their maps contract."""
 
 from __future__ import annotations
 
@@ -119,6 +119,6 @@ def drawn(signature, sizes=SIZES, seed=0):
         if own.role is Role.HYPERPARAMETER and not own.shape:
             values[own.name] = torch.tensor(0.7, dtype=torch.float64)
         elif len(own.shape) == 2 and own.role is Role.PARAMETER:
-            values[own.name] = values[own.name] * (0.6 / torch.linalg.matrix_norm(values[own.name], 2))
+            values[own.name] = values[own.name] * (0.5 / torch.linalg.matrix_norm(values[own.name], 2))
     inputs, targets = (signature.names(role)[0] for role in (Role.INPUT, Role.TARGET))
     return model_class(signature).from_variables(values), values[inputs], values[targets]
