@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
-from ntk_deq.claims.runs import build_choose, build_run, can_choose, method_of, start_keys, unfit, wrong_sign
+from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
@@ -269,7 +269,7 @@ class _Assembler:
             node = self._entries(key[0])[key[1]]
             text = expression_text(node)
             try:
-                wrong = wrong_sign(key, method_of(self.model), text)
+                wrong = wrong_sign(key, kind_of(self.model), text)
                 if wrong is not None:
                     self.problems.append(Problem(node.position, wrong, None, text, (0, len(text))))
                     continue
@@ -289,8 +289,8 @@ class _Assembler:
                     self.broken.add(name)
 
     def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
-        method = method_of(self.model)
-        if name == PATH_LENGTH and method is not None and method.trains:
+        kind = kind_of(self.model)
+        if name == PATH_LENGTH and kind is not None and kind.trains:
             return "the length of the trajectory of a training run"
         for setting in settings:
             if name in setting.variable_types():
@@ -304,9 +304,9 @@ class _Assembler:
 
     def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
         """Check that every setting can be run in, and that there is something to choose where something is chosen."""
-        method = method_of(self.model)
+        kind = kind_of(self.model)
         for setting in settings:
-            reason = None if method is None else unfit(setting, method)
+            reason = None if kind is None else unfit(setting, kind)
             if reason:
                 self._add(("run",), reason, key=True)
 
@@ -314,10 +314,10 @@ class _Assembler:
         self, settings: tuple[Setting, ...], given: dict[str, Free], hypotheses: dict[str, Formula]
     ) -> None:
         """Check that there is something to choose, and that hypotheses say for what."""
-        method = method_of(self.model)
+        kind = kind_of(self.model)
         if self.model.choose is not None and not self.broken:
             late = [name for name, f in hypotheses.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
-            if late and len(late) == len(hypotheses) and method is not None and method.trains:
+            if late and len(late) == len(hypotheses) and kind is not None and kind.trains:
                 names = ", ".join(f"`{name}`" for name in late)
                 message = (
                     f"`choose` keeps the hypotheses that are known at the start, and {names} speaks of every step of "
@@ -354,7 +354,7 @@ class _Assembler:
         for setting in settings:
             skip = dependents(self.broken | {name for section, name in wrong if section == "let"}, let)
             todo = {key: formula for key, formula in formulas.items() if key not in wrong}
-            checked = check_formulas(todo, setting, given, method=method_of(self.model), skip=skip)
+            checked = check_formulas(todo, setting, given, kind=kind_of(self.model), skip=skip)
             suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
             for key, error in checked.errors.items():
                 wrong.add(key)

@@ -103,7 +103,12 @@ class Claim:
     @property
     def trains(self) -> bool:
         """Whether it is about a training run."""
-        return self.run is not None and self.run.method.trains
+        return self.run is not None and self.run.kind.trains
+
+    @property
+    def costly(self) -> bool:
+        """Whether each look at an instance is a run of its own."""
+        return self.run is not None and self.run.kind.costly
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.errors import Problem
-from ntk_deq.language.run import LOSS, Method, Run
+from ntk_deq.language.declaration import ModelSignature, Variable
+from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
-from ntk_deq.language.types import SCALAR
+from ntk_deq.language.types import SCALAR, Type
 
 _WINDOW = 100  # characters of a long formula that are shown around a problem
 
@@ -57,6 +60,29 @@ class SettingLine:
 
 
 @dataclass(frozen=True)
+class SystemDescription:
+    """A model as `check` shows it.
+
+    Attributes:
+        name: Its name.
+        title: One line for people; empty where it says no more than the equilibrium.
+        sizes: Its size letters.
+        variables: Name, type, and role with domain and description of each variable.
+        equilibrium: Name, type and equation of the state, or None.
+        certificate: What shows that the equilibrium exists, in words.
+        definitions: Name, type and formula of each definition.
+    """
+
+    name: str
+    title: str
+    sizes: str
+    variables: tuple[tuple[str, str, str], ...]
+    equilibrium: tuple[str, str, str] | None
+    certificate: str
+    definitions: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
 class ClaimDescription:
     """A claim as `check` shows it; `problems` is empty unless the claim is ill-formed."""
 
@@ -87,6 +113,7 @@ class SuiteDescription:
     title: str
     files: tuple[str, ...]
     claims: tuple[ClaimDescription, ...]
+    systems: tuple[SystemDescription, ...] = ()
 
     @property
     def ill_formed(self) -> int:
@@ -97,7 +124,57 @@ class SuiteDescription:
 def describe_suite(suite: Suite) -> SuiteDescription:
     """Return a suite in the form that `check` prints."""
     claims = tuple(describe_claim(claim) for claim in suite.claims)
-    return SuiteDescription(suite.file, suite.title, suite.files, claims)
+    return SuiteDescription(suite.file, suite.title, suite.files, claims, describe_systems(suite.claims))
+
+
+def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescription, ...]:
+    """Return the models that claims speak of, each once, in the form that `check` prints.
+
+    Args:
+        claims: The claims; those that are ill-formed bring none.
+    """
+    known: dict[ModelSignature, Setting] = {}
+    for claim in claims:
+        for setting in claim.settings if isinstance(claim, Claim) else ():
+            if setting.model is not None:
+                known.setdefault(setting.model, setting)
+    return tuple(_system(model, environment(setting)) for model, setting in known.items())
+
+
+def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescription:
+    equation = f"{model.state} = {one_line(model.map)}"
+    state = (model.state, str(types[model.state]), equation) if model.has_equilibrium else None
+    return SystemDescription(
+        model.name,
+        "" if model.title == equation else one_line(model.title),
+        ", ".join(model.sizes),
+        tuple((own.name, str(types[own.name]), _variable_words(own)) for own in model.variables),
+        state,
+        certificate_words(model),
+        tuple((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+    )
+
+
+def _variable_words(variable: Variable) -> str:
+    domain = "" if variable.domain == "real" else f" in {one_line(variable.domain)}"
+    about = f": {one_line(variable.description)}" if variable.description else ""
+    return f"{variable.role}{domain}{about}"
+
+
+def certificate_words(model: ModelSignature) -> str:
+    """Return in words what shows that a model's equilibrium exists; empty where it has none.
+
+    Args:
+        model: The model.
+    """
+    if not model.has_equilibrium:
+        return ""
+    if model.monotone:
+        return f"monotone: I - W >= {model.monotone}*I for the layer's weight W, certified on each instance"
+    if not model.local:
+        return f"contraction: {model.contraction} < 1"
+    known = f"{model.contraction} < 1, read off the map" if model.contraction else "no constant is read off the map"
+    return f"left out: {known}; else a fixed point found from zero that is shown to be the only one near by"
 
 
 def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
@@ -134,17 +211,18 @@ def run_words(run: Run) -> str:
 
     Example:
         >>> from fractions import Fraction
-        >>> run_words(Run(Method.FIXED_POINT, 24))
+        >>> from ntk_deq.language.run import FIXED_POINT, GRADIENT_FLOW
+        >>> run_words(Run(FIXED_POINT, 24))
         'fixed-point, 24 steps'
-        >>> run_words(Run(Method.GRADIENT_FLOW, 500, until=Fraction(1, 10**10)))
+        >>> run_words(Run(GRADIENT_FLOW, 500, until=Fraction(1, 10**10)))
         'gradient flow, at most 500 steps of the integrator, until L <= 1e-10 L[0]'
     """
-    if not run.method.trains:
-        return f"{run.method}, {run.steps} steps"
-    words = [run.method.replace("-", " ")]
+    words = [run.kind.title]
     if run.step is not None:
         words.append(f"step {one_line(run.step.text)}")
-    words.append(f"at most {run.steps} steps{' of the integrator' if run.method is Method.GRADIENT_FLOW else ''}")
+    words.append(run.kind.budget.format(steps=run.steps))
+    if not run.kind.takes("until"):
+        return ", ".join(words)
     part = re.sub(r"e-0*", "e-", f"{float(run.until):g}")
     horizon = f" or t = {one_line(run.horizon.text)}" if run.horizon is not None else ""
     ends = "" if run.beyond else ", where it ends"

@@ -192,10 +192,10 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
 
 def _typed(claim: Claim, formulas: dict[Key, Formula]) -> dict[Key, Formula] | None:
     """Type every formula in every setting; the types of the first setting are kept, as the loader does."""
-    method = None if claim.run is None else claim.run.method
+    kind = None if claim.run is None else claim.run.kind
     kept: dict[Key, Formula] = {}
     for setting in claim.settings:
-        checked = check_formulas(formulas, setting, claim.given, method=method)
+        checked = check_formulas(formulas, setting, claim.given, kind=kind)
         if len(checked.typed) < len(formulas):
             return None
         for key, expr in checked.typed.items():

@@ -6,7 +6,9 @@ The JSON Schema of claim files, for editors: generated from the models that chec
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -16,17 +18,17 @@ from pydantic import (
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.language.library import model_names
+from ntk_deq.language.run import RUN_KINDS, KeyValue, RunKind
 from ntk_deq.language.types import SizeRange
 
 MAX_SIZE = 10**6
-MAX_STEPS = 10_000
-MAX_TRAINING_STEPS = 1_000_000
 MAX_LABEL = 80  # characters of an id, of the name of a setting, of a tag
 MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
@@ -194,20 +196,27 @@ class SystemVariableModel(_Strict):
 
 
 class SystemModel(_Strict):
-    """An equilibrium model written down as formulas, for the settings of this file."""
+    """A model written down as formulas, for the settings of this file: definitions, and an equilibrium or none."""
 
     model_config = ConfigDict(title="System")
 
     title: str = Field(default="", max_length=200, description="One line for people.")
+    reference: str = Field(default="", max_length=200, description="Where it is defined.")
     variables: dict[Identifier, SystemVariableModel] = Field(
         min_length=1, max_length=MAX_ENTRIES, description="Its free variables."
     )
-    equilibrium: dict[Identifier, Expression] = Field(
-        min_length=1, max_length=1, description="The state and its map: `{Z: relu(Z*A + X*W)}`."
+    equilibrium: dict[Identifier, Expression] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="The state and its map: `{Z: relu(Z*A + X*W)}`; left out where there is none.",
     )
     shape: ShapeText = Field(default="", description="Size letters of the state, where its map leaves a choice.")
     contraction: Expression | None = Field(
-        default=None, description="A Lipschitz constant of the map in the state; left out: read off the map."
+        default=None, description="A Lipschitz constant of the map in the state: one below 1 shows that it exists."
+    )
+    monotone: Expression | None = Field(
+        default=None, description="m > 0 with I - W >= m I, for a map that is one layer: act(W*Z + C) or act(Z*W + C)."
     )
     define: dict[Identifier, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further names, each a formula in those above it: `yhat`, `L`."
@@ -239,54 +248,29 @@ class SettingModel(_Strict):
     images: ImagesModel | None = Field(default=None, description="Real images.")
 
 
-class FixedPointRun(_Strict):
-    """The iteration of the model's map."""
-
-    model_config = ConfigDict(title="Fixed-point run")
-
-    method: Literal["fixed-point"] = Field(description="fixed-point: Z[l] is iterate l of the model's map, Z[0] = 0.")
-    steps: int = Field(ge=1, le=MAX_STEPS, description="Number of steps; the index runs from 0 to it.")
-
-
-class GradientDescentRun(_Strict):
-    """Training in steps."""
-
-    model_config = ConfigDict(title="Gradient descent")
-
-    method: Literal["gradient-descent"] = Field(
-        description="gradient-descent: W[k+1] = W[k] - step*grad(L, W)[k] for all parameters W at once."
-    )
-    step: Expression = Field(description="The step size, a number > 0 or a formula of what is known at the start.")
-    steps: int = Field(default=2000, ge=1, le=MAX_TRAINING_STEPS, description="Its most steps.")
-    until: Part = Field(default=1e-6, description="The run ends when L is this part of L[0].")
-    beyond: bool = Field(
-        default=True,
-        description="Whether the claim speaks of later steps too, for which gradient flow then stands; else it ends.",
-    )
+def _run_model(kind: RunKind) -> type[BaseModel]:
+    """Return the model of one kind of run, from its record."""
+    values: dict[KeyValue, Any] = {KeyValue.COUNT: int, KeyValue.PART: Part, KeyValue.FLAG: bool}
+    fields: dict[str, Any] = {"method": (Literal[kind.name], Field(description=f"{kind.name}: {kind.rule}"))}
+    for key in kind.keys:
+        given: dict[str, Any] = {} if key.required else {"default": key.default}
+        given |= {"ge": 1, "le": key.most} if key.value is KeyValue.COUNT else {}
+        formula = Expression if key.required else Expression | None
+        fields[key.name] = (values.get(key.value, formula), Field(**given, description=key.meaning))
+    name = "".join(part.capitalize() for part in kind.name.split("-")) + "Run"
+    made: type[BaseModel] = create_model(name, __base__=_Strict, __doc__=kind.summary, **fields)
+    made.model_config = {**made.model_config, "title": kind.title.capitalize()}
+    made.model_rebuild(force=True)
+    return made
 
 
-class GradientFlowRun(_Strict):
-    """Training in continuous time."""
+RUN_MODELS = {name: _run_model(kind) for name, kind in RUN_KINDS.items()}
+"""What a run of each kind looks like."""
 
-    model_config = ConfigDict(title="Gradient flow")
-
-    method: Literal["gradient-flow"] = Field(
-        description="gradient-flow: dW/dt = -grad(L, W) for all parameters W at once; the index is a time."
-    )
-    steps: int = Field(default=10_000, ge=1, le=MAX_TRAINING_STEPS, description="Most steps of the integrator.")
-    until: Part = Field(default=1e-10, description="The run ends when L is this part of L[0].")
-    horizon: Expression | None = Field(
-        default=None, description="The run ends at this time, a number > 0 or a formula of what is known at the start."
-    )
-
-
-RunModel = Annotated[FixedPointRun | GradientDescentRun | GradientFlowRun, Field(discriminator="method")]
-RUN_MODELS: dict[str, type[FixedPointRun | GradientDescentRun | GradientFlowRun]] = {
-    "fixed-point": FixedPointRun,
-    "gradient-descent": GradientDescentRun,
-    "gradient-flow": GradientFlowRun,
-}
-"""What a run of each method looks like."""
+if TYPE_CHECKING:
+    RunModel: TypeAlias = Any
+else:
+    RunModel = Annotated[reduce(or_, RUN_MODELS.values()), Field(discriminator="method")]
 
 
 class ChooseModel(_Strict):

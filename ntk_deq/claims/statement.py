@@ -23,7 +23,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.library import model_names
 from ntk_deq.language.notation.formulas import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
-from ntk_deq.language.run import Run
+from ntk_deq.language.run import KeyValue, Run
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import ONE, Sort, Type
@@ -76,14 +76,14 @@ def claim_file(claim: Claim) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    data: dict[str, Any] = {"method": run.method.value, "steps": run.steps}
-    for key, formula in (("step", run.step), ("horizon", run.horizon)):
-        if formula is not None:
-            data[key] = _written(formula)
-    if run.method.trains:
-        data["until"] = NumberText(repr(float(run.until)))
-    if not run.beyond:
-        data["beyond"] = False
+    data: dict[str, Any] = {"method": run.kind.name, "steps": run.steps}
+    data |= {name: _written(formula) for name, formula in run.formulas.items()}
+    for key in run.kind.keys:
+        value = getattr(run, key.name)
+        if key.value is KeyValue.PART:
+            data[key.name] = NumberText(repr(float(value)))
+        elif key.value is KeyValue.FLAG and value != key.default:
+            data[key.name] = value
     return data
 
 
@@ -182,7 +182,7 @@ def _setting_parts(setting: Setting) -> dict[str, str]:
         found["images"] = json.dumps(_images(setting.images), sort_keys=True)
     if setting.model is not None:
         model = setting.model
-        found["model"] = f"{model.name}: {model.state} = {model.map}"
+        found["model"] = f"{model.name}: {model.state} = {model.map}" if model.has_equilibrium else model.name
         found |= {f"model's {name}": text for name, text in model.definitions.items()}
     return found
 
@@ -227,7 +227,7 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
     for section, formulas in (("let", claim.let), ("assume", claim.assume)):
         lines += [_line(section, formula) for formula in formulas.values()]
     if claim.run is not None:
-        lines.append(StatementLine("run", claim.run.method, run_words(claim.run), "", ""))
+        lines.append(StatementLine("run", claim.run.kind.name, run_words(claim.run), "", ""))
     return (*lines, *(_line("conclude", formula) for formula in claim.conclude.values()))
 
 

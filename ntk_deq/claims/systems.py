@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.schema import SystemModel
@@ -13,9 +13,11 @@ from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
 from ntk_deq.language.domain import misfit, parse_domain
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_names
 from ntk_deq.language.lipschitz import lipschitz_constant
 from ntk_deq.language.parser import parse
+from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
@@ -61,7 +63,7 @@ class _Builder:
     def build(self) -> ModelSignature | None:
         """Return the declaration, or None where something is wrong."""
         variables = [self._variable(name) for name in self.model.variables]
-        ((state, _),) = self.model.equilibrium.items()
+        state = next(iter(self.model.equilibrium or {}), "")
         letters = [letter for variable in variables for letter in variable.shape]
         self._check_names(state, set(letters))
         if self.problems:
@@ -71,6 +73,8 @@ class _Builder:
         if len(sizes) > _MAX_LETTERS:
             self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
             return None
+        if not state:
+            return self._without_equilibrium(tuple(variables), sizes)
         found = self._state_shape(state, own, variables, sizes)
         if found is None:
             return None
@@ -78,8 +82,18 @@ class _Builder:
         typed = self._typed(draft)
         if typed is None or not self._short(draft, *typed):
             return None
-        contraction = self._contraction(draft, *typed)
-        return None if contraction is None else self._signature(tuple(variables), sizes, state, found, contraction)
+        return self._certified(draft, *typed)
+
+    def _without_equilibrium(self, variables: tuple[Variable, ...], sizes: tuple[str, ...]) -> ModelSignature | None:
+        """Return the declaration of a system that consists of definitions, or None where something is wrong."""
+        for key in ("shape", "contraction", "monotone"):
+            if key in self.node.entries:
+                self._add((key,), "this says something of an equilibrium, and the system has none.", key=True)
+        if not self.model.define:
+            self._add((), "it has neither an `equilibrium` nor definitions under `define`.")
+        draft = self._signature(variables, sizes, "", ())
+        typed = None if self.problems else self._typed(draft)
+        return draft if typed is not None and self._short(draft, *typed) else None
 
     def _variable(self, name: str) -> Variable:
         own = self.model.variables[name]
@@ -100,7 +114,8 @@ class _Builder:
             taken = reserved(letter, None) or ("a variable of the system" if letter in self.model.variables else None)
             if taken:
                 self._add(("variables",), f"a size letter cannot be called `{letter}`: that is {taken}.")
-        named = [*(("variables", name) for name in self.model.variables), ("equilibrium", state)]
+        named = [("variables", name) for name in self.model.variables]
+        named += [("equilibrium", state)] if state else []
         met: set[str] = set()
         for section, name in [*named, *(("define", name) for name in self.model.define)]:
             taken = reserved(name, None) or ("a size letter" if name in letters else None)
@@ -117,7 +132,7 @@ class _Builder:
         if own:
             return own
         fitting, far, reason = [], -1, None
-        image = self.model.equilibrium[state]
+        image = self._text("equilibrium", state)
         needed = self._needed(image)
         for shape in [*((letter,) for letter in sizes), *((a, b) for a in sizes for b in sizes), ()]:
             draft = self._signature(tuple(variables), sizes, state, shape)
@@ -163,24 +178,23 @@ class _Builder:
         sizes: tuple[str, ...],
         state: str,
         shape: tuple[str, ...],
-        contraction: str = "0",
     ) -> ModelSignature:
-        image = self._text("equilibrium", state)
+        image = self._text("equilibrium", state) if state else ""
         return ModelSignature(
             name=self.name,
-            title=self.model.title or f"{state} = {image}",
+            title=self.model.title or (f"{state} = {image}" if state else ""),
             sizes=sizes,
             variables=variables,
             state=state,
             state_shape=shape,
             map=image,
-            contraction=contraction,
             definitions={name: self._text("define", name) for name in self.model.define},
+            reference=self.model.reference,
         )
 
-    def _typed(self, draft: ModelSignature) -> tuple[Expr, dict[str, Expr]] | None:
-        """Return the map and the definitions with their types."""
-        types = {**self.types, draft.state: shape_type(draft.state_shape)}
+    def _typed(self, draft: ModelSignature) -> tuple[Expr | None, dict[str, Expr]] | None:
+        """Return the map, where there is one, and the definitions with their types."""
+        types = {**self.types, **({draft.state: shape_type(draft.state_shape)} if draft.state else {})}
         definitions = {}
         for name, text in draft.definitions.items():
             try:
@@ -191,6 +205,8 @@ class _Builder:
             if found.type is not None:
                 types[name] = found.type
         self.types = types
+        if not draft.state:
+            return None, definitions
         try:
             image = infer(parsed(draft.map), types, sizes=_ranges(draft), model=draft)
         except ExpressionError as error:
@@ -203,40 +219,86 @@ class _Builder:
             return None
         return image, definitions
 
-    def _short(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> bool:
+    def _short(self, draft: ModelSignature, image: Expr | None, definitions: dict[str, Expr]) -> bool:
         """Whether every formula stays short with its definitions written out; they may double from one to the next."""
         sizes: dict[str, int] = {}
         named = {("define", name): expr for name, expr in definitions.items()}
-        for location, expr in {**named, ("equilibrium", draft.state): image}.items():
+        if image is not None:
+            named["equilibrium", draft.state] = image
+        for location, expr in named.items():
             sizes[location[1]] = sum(1 + sizes.get(node.name, 0) for node in expr.walk())
             if sizes[location[1]] > _MAX_PARTS:
                 self._add(location, f"written out, a formula may have at most {_MAX_PARTS:,} parts.")
                 return False
         return True
 
-    def _contraction(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> str | None:
+    def _certified(
+        self, draft: ModelSignature, image: Expr | None, definitions: dict[str, Expr]
+    ) -> ModelSignature | None:
+        """Return the declaration with what shows that the equilibrium exists; None where it is declared wrongly."""
+        assert image is not None
+        if self.model.contraction is not None and self.model.monotone is not None:
+            self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
+            return None
+        try:
+            known = lipschitz_constant(image, draft.state, definitions)
+        except ExpressionError as error:
+            if self.model.contraction is not None:
+                self._wrong(("equilibrium", draft.state), error)
+                return None
+            known = ""
+        if self.model.contraction is not None:
+            contraction = self._contraction(draft, known)
+            return None if contraction is None else replace(draft, contraction=contraction)
+        if self.model.monotone is None:
+            return replace(draft, contraction=known, local=True)
+        return self._monotone(replace(draft, contraction=known), image, definitions)
+
+    def _contraction(self, draft: ModelSignature, known: str) -> str | None:
         """Return a Lipschitz constant of the map: the one read off it, or the declared one where that is larger.
 
         Every verdict rests on it, so that no declared constant is believed.
         """
-        try:
-            known = lipschitz_constant(image, draft.state, definitions)
-        except ExpressionError as error:
-            self._wrong(("equilibrium", draft.state), error)
-            return None
-        if self.model.contraction is None:
-            return known
         text = self._text("contraction")
-        try:
-            declared = expect_scalar(infer(parsed(text), self.types, sizes=_ranges(draft), model=draft))
-        except ExpressionError as error:
-            self._wrong(("contraction",), error)
+        declared = self._number(draft, "contraction")
+        if declared is None:
             return None
         same = format_expr(parse(known))
         largest = declared.args if declared.kind is Kind.CALL and declared.name == "max" else (declared,)
         if same in map(format_expr, largest):
             return text
         return f"max({text}, {known})"
+
+    def _monotone(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> ModelSignature | None:
+        """Return the declaration with its modulus, which is certified on each instance and nowhere believed."""
+        declared = self._number(draft, "monotone")
+        if declared is None:
+            return None
+        if layer_weight(image, draft.state, definitions, shape=draft.state_shape) is None:
+            message = "the map is not seen to be one layer, act(W*Z + C) or act(Z*W + C) with a proximal act."
+            self._add(("monotone",), message)
+            return None
+        if not Ranges({}, {}).of(declared).high > 0:
+            self._add(("monotone",), f"the modulus must be > 0. Got {self._text('monotone')}.")
+            return None
+        return replace(draft, monotone=self._text("monotone"))
+
+    def _number(self, draft: ModelSignature, key: str) -> Expr | None:
+        """Return the typed formula of a certificate: a number, of variables and of what does not rest on the state."""
+        try:
+            declared = expect_scalar(infer(parsed(self._text(key)), self.types, sizes=_ranges(draft), model=draft))
+        except ExpressionError as error:
+            self._wrong((key,), error)
+            return None
+        behind, waiting = set[str](), [declared]
+        while waiting:
+            new = names_in(waiting.pop()) - behind
+            behind |= new
+            waiting += [parsed(draft.definitions[name]) for name in new if name in draft.definitions]
+        if draft.state in behind:
+            self._add((key,), f"a certificate of `{draft.state}` cannot rest on `{draft.state}` itself.")
+            return None
+        return declared
 
     def _node(self, *location: str) -> Node:
         node: Node = self.node
@@ -278,11 +340,15 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
         entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "variables": variables}
-    data["equilibrium"] = {signature.state: signature.map}
-    if signature.state_shape:
-        data["shape"] = f"[{', '.join(signature.state_shape)}]"
-    data["contraction"] = signature.contraction
+    data: dict[str, object] = {"title": signature.title, "reference": signature.reference, "variables": variables}
+    if signature.has_equilibrium:
+        data["equilibrium"] = {signature.state: signature.map}
+        if signature.state_shape:
+            data["shape"] = f"[{', '.join(signature.state_shape)}]"
+        if signature.monotone:
+            data["monotone"] = signature.monotone
+        elif not signature.local:
+            data["contraction"] = signature.contraction
     if signature.definitions:
         data["define"] = dict(signature.definitions)
     return data

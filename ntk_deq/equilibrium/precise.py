@@ -44,10 +44,7 @@ def refined_equilibrium(
     Returns:
         The ball; entries that a contraction certainly leaves where they are come out exact.
     """
-    patience = 0 if contracts else _PATIENCE
-    state = middle(
-        apply(_iterated(apply, precise(start), inverse, patience))
-    )  # a plain step makes what relu cuts off zero
+    state = refined_state(apply, start, inverse, contracts=contracts)
     image = apply(state)
     residual = subtract(image, state)
     radius = (frobenius(residual) / gap).upper()
@@ -64,6 +61,19 @@ def refined_equilibrium(
             # than `radius`. So does their limit, which the map sends to itself.
             return image
         fixed = kept
+
+
+def refined_state(apply: Apply, start: Tensor, inverse: Tensor | None, *, contracts: bool = False) -> PreciseMatrix:
+    """Return exact numbers near a fixed point of a map, as near as the working precision allows.
+
+    Args:
+        apply: The map, in precise balls.
+        start: An approximate fixed point in floats, rows x cols.
+        inverse: About (I - J)^-1 for the map's Jacobian J by columns there; None: plain steps only.
+        contracts: Whether the map contracts in the Frobenius norm.
+    """
+    near = _iterated(apply, precise(start), inverse, 0 if contracts else _PATIENCE)
+    return middle(apply(near))  # a plain step makes what relu cuts off zero
 
 
 def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None, patience: int) -> PreciseMatrix:

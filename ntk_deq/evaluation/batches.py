@@ -25,27 +25,42 @@ from ntk_deq.language.types import Sort
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
 _WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
 _MAX_STEPS = 16
+_TIE = 1e-9  # by so much a weight may miss the declared modulus: one that is built to reach it does so to rounding
 _ROUNDINGS = 64.0  # units of round-off, relative to the state, that a residual may keep
 
 
-def well_posed(names: TensorNames, contraction: Tensor) -> Tensor:
+def well_posed(names: TensorNames) -> Tensor:
     """Return a number that is positive where the equilibrium is seen to exist: 1 less a Lipschitz constant of the map.
 
-    Where the map of one layer, Z -> act(Z L + C), is no contraction in the Frobenius norm, the smallest eigenvalue of
-    the symmetric part of I - L takes its place if it is larger (`existence` knows further reasons).
+    Where a map of one layer, act(W z + c), is no contraction in the Frobenius norm, the smallest eigenvalue of the
+    symmetric part of I - W takes its place if it is larger (`existence` knows further reasons). It must reach the
+    declared modulus, where there is one. Where a fixed point counts that is the only one near by, nothing is asked.
 
     Args:
         names: What names mean.
-        contraction: The model's Lipschitz constant.
     """
-    margin = 1 - contraction
-    if names.formulas is None or names.formulas.weight is None or bool((margin > 0).all()):
-        return margin
-    weight = tensor_value(names.formulas.weight, names)
-    finite = torch.nan_to_num(weight, posinf=0.0, neginf=0.0)
-    monotone = 1 - torch.linalg.eigvalsh((finite + finite.mT) / 2)[..., -1]
-    monotone = torch.where(torch.isfinite(weight).all(-1).all(-1), monotone, -torch.inf)
-    return torch.where(margin > 0, margin, torch.maximum(margin, monotone))
+    formulas = names.formulas
+    assert formulas is not None
+    margin = names.like.new_tensor(-torch.inf)
+    if formulas.contraction is not None:
+        factor = scalar(tensor_value(formulas.contraction, names))
+        margin = (1 - factor) / factor.detach().clamp_min(1.0)
+    if formulas.weight is not None and (formulas.monotone is not None or not bool((margin > 0).all())):
+        weight = _matrix(tensor_value(formulas.weight, names))
+        finite = torch.nan_to_num(weight, posinf=0.0, neginf=0.0)
+        modulus = 1 - torch.linalg.eigvalsh((finite + finite.mT) / 2)[..., -1]
+        modulus = torch.where(torch.isfinite(weight).all(-1).all(-1), modulus, -torch.inf)
+        margin = torch.where(margin > 0, margin, torch.maximum(margin, modulus))
+        if formulas.monotone is not None:
+            declared = scalar(tensor_value(formulas.monotone, names))
+            reached = modulus - declared + _TIE * (1 + declared.detach().abs())
+            margin = torch.minimum(margin, torch.minimum(reached, declared))
+    return torch.where(margin > 0, margin, torch.ones_like(margin)) if formulas.local else margin
+
+
+def _matrix(value: Tensor) -> Tensor:
+    """Return a weight with its two dimensions: that of a number is 1 x 1."""
+    return value if value.ndim > 1 else value[..., None, None]
 
 
 def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
@@ -57,13 +72,12 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
     """
     formulas = names.formulas
     assert formulas is not None
-    contraction = scalar(tensor_value(formulas.contraction, names)).detach()
     free = formulas.definitions.keys() - formulas.tainted
     known = {name: tensor_value(expr, names) for name, expr in formulas.definitions.items() if name in free}
     known_fixed = {key: value.detach() for key, value in {**names.variables, **known}.items()}
     fixed = replace(names, variables=known_fixed, trouble=None, kinks=None)
     moving = any(value.requires_grad for value in names.variables.values())
-    state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed, contraction) > 0), with_jacobian=moving)
+    state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed) > 0).detach(), with_jacobian=moving)
     if names.trouble is not None:
         names.trouble.append(missed)
     if not moving:

@@ -218,7 +218,7 @@ def _equilibrium(model: ModelFormulas, names: ExactNames, near: Sequence[Sequenc
         UndecidedError: The map is no contraction for certain, or is not affine between the point and its fixed point.
     """
     rows, columns = len(near), len(near[0])
-    if rows * columns > _MOST_STATES or sign(fmpq(1) - scalar(value_of(model.contraction, names))) <= 0:
+    if rows * columns > _MOST_STATES or not _contracts(model, names):
         raise UndecidedError("an equilibrium that is not computed exactly")
 
     def image(state: fmpq_mat) -> fmpq_mat:
@@ -238,6 +238,11 @@ def _equilibrium(model: ModelFormulas, names: ExactNames, near: Sequence[Sequenc
         if solution is not None and image(solution) == solution:
             return ExactMatrix(rows, columns, solution.entries())
     raise UndecidedError("an equilibrium at a kink")
+
+
+def _contracts(model: ModelFormulas, names: ExactNames) -> bool:
+    """Whether the map of a model certainly is a contraction."""
+    return model.contraction is not None and sign(fmpq(1) - scalar(value_of(model.contraction, names))) > 0
 
 
 def _solved(image: Callable[[fmpq_mat], fmpq_mat], point: fmpq_mat) -> fmpq_mat | None:

@@ -148,10 +148,8 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     formulas, keys = names.formulas, tuple(names.variables)
 
     def step(state: Tensor, *values: Tensor) -> Tensor:
-        inside = TensorNames(
-            dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like, state=state
-        )
-        return tensor_value(formulas.map, inside)
+        inside = TensorNames(dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like)
+        return tensor_map(inside, state)
 
     start = guess if guess is not None else names.like.new_zeros(names.state_shape)
     # The whole state is one sample: the claim language knows nothing of rows.
@@ -159,9 +157,10 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
 
 
 def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
-    """Apply the model's map to a state."""
+    """Apply the model's map to a state; a number counts as 1 x 1, as its state does."""
     assert names.formulas is not None
-    return tensor_value(names.formulas.map, replace(names, state=state))
+    value = tensor_value(names.formulas.map, replace(names, state=state))
+    return value if value.ndim > 1 else value[..., None, None]
 
 
 def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:

@@ -89,6 +89,8 @@ def _moves_no_wider(name: str) -> bool:
 
 
 def _size(expr: Expr, matrices: str) -> str:
+    while expr.kind is Kind.TRANSPOSE:  # which no norm sees
+        expr = expr.args[0]
     if expr.kind is Kind.NUMBER and expr.value is not None and expr.value >= 0:
         return format_expr(expr)
     scalar = expr.type is not None and expr.type.sort is not Sort.MATRIX

@@ -54,6 +54,15 @@ class Entrywise:
     slope: str | None = None
     formula: str | None = None
 
+    @property
+    def proximal(self) -> bool:
+        """Whether it is the proximal map of a convex function: it nowhere falls, and has slopes of 1 at most.
+
+        References:
+            Moreau, Bulletin de la SMF 93, 1965.
+        """
+        return self.growth == 1 and self.lipschitz <= 1 and self.domain == Range()
+
 
 @dataclass(frozen=True)
 class Function:

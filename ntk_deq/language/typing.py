@@ -16,7 +16,7 @@ from ntk_deq.language.operators import comparison, division, power, product, sum
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, TIME, Sort, Type, shape_type
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Sort, Type, shape_type
 
 if TYPE_CHECKING:
     from ntk_deq.language.types import SizeRange
@@ -32,7 +32,7 @@ def infer(
     indexed: frozenset[str] = frozenset(),
     variables: frozenset[str] | None = None,
     trajectory: Mapping[str, Type] | None = None,
-    time: bool = False,
+    index: Type = STEP,
 ) -> Expr:
     """Return the same tree with a type on every node.
 
@@ -51,7 +51,7 @@ def infer(
         variables: Names that `grad`, `jac` and `at` may name. Left out: the environment without the model's
             state and definitions.
         trajectory: Types of the names that have a value at a step only.
-        time: Whether a step is a time: then Z[...] takes 0 or an index alone.
+        index: The type of a step: `TIME` where it is one, and Z[...] takes 0 or an index alone.
 
     Raises:
         ExpressionError: The expression is ill-typed; the message names both shapes, the span points at the place.
@@ -67,16 +67,14 @@ def infer(
         ntk_deq.errors.ExpressionError: cannot multiply matrix d x m by matrix N x d: inner sizes m and N differ.
     """
     if variables is None:
-        derived = {model.state, *model.definitions} if model is not None else set()
+        derived = {model.state, *model.definitions} if model is not None else set()  # '' is no name
         variables = frozenset(environment) - derived
     checker = _Checker(
         environment=environment,
         shapes=Shapes(sizes or {}),
         model=model,
         variables=variables,
-        steps=Steps(
-            environment, indexed, trajectory or {}, index=TIME if time else STEP, any=bool(indexed or index_names)
-        ),
+        steps=Steps(environment, indexed, trajectory or {}, index=index, any=bool(indexed or index_names)),
     )
     return checker.visit(expr, index_names, _Role.VALUE)
 
@@ -256,6 +254,8 @@ class _Checker:
             raise unknown(node, set(FUNCTIONS), "function")
         if function.needs_model and self.model is None:
             fail(node.span, f"`{node.name}` needs a model, and this setting names none.")
+        if function.needs_model and self.model is not None and not self.model.has_equilibrium:
+            fail(node.span, f"`{node.name}` needs an equilibrium, and model {self.model.name} has none.")
         count = len(node.args)
         if not function.takes(count):
             fail(node.span, f"`{node.name}` takes {function.counts}. Got {count}.", f"write {function.signature}")

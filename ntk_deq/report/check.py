@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
-from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.claims.describe import SystemDescription, choose_words, describe_systems, run_words
 from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
@@ -109,6 +109,9 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
     if suite.title:
         say(console, (one_line(suite.title), "bold"))
         console.print()
+    for system in describe_systems(claims):
+        _render_system(console, system)
+        console.print()
     for claim in claims:
         if isinstance(claim, IllFormed):
             _render_ill_formed(console, claim)
@@ -123,6 +126,26 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
         say(console, (f"{count}, {bad} ill-formed", "bold red"))
     else:
         say(console, (f"{count}, every formula is well-formed", "green"))
+
+
+def _render_system(console: Console, system: SystemDescription) -> None:
+    title = f"  {system.title}" if system.title else ""
+    sizes = f"  sizes {system.sizes}" if system.sizes else ""
+    say(console, ("system ", "dim"), (system.name, "bold"), title, (sizes, "dim"))
+    state = [system.equilibrium] if system.equilibrium is not None else []
+    groups = [("variables", system.variables), ("state", state), ("define", system.definitions)]
+    rows = [row for _, rows in groups for row in rows]
+    widths = [max((cell_len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    for section, lines in groups:
+        for number, (name, kind, words) in enumerate(lines):
+            head: list[Piece] = [
+                (f"  {'' if number else section}".ljust(13), "dim"),
+                (name.ljust(widths[0] + 2), "cyan"),
+            ]
+            rest: list[Piece] = [words] if section == "variables" else highlight(words)
+            say_hanging(console, [*head, (kind.ljust(widths[1] + 2), "green")], rest)
+        if section == "state" and state:
+            say_hanging(console, [("  exists     ", "dim")], [system.certificate])
 
 
 def highlight(text: str) -> list[Piece]:

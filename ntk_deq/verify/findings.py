@@ -176,7 +176,7 @@ def constant_findings(claim: Claim, options: Options, judge: Judge) -> Iterator[
     judged as any other, search included: where that refutes it, smaller factors are tried. Bounds along a training run
     are left out: the report shows how much of each is used.
     """
-    if claim.trains:
+    if claim.costly:
         return
     rooms = {bound: Room() for bound in bounds(claim)}
     if not rooms:

@@ -169,6 +169,8 @@ class Support:
         sizes: Choices of sizes among them.
         searched: Instances that the adversarial search scored.
         remark: Why this is little, where it is, in words.
+        nearby: Instances that met the hypotheses with an equilibrium of which it is only known that none is near it.
+        alone: The smallest of the distances within which none is; 0 without such instances.
     """
 
     met: int = 0
@@ -177,6 +179,8 @@ class Support:
     sizes: int = 0
     searched: int = 0
     remark: str = ""
+    nearby: int = 0
+    alone: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ntk_deq.language.library import IMPLICIT_RELU
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind, Span
-from ntk_deq.language.types import SCALAR, SizeRange, Type, matrix
+from ntk_deq.language.types import SCALAR, STEP, TIME, SizeRange, Type, matrix
 from ntk_deq.language.typing import infer
 
 SIZES = {letter: SizeRange(1, 6) for letter in "Ndm"}
@@ -221,5 +221,5 @@ def indexed(text: str, *, time: bool) -> Expr:
         index_names=frozenset({"t"}),
         indexed=frozenset(ENVIRONMENT),
         trajectory={"path_length": SCALAR},
-        time=time,
+        index=TIME if time else STEP,
     )

@@ -113,7 +113,7 @@ class TestGood:
               conclude: norm(Z[l+1] - Z[l]) <= gamma*norm(A)*norm(Z[l] - Z[l-1]) for all l
             """)
         )
-        assert (claim.run.method, claim.run.steps) == ("fixed-point", 30)
+        assert (str(claim.run.kind), claim.run.steps) == ("fixed-point", 30)
         assert claim.conclude["conclusion"].expr.kind is Kind.FOR_ALL
 
     def test_a_claim_may_have_several_settings(self, suite):

@@ -164,6 +164,15 @@ class Tape:
         self._indices = indices
         return self._build(expr, self.base)
 
+    def image(self, state: Matrix) -> tuple[Node, Node]:
+        """Return the nodes of a state and of what the model's map makes of it.
+
+        Args:
+            state: The state.
+        """
+        given = self._leaf(STATE, ("given",), partial(_value, state))
+        return given, self._build(self._formulas(self.base).map, self.base.with_state(given))
+
     def _add(
         self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
     ) -> Node:

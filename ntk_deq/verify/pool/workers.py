@@ -395,13 +395,14 @@ def long_ones(claims: Mapping[int, Claim], costs: Mapping[str, float], jobs: int
 
     Args:
         claims: Claims by place.
-        costs: Seconds that claims are known to take, by id. Of those not known, claims on training count as long.
+        costs: Seconds that claims are known to take, by id. Of those not known, claims whose
+            instances are runs count as long.
         jobs: Workers.
     """
     share = sum(costs.get(claim.id, 0.0) for claim in claims.values()) / jobs
     found = {
         place: costs.get(claim.id, float("inf"))
         for place, claim in claims.items()
-        if (LONG * costs[claim.id] > share if claim.id in costs else claim.trains)
+        if (LONG * costs[claim.id] > share if claim.id in costs else claim.costly)
     }
     return sorted(found, key=lambda place: -found[place]) if jobs > 1 else []

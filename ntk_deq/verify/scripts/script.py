@@ -15,6 +15,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import Witness
 from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError
 from ntk_deq.verify.scripts.tangents import TANGENT, tangent
+from ntk_deq.verify.twins import twin_of
 
 _HELPERS = {
     "vec": '''\
@@ -88,8 +89,8 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     Raises:
         UnwritableError: The conclusion has no form in NumPy, or a value is too large to print.
     """
-    if claim.trains:
-        raise UnwritableError("the conclusion is about a training run")
+    if unwritten := twin_of(claim).unwritten:
+        raise UnwritableError(unwritten)
     script = _Script(claim, witness)
     formula = claim.conclude[witness.conclusion]
     block = _Block(script, [], known={})
@@ -146,15 +147,14 @@ class _Script:
         self.state_shape: tuple[int, int] = (0, 0)
         if setting.model is not None:
             self.formulas = model_formulas(setting.model)
-            rows, cols = (int(witness.sizes.get(size, size)) for size in setting.model.state_shape)
-            self.state_shape = rows, cols
+            self.state_shape = setting.model.state_at(witness.sizes)
         self._count = 0
         self._reached: dict[str, frozenset[str]] = {}
 
     @property
     def state(self) -> str | None:
         """The name of the model's state."""
-        return None if self.formulas is None else self.formulas.state
+        return None if self.formulas is None else self.formulas.state or None
 
     def formula(self, name: str) -> Expr | None:
         """Return the formula behind a name, or None for a variable, a size, a step or the state."""

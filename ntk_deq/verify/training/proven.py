@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 import torch
 from flint import arb, fmpq, fmpq_mat
@@ -41,6 +42,9 @@ MOST_ENTRIES = 4096
 
 LARGEST_ERROR = 1e-6
 """Where the bound on the distance from the exact trajectory exceeds this, the proof is given up."""
+
+
+Points: TypeAlias = tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         env: The environment of the instance.
     """
     form = trainee.model.layer_form()
-    if form is None or env.model is None:
+    if form is None or env.model is None or not env.model.has_equilibrium:
         return False
     try:
         state = to_matrix(evaluate(parse(model_formulas(env.model).state), env)).ball
@@ -258,32 +262,38 @@ def _masked(matrix: fmpq_mat, off: Sequence[bool]) -> fmpq_mat:
     return fmpq_mat(matrix.nrows(), matrix.ncols(), kept)
 
 
-def at_rest(done: TrainingRun, run: Run, trainee: Trainee, last: float | None) -> tuple[TrainingRun, tuple[Point, ...]]:
+def at_rest(done: TrainingRun, trainee: Trainee, ats: Sequence[float], steps: int) -> tuple[TrainingRun, Points]:
     """Return a run that goes on for ever where it started, and its judged steps or times.
 
     Args:
         done: The run as far as it went.
-        run: What the claim says of it.
         trainee: What is trained.
-        last: The horizon of a flow, where there is one.
+        ats: The steps or times that are judged: `steps_at_rest` or `times_at_rest`.
+        steps: The steps that it is said to have taken.
     """
-    if done.step is not None:
-        end: float = FAR if run.beyond else run.steps
-        ats: Sequence[float] = sorted({*range(min(round(end), _EACH) + 1), *_spread(round(end)), end})
-    else:
-        end = float(FAR) if last is None else last
-        ats = [0.0, *(end / 10**place for place in range(12, -1, -1))]
     start = done.snapshots[0]
     points = tuple(Point(at, start.parameters, trainee.start_radius, arb(0)) for at in ats)
     rested = replace(
         done,
         status=RunStatus.STATIONARY,
-        steps=round(end) if done.step is not None else done.steps,
-        end=float(end),
+        steps=steps,
+        end=float(ats[-1]),
         snapshots=tuple(replace(start, at=float(at)) for at in ats),
         detail=_REASON,
     )
     return rested, points
+
+
+def steps_at_rest(run: Run) -> list[int]:
+    """Return the steps at which descent that never moves is judged."""
+    end = FAR if run.beyond else run.steps
+    return sorted({*range(min(end, _EACH) + 1), *_spread(end), end})
+
+
+def times_at_rest(horizon: float | None) -> list[float]:
+    """Return the times at which a flow that never moves is judged."""
+    end = float(FAR) if horizon is None else horizon
+    return [0.0, *(end / 10**place for place in range(12, -1, -1))]
 
 
 def _spread(end: int) -> list[int]:
