@@ -274,8 +274,8 @@ class GradientField:
     def __init__(
         self,
         model: EquilibriumModel,
-        X: Float[Tensor, "N d"],
-        y: Float[Tensor, " N"],
+        X: Float[Tensor, "_ _"] | None = None,
+        y: Float[Tensor, _ *k] | None = None,
         *,
         rtol: float = 1e-10,
         atol: float = 0.0,
@@ -284,6 +284,7 @@ class GradientField:
         patterns: bool = False,
     ) -> None:
         self._patterns = patterns
+        X, y = model.data(X, y)
         check_loss(model.signature, "A gradient field")
         check_inputs(model, X)
         _check_targets(model, X, y)
@@ -427,8 +428,9 @@ def _finite(loss: float, contraction: float) -> float:
 
 
 def _check_targets(model: EquilibriumModel, X: Tensor, y: Tensor) -> None:
-    (inputs,), (targets,) = model.signature.names(Role.INPUT), model.signature.names(Role.TARGET)
-    check_variables(model.signature, {inputs: X, targets: y})
+    signature = model.signature
+    inputs, targets = dict.fromkeys(signature.names(Role.INPUT), X), dict.fromkeys(signature.names(Role.TARGET), y)
+    check_variables(signature, {**inputs, **targets})
 
 
 def _check_options(rtol: float, atol: float, max_steps: int, extrapolation: int) -> None:

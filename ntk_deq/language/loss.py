@@ -62,7 +62,7 @@ class DeclaredLoss:
             >>> declared_loss(IMPLICIT_RELU).smooth
             True
         """
-        return _is_smooth(self.expr)
+        return is_smooth(self.expr)
 
     def multiple(self, sizes: Mapping[str, int]) -> Fraction | None:
         """Return the factor f > 0 where the loss is f norm(yhat - y)^2/2; None: it is not seen to be.
@@ -124,15 +124,20 @@ def _loss_of(
     return DeclaredLoss(text, expr, targets, frozenset(beside))
 
 
-def _is_smooth(expr: Expr) -> bool:
+def is_smooth(expr: Expr) -> bool:
+    """Whether a formula is seen to have derivatives of every order wherever it has a value.
+
+    Args:
+        expr: The formula.
+    """
     if expr.kind is Kind.POWER:
         base, exponent = expr.args
         whole = exponent.value if exponent.kind is Kind.NUMBER else None
         if whole is None or whole.denominator != 1:
             return False
         if base.kind is Kind.CALL and base.name in _LENGTHS:
-            return whole % 2 == 0 and all(map(_is_smooth, base.args))
-    return (expr.kind is not Kind.CALL or expr.name in _SMOOTH) and all(map(_is_smooth, expr.args))
+            return whole % 2 == 0 and all(map(is_smooth, base.args))
+    return (expr.kind is not Kind.CALL or expr.name in _SMOOTH) and all(map(is_smooth, expr.args))
 
 
 def _written_out(expr: Expr, definitions: Mapping[str, str]) -> Expr:

@@ -23,6 +23,7 @@ from ntk_deq.systems.checks import check_inputs
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import UnstructuredError
 from ntk_deq.systems.solve import predict
+from ntk_deq.systems.whole_model import WholeModel
 
 
 def autodiff_jacobians(
@@ -206,6 +207,8 @@ def ntk_gram(
         >>> {name: round(block.item(), 10) for name, block in kernel.blocks.items()}
         {'W': 16.0, 'U': 4.0, 'b': 4.0}
     """
+    if isinstance(model, WholeModel):
+        raise ArgumentError(f"There is no tangent kernel of {model.signature.name}: {model.reason}.")
     check_inputs(model, X1)
     if X2 is not None:
         check_inputs(model, X2)

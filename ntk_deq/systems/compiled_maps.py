@@ -1,4 +1,4 @@
-"""The maps of one gradient of a declared model's loss, derived from its formulas: no graph of automatic differentiation.
+"""The maps of one gradient of a declared model's loss, derived from its formulas: no graph is built.
 
 The error of a gradient is estimated by the same reverse mode, with norms in place of what passes: what state and
 adjoint are off by goes forwards to every step and backwards to every parameter, products by their norms, functions by
@@ -25,10 +25,12 @@ from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import Error, Slope, Slopes, Total
 from ntk_deq.systems.row_errors import errors_ahead, errors_behind
 from ntk_deq.systems.row_values import LinearRows, PreparedRows, cuts, has_corner
+from ntk_deq.systems.whole_maps import WholeMaps
+from ntk_deq.systems.whole_model import WholeModel
 
 
 def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> LossMaps:
-    """Return fused maps where the model says its form (`layer_form`), those derived from its formulas, or automatic ones.
+    """Return fused maps where the model says its form (`layer_form`), those of its formulas, or automatic ones.
 
     Args:
         model: The model.
@@ -50,6 +52,8 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
     loss = output_loss(model, X, y)
     if form is not None and not loss.beside and {form.activation, form.inner} <= {RELU, IDENTITY}:
         return LayerMaps(form, model.input_rows(X).contiguous(), y, model.initial_state(X), loss)
+    if isinstance(model, WholeModel):
+        return WholeMaps(model, X, y, loss)
     return CompiledMaps(model, X, y) if isinstance(model, FormulaModel) else AutodiffMaps(model, X, y)
 
 
@@ -62,7 +66,7 @@ class CompiledMaps(LossMaps):
         y: Targets.
     """
 
-    def __init__(self, model: FormulaModel, X: Float[Tensor, "_ _"], y: Float[Tensor, "_ *k"]) -> None:
+    def __init__(self, model: FormulaModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ *k]) -> None:
         self._model, self._X = model, model.input_rows(X)
         self._y, self.loss = model.target_rows(y), output_loss(model, X, y)
         programs = model.programs
@@ -124,7 +128,7 @@ class CompiledMaps(LossMaps):
         self._before_rows.clear()
         return self._before if rows is None else self._before[rows]
 
-    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, "N *k"]:
+    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, N *k]:
         """Take derivatives at Z, which the last step wrote: where it ends with a relu, its slopes are read off Z."""
         self._Z, self._at = Z, None if self._image is None else self._image.linearised(Z, fixed_point=True)
         self._out = self._outputs.linearised(Z)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar, Self, cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -27,11 +26,9 @@ from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.rows import RowModel, rowwise_model
 from ntk_deq.language.tree import Expr, names_in
 from ntk_deq.language.types import ONE
-from ntk_deq.systems.checks import check_variables, owned_variables
-from ntk_deq.systems.display import html_table, one_line
+from ntk_deq.systems.declared_model import DeclaredModel
 from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
-from ntk_deq.systems.methods import AnsweringModel
 from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_values import RowProgram
@@ -57,6 +54,7 @@ class Programs:
 
     @classmethod
     def of(cls, signature: ModelSignature) -> Programs:
+        """Translate a declaration."""
         rows = rowwise_model(signature)
         changing = frozenset(rows.typed.depending(set(signature.names(Role.PARAMETER))))
 
@@ -71,36 +69,10 @@ class Programs:
         return not self.changing.isdisjoint(names_in(expr))
 
 
-@cache
-def compiled_class(signature: ModelSignature) -> type[FormulaModel]:
-    """Return the class of a model that is given by its formulas alone.
+class FormulaModel(DeclaredModel):
+    """A model whose samples do not interact, every part of which is evaluated from its declaration.
 
-    Args:
-        signature: The declaration.
-
-    Raises:
-        ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
-
-    Example:
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
-        >>> cls = compiled_class(replace(LINEAR_IMPLICIT, name="my-linear", implementation=""))
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> cls(W=one / 2, U=one, b=one[0]).step(2 * one, one)
-        tensor([[2.]], dtype=torch.float64)
-    """
-    for variable in signature.variables:
-        if hasattr(FormulaModel, variable.name):
-            raise ArgumentError(
-                f"A variable of {signature.name} cannot be called {variable.name!r}: a model's class has an attribute "
-                "of that name."
-            )
-    words = "".join(part.capitalize() for part in signature.name.split("-")) or "Model"
-    attributes = {"signature": signature, "_compiled": Programs.of(signature), "__doc__": f"{signature.title}."}
-    return type(words if words.isidentifier() else "Model", (FormulaModel,), attributes)
-
-
-class FormulaModel(AnsweringModel):
-    """A model whose every part is evaluated from its declaration; `model_class` makes a subclass for each.
+    `model_class` makes a subclass for each declaration.
 
     Args:
         values: Parameters and hyperparameters by name: tensors, or numbers where the shape is that of one.
@@ -109,40 +81,19 @@ class FormulaModel(AnsweringModel):
         ArgumentError: A value is missing or unknown, or a shape, dtype, device or value is outside what is allowed.
     """
 
-    signature: ClassVar[ModelSignature]
     _compiled: ClassVar[Programs]
 
-    def __init__(self, **values: Tensor | float) -> None:
-        signature = self.signature
-        names = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
-        for name in values:
-            if name not in names:
-                allowed = ", ".join(names)
-                raise ArgumentError(f"Variables of {signature.name} must be among {allowed}. Got {name!r}.")
-        given = owned_variables(signature, values)  # type: ignore[arg-type]
-        like = next((value for value in given.values() if isinstance(value, Tensor) and value.ndim), None)
-        for name, value in given.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if number and like is not None and not signature.variable(name).shape:
-                given[name] = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-        check_variables(signature, given)
-        self._values = given
-
-    def __getattr__(self, name: str) -> Tensor:
-        """Return a variable by its name."""
-        values: dict[str, Tensor] = self.__dict__.get("_values", {})
-        if name not in values:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return values[name]
-
     @classmethod
-    def from_variables(cls, values: Mapping[str, Tensor]) -> Self:
-        """Build the model from values by variable name; inputs, targets and other names are ignored."""
-        return cls(**owned_variables(cls.signature, values))
+    def of(cls, signature: ModelSignature) -> type[FormulaModel]:
+        """Return the class of a model.
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Return the parameters by name."""
-        return {name: self._values[name] for name in self.signature.names(Role.PARAMETER)}
+        Args:
+            signature: The declaration.
+
+        Raises:
+            ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
+        """
+        return cls.named(signature, _compiled=Programs.of(signature))
 
     def step(
         self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
@@ -321,35 +272,5 @@ class FormulaModel(AnsweringModel):
         names = self.signature.names(role)
         return self._compiled.rows.axes[names[0]] if names else 0
 
-    def _inputs(self, X: Tensor) -> dict[str, Tensor]:
-        return dict.fromkeys(self.signature.names(Role.INPUT), X)
-
-    def _all(self, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        return {**self._values, **(parameters or {})}
-
-    def _sizes(self, values: Mapping[str, Tensor]) -> dict[str, int]:
-        shapes = {variable.name: variable.shape for variable in self.signature.variables}
-        return {
-            letter: size
-            for name, value in values.items()
-            for letter, size in zip(shapes[name], value.shape, strict=False)
-        }
-
     def _fixed(self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor) -> FixedValues:
         return FixedValues(values, self._sizes({**inputs, **values}), self._compiled.rows.typed.definitions, like)
-
-    def _facts(self) -> dict[str, object]:
-        first = next(iter(self.parameters().values()))
-        numbers = {name: f"{float(value):.6g}" for name, value in self._values.items() if value.ndim == 0}
-        return {
-            **self._sizes(self._values),
-            **numbers,
-            "dtype": str(first.dtype).removeprefix("torch."),
-            "device": first.device,
-        }
-
-    def __repr__(self) -> str:
-        return one_line(type(self).__name__, self._facts())
-
-    def _repr_html_(self) -> str:
-        return html_table(self.signature.title, self._facts())

@@ -16,11 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.slopes import Activation, BallLayer
+from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_signature
 from ntk_deq.systems.parameter_slopes import ParameterSlope
 
-_COMPILER = "ntk_deq.systems.formula_model"
+_COMPILER = "ntk_deq.systems.compiled"
 # Makes the classes of models that are formulas alone; it builds on this module.
 
 
@@ -156,6 +157,19 @@ class EquilibriumModel(ABC):
     def inputs_of(self, rows: Float[Tensor, "N d"]) -> Float[Tensor, "_ _"]:
         """Return inputs as they are declared, from one sample a row."""
         return rows
+
+    def data(self, X: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets; of a system that has none, tensors without entries.
+
+        Raises:
+            ArgumentError: The model has what is missing.
+        """
+        for name, value in (("X", X), ("y", y)):
+            if value is None:
+                raise ArgumentError(f"The system {self.signature.name} needs `{name}`. Got None.")
+        assert X is not None  # as has just been seen
+        assert y is not None
+        return X, y
 
     def rows_of_state(self, state: Float[Tensor, "_ _"]) -> Float[Tensor, "N m"]:
         """Return a state, as it is declared, with one sample a row."""

@@ -256,8 +256,8 @@ def norm_bound(matrix: Float[Tensor, "_ _"]) -> Float[Tensor, ""]:
 
 
 def _pulled(function: Callable[[Tensor], Tensor], at: Tensor, slope: Tensor) -> Tensor:
-    value, pull = torch.func.vjp(function, at)
-    found: Tensor = pull(slope.reshape(value.shape))[0]
+    linear = torch.func.vjp(function, at)
+    found: Tensor = linear[1](slope.reshape(linear[0].shape))[0]
     return found if found.ndim == 2 else found.reshape(1, 1)
 
 
