@@ -37,7 +37,7 @@ METHODS = (METHOD, _FLOW)
 def train(
     model: EquilibriumModel,
     X: Float[Tensor, "_ _"] | None = None,
-    y: Float[Tensor, _ *k] | None = None,
+    y: Float[Tensor, _ * k] | None = None,
     *,
     method: str = METHOD,
     step: float | None = None,

@@ -28,6 +28,9 @@ from ntk_deq.systems.row_values import LinearRows, PreparedRows, cuts, has_corne
 from ntk_deq.systems.whole_maps import WholeMaps
 from ntk_deq.systems.whole_model import WholeModel
 
+_APART = 2.0**-22  # relative; differences then have about half the digits
+_NEWTON_STEPS = 2  # exact on one pattern of a piecewise linear map
+
 
 def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> LossMaps:
     """Return fused maps where the model says its form (`layer_form`), those of its formulas, or automatic ones.
@@ -66,7 +69,7 @@ class CompiledMaps(LossMaps):
         y: Targets.
     """
 
-    def __init__(self, model: FormulaModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ *k]) -> None:
+    def __init__(self, model: FormulaModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ * k]) -> None:
         self._model, self._X = model, model.input_rows(X)
         self._y, self.loss = model.target_rows(y), output_loss(model, X, y)
         programs = model.programs
@@ -128,7 +131,7 @@ class CompiledMaps(LossMaps):
         self._before_rows.clear()
         return self._before if rows is None else self._before[rows]
 
-    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, N *k]:
+    def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, N * k]:
         """Take derivatives at Z, which the last step wrote: where it ends with a relu, its slopes are read off Z."""
         self._Z, self._at = Z, None if self._image is None else self._image.linearised(Z, fixed_point=True)
         self._out = self._outputs.linearised(Z)
@@ -206,11 +209,50 @@ class CompiledMaps(LossMaps):
         ]
         return torch.cat(sides) if sides else self._Z.new_zeros(0, dtype=torch.bool)
 
+    def hessian(self) -> Float[Tensor, "n n"] | None:
+        """Differentiate the gradient by differences; None where the loss has kinks.
+
+        Each parameter is moved, and state and adjoint follow by Newton's steps on the present pattern. It drives an
+        implicit integrator, whose result does not depend on how exact it is.
+        """
+        if not self.loss.smooth:
+            return None
+        start, Z, V = {name: value.clone() for name, value in self._parameters.items()}, self._Z.clone(), self._V
+        here, rows = self._followed(start, Z, V), []
+        for name, value in start.items():
+            size = _APART * max(float(torch.linalg.vector_norm(value)) / math.sqrt(value.numel()), _APART)
+            for place in range(value.numel()):
+                moved = value.clone()
+                moved.view(-1)[place] += size
+                rows.append((self._followed({**start, name: moved}, Z, V) - here) / size)
+        self.prepare(start)
+        self.linearise(Z, Z.new_zeros(()))
+        found = torch.stack(rows)
+        return (found + found.T) / 2
+
+    def _followed(self, parameters: Mapping[str, Tensor], Z: Tensor, V: Tensor) -> Tensor:
+        """Return the gradient at parameters near by, of the state and adjoint that Newton's steps lead to."""
+        self.prepare(parameters)
+        state, adjoint, image = Z.clone(), V.clone(), torch.empty_like(Z)
+        for _ in range(_NEWTON_STEPS):
+            self.step(state, image)
+            if not self.newton(state, image):
+                break
+        if self._image is not None:
+            self.step(state, image)
+            state = image.clone()
+        self.linearise(state, Z.new_zeros(()))
+        self.adjoint_step(adjoint, image)
+        self.adjoint_newton(adjoint, image)
+        return torch.cat([gradient.reshape(-1) for gradient in self.gradients(adjoint).values()])
+
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
         """Pull V back through the step and g through the readout, in every parameter."""
-        places = self._out.occurrences(self._through)
-        places += [] if self._at is None else self._at.occurrences(V)
         self._V = V
+        self._read_cotangents = self._out.cotangents(self._through, state=True)
+        self._map_cotangents = {} if self._at is None else self._at.cotangents(V, state=True)
+        places = self._out.all_places(self._read_cotangents)
+        places += [] if self._at is None else self._at.all_places(self._map_cotangents)
         found = self._slopes([(place.expr, place.total()) for place in places])
         gradients = {}
         for name, value in self._parameters.items():
@@ -234,13 +276,13 @@ class CompiledMaps(LossMaps):
         ahead = errors_ahead(self._out, moved)
         off = ahead.get(self._read.root, torch.zeros_like(moved))
         direct, source, slope = self._loss_errors(off, moved, stiffness)
-        read = errors_behind(self._out, self._through, slope, ahead)
+        read = errors_behind(self._out, self._read_cotangents, slope, ahead)
         places = read.places
         if self._at is not None:
             ahead = errors_ahead(self._at, moved)
-            by_state = errors_behind(self._at, self._V, torch.zeros_like(moved), ahead).state
+            by_state = errors_behind(self._at, self._map_cotangents, torch.zeros_like(moved), ahead).state
             adjoint = (read.state + by_state + source) / (1 - Z.contraction) + V.error
-            places = places + errors_behind(self._at, self._V, adjoint, ahead).places
+            places = places + errors_behind(self._at, self._map_cotangents, adjoint, ahead).places
         found = self._slopes(list(places))
         sizes = [slope.size for slopes in found.values() for slope in slopes if isinstance(slope, Error)]
         return float(torch.linalg.vector_norm(torch.stack([*sizes, direct])))

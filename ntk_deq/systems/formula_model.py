@@ -22,16 +22,19 @@ from ntk_deq.certified.scalar import exact
 from ntk_deq.equilibrium.slopes import BallLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.row_program import Op, Row
+from ntk_deq.language.row_program import SHARE, Op, Row, averaged
 from ntk_deq.language.rows import RowModel, rowwise_model
-from ntk_deq.language.tree import Expr, names_in
-from ntk_deq.language.types import ONE
+from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.types import ONE, SCALAR
+from ntk_deq.systems.contraction import ContractionFactor
 from ntk_deq.systems.declared_model import DeclaredModel
 from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
 from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_values import RowProgram
+
+_SHORT = 0.9  # the norm of a weight up to which nothing is gained by averaging
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +46,16 @@ class Programs:
         map: The fixed-point map; None: there is no equilibrium.
         predictions: The predictions.
         layer: The layer that the map is seen to be, if it is one.
-        changing: The parameters and the definitions that depend on one.
+        factor: The contraction factor, or None: none is declared.
+        weight: (1 - a) I + a W where the map is an averaged one (`averaged`); None: it is the one declared.
     """
 
     rows: RowModel
     map: RowProgram | None
     predictions: RowProgram
     layer: DeclaredLayer | None
-    changing: frozenset[str]
+    factor: ContractionFactor | None
+    weight: Expr | None
 
     @classmethod
     def of(cls, signature: ModelSignature) -> Programs:
@@ -58,15 +63,25 @@ class Programs:
         rows = rowwise_model(signature)
         changing = frozenset(rows.typed.depending(set(signature.names(Role.PARAMETER))))
 
+        known: dict[int, bool] = {}
+
+        def parametric(expr: Expr) -> bool:
+            if id(expr) not in known:  # the formulas live as long as the class
+                known[id(expr)] = not changing.isdisjoint(names_in(expr))
+            return known[id(expr)]
+
         def program(row: Row) -> RowProgram:
-            return RowProgram(row, lambda expr: not changing.isdisjoint(names_in(expr)))
+            return RowProgram(row, parametric)
 
-        image = None if rows.map is None else program(rows.map)
-        return cls(rows, image, program(rows.predictions), declared_layer(signature, rows), changing)
-
-    def parametric(self, expr: Expr) -> bool:
-        """Whether a formula depends on a parameter."""
-        return not self.changing.isdisjoint(names_in(expr))
+        root, contraction, weight = rows.map, rows.typed.contraction, None
+        layer = declared_layer(signature, rows)
+        found = averaged(root) if signature.monotone and root is not None else None
+        if found is not None:
+            layer, (root, weight) = None, found
+            contraction = Expr(Kind.CALL, weight.span, args=(weight,), name="norm", type=SCALAR)
+        factor = None if contraction is None else ContractionFactor.of(contraction, rows.typed.definitions)
+        image = None if root is None else program(root)
+        return cls(rows, image, program(rows.predictions), layer, factor, weight)
 
 
 class FormulaModel(DeclaredModel):
@@ -204,13 +219,34 @@ class FormulaModel(DeclaredModel):
 
     def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
         """Return the contraction factor that the model declares; infinity where it declares none."""
-        factor = self._compiled.rows.typed.contraction
-        like = next(iter(self._values.values())).new_zeros(())
+        factor, like = self._compiled.factor, next(iter(self._values.values())).new_zeros(())
         if self._compiled.map is None:
             return like
-        if factor is None:
-            return like + math.inf
-        return self._fixed(self._all(parameters), {}, like).number(factor)
+        return like + math.inf if factor is None else self.fixed_of(parameters).number(factor.expr)
+
+    def fixed_of(self, parameters: Mapping[str, Tensor] | None) -> FixedValues:
+        """Return what is free of samples and of their number, for these parameters in place of the model's own.
+
+        Args:
+            parameters: By name; None: the model's own.
+        """
+        return self._fixed(self._all(parameters), {}, next(iter(self._values.values())).new_zeros(()))
+
+    @property
+    def share(self) -> float:
+        """The share of the map in the averaged one that is iterated, between 0 and 1.
+
+        One where the weight contracts well by itself; else that for which the averaged weight, (1 - a) I + a W, is
+        known to: a = m/L^2 where I - W >= m I and norm(I - W) <= L, or twice as much where that is better.
+        """
+        weight = self._compiled.weight
+        if weight is None:
+            return 1.0
+        if "_share" not in self.__dict__:
+            whole = self._fixed(self._all(None), {}, next(iter(self._values.values())).new_zeros(()), share=1.0)
+            self.__dict__["_share"] = _best_share(whole.value(weight))
+        share: float = self.__dict__["_share"]
+        return share
 
     def layer_form(self) -> LayerForm | None:
         """Return the layer that the formulas are seen to be, if they are one."""
@@ -248,7 +284,7 @@ class FormulaModel(DeclaredModel):
         if compiled.map is not None:
             places += compiled.map.at(rows, fixed).linearised(Z).occurrences(adjoint)
         names = self.signature.names(Role.PARAMETER)
-        found = Slopes(fixed, names, compiled.parametric).of((place.expr, place.each()) for place in places)
+        found = Slopes(fixed, names, compiled.predictions.parametric).of((place.expr, place.each()) for place in places)
         return {name: tuple(cast(list[ParameterSlope], found.get(name, []))) for name in names}
 
     def fixed_values(self, parameters: Mapping[str, Tensor] | None, rows: Float[Tensor, "N d"]) -> FixedValues:
@@ -272,5 +308,28 @@ class FormulaModel(DeclaredModel):
         names = self.signature.names(role)
         return self._compiled.rows.axes[names[0]] if names else 0
 
-    def _fixed(self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor) -> FixedValues:
-        return FixedValues(values, self._sizes({**inputs, **values}), self._compiled.rows.typed.definitions, like)
+    def _fixed(
+        self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor, share: float | None = None
+    ) -> FixedValues:
+        sizes = self._sizes({**inputs, **values})
+        if self._compiled.weight is not None:
+            values = {**values, SHARE: like + (self.share if share is None else share)}
+        return FixedValues(values, sizes, self._compiled.rows.typed.definitions, like)
+
+
+def _best_share(weight: Tensor) -> float:
+    """Return a share a for which (1 - a) I + a W is short."""
+    weight = weight.double()
+    norm = float(torch.linalg.matrix_norm(weight, ord=2))
+    if norm <= _SHORT:
+        return 1.0
+    unit = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    long = float(torch.linalg.matrix_norm(unit - weight, ord=2))
+    least = float(torch.linalg.eigvalsh(unit - (weight + weight.mT) / 2)[0])
+    if not least > 0:
+        return 1.0
+    found = {1.0: norm}
+    for share in (least / long**2, 2 * least / long**2, least / long):
+        if share <= 1:
+            found[share] = float(torch.linalg.matrix_norm((1 - share) * unit + share * weight, ord=2))
+    return min(found, key=found.__getitem__)

@@ -50,7 +50,7 @@ class OutputLoss:
         self,
         declared: DeclaredLoss,
         sizes: Mapping[str, int],
-        y: Float[Tensor, N *k],
+        y: Float[Tensor, N * k],
         turned: Callable[[Tensor], Tensor] = lambda rows: rows,
         values: Mapping[str, Tensor] | None = None,
         moving: Iterable[str] = (),
@@ -62,7 +62,7 @@ class OutputLoss:
         self.smooth = self.multiple is not None or declared.smooth
         self._factor = 1.0 if self.multiple is None else float(self.multiple)
 
-    def value(self, predictions: Float[Tensor, N *k], more: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
+    def value(self, predictions: Float[Tensor, N * k], more: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
         """Return the loss, differentiable in the predictions and in `more`.
 
         Args:
@@ -83,10 +83,10 @@ class OutputLoss:
 
     def pull(
         self,
-        residual: Float[Tensor, N *k],
+        residual: Float[Tensor, N * k],
         out: Float[Tensor, ""],
         more: Mapping[str, Tensor] | None = None,
-    ) -> Float[Tensor, N *k]:
+    ) -> Float[Tensor, N * k]:
         """Write the loss into `out`, and return dL/dyhat.
 
         Args:
@@ -98,10 +98,10 @@ class OutputLoss:
 
     def pull_all(
         self,
-        residual: Float[Tensor, N *k],
+        residual: Float[Tensor, N * k],
         out: Float[Tensor, ""],
         more: Mapping[str, Tensor] | None = None,
-    ) -> tuple[Float[Tensor, N *k], dict[str, Tensor]]:
+    ) -> tuple[Float[Tensor, N * k], dict[str, Tensor]]:
         """Do so, and return the derivatives in what the formula reads besides, by name.
 
         Args:
@@ -125,7 +125,7 @@ class OutputLoss:
         known = {**self._values, **(more or {})}
         return {name: known[name] for name in self.beside}
 
-    def stiffness(self, residual: Float[Tensor, N *k], more: Mapping[str, Tensor] | None = None) -> float:
+    def stiffness(self, residual: Float[Tensor, N * k], more: Mapping[str, Tensor] | None = None) -> float:
         """Return the norm of the second derivative in the predictions; NaN where the loss is not smooth.
 
         It is estimated but for multiples of the squares. Of a sum over samples it is the Frobenius norm, that of
@@ -157,7 +157,7 @@ def _derivatives(value: Tensor, by: Sequence[Tensor], *, twice: bool = False) ->
     return [torch.zeros_like(one) if own is None else own for one, own in zip(by, found, strict=True)]
 
 
-def output_loss(model: EquilibriumModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ *k]) -> OutputLoss:
+def output_loss(model: EquilibriumModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ * k]) -> OutputLoss:
     """Return the loss that a model declares, for given targets.
 
     Args:

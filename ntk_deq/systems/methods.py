@@ -54,7 +54,7 @@ class AnsweringModel(EquilibriumModel):
         )
         return replace(found, value=self.declared(self.signature.state, found.value))
 
-    def predict(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, _ *k]:
+    def predict(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, _ * k]:
         """Return the predictions, differentiable in X and in tensors that parameters were made of.
 
         Args:
@@ -66,7 +66,7 @@ class AnsweringModel(EquilibriumModel):
         """
         return predict(self, X)
 
-    def loss(self, X: Float[Tensor, "_ _"], y: Float[Tensor, _ *k]) -> Float[Tensor, ""]:
+    def loss(self, X: Float[Tensor, "_ _"], y: Float[Tensor, _ * k]) -> Float[Tensor, ""]:
         """Return the declared loss, differentiable likewise.
 
         Args:

@@ -65,18 +65,18 @@ def _ahead(at: LinearRows, step: Row, found: Errors) -> list[Tensor]:
 
 
 def errors_behind(
-    at: LinearRows, cotangent: Float[Tensor, "N _"], error: Float[Tensor, ""], ahead: Errors
+    at: LinearRows, cotangents: Mapping[Row, Tensor], error: Float[Tensor, ""], ahead: Errors
 ) -> ErrorsBehind:
     """Return what the cotangents are off by where that of the program's value is, and the state is.
 
     Args:
         at: The program where it is.
-        cotangent: Of its value.
-        error: What it is off by.
+        cotangents: Those of all steps (`LinearRows.cotangents`).
+        error: What that of the program's value is off by.
         ahead: As `errors_ahead` returned it.
     """
     none = torch.zeros_like(error)
-    cotangents, found, places = at.cotangents(cotangent, state=True), {at.root: error}, list[tuple[Expr, Error]]()
+    found, places = {at.root: error}, list[tuple[Expr, Error]]()
     for step in reversed(at.steps):
         if step not in cotangents:
             continue
@@ -84,7 +84,7 @@ def errors_behind(
         for place in at.places(step, cotangents[step]):
             places.append((place.expr, _place(place, own, ahead.get(step.args[0], none), at)))
         for arg, part in zip(step.args, _behind(at, step, own, cotangents[step], ahead, none), strict=True):
-            if arg in cotangents:
+            if arg in cotangents or arg is at.state:
                 found[arg] = found[arg] + part if arg in found else part
     return ErrorsBehind(places, none if at.state is None else found.get(at.state, none))
 

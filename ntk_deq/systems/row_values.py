@@ -77,6 +77,7 @@ class RowProgram:
         parametric: As given.
         moving: Those that depend on the state.
         trained: Those on which a parameter has an influence, their own or one further down.
+        between: Those and the steps that depend on the state.
         fused: Products that only a sum needs, added to it as they are formed.
     """
 
@@ -87,6 +88,7 @@ class RowProgram:
         for step in self.steps:
             if any(map(parametric, step.fixed)) or any(arg in self.trained for arg in step.args):
                 self.trained.add(step)
+        self.between = self.trained.union(step for step in self.moving if step.op is not Op.STATE)
         uses = [arg for step in self.moving for arg in step.args]
         # Products that only a sum needs are added to it as they are formed.
         self.fused = {
@@ -441,10 +443,10 @@ class LinearRows:
 
         Args:
             cotangent: Of the program's value.
-            state: Whether those on which the state has one are wanted too.
+            state: Whether those on which the state has one are wanted too, itself not among them.
         """
         program, found = self._rows.program, {self._rows.program.root: cotangent}
-        wanted = program.trained.union(program.moving) if state else program.trained
+        wanted = program.between if state else program.trained
         for step in reversed(program.steps):
             own = found.get(step)
             if own is None or wanted.isdisjoint(step.args):
@@ -461,11 +463,16 @@ class LinearRows:
             cotangent: Of the program's value.
             unit: Whether it is a column of ones.
         """
-        return [
-            place
-            for step, own in self.cotangents(cotangent).items()
-            for place in self.places(step, own, unit=unit and own is cotangent)
-        ]
+        return self.all_places(self.cotangents(cotangent), cotangent if unit else None)
+
+    def all_places(self, cotangents: Mapping[Row, Tensor], ones: Tensor | None = None) -> list[Occurrence]:
+        """Return the same, from the cotangents of all steps.
+
+        Args:
+            cotangents: By step.
+            ones: That of the program's value, where it is a column of ones.
+        """
+        return [place for step, own in cotangents.items() for place in self.places(step, own, unit=own is ones)]
 
     def places(self, step: Row, cotangent: Float[Tensor, "N _"], *, unit: bool = False) -> list[Occurrence]:
         """Return the places of a step's own formulas.

@@ -29,7 +29,7 @@ class WholeMaps(LossMaps):
         loss: The declared loss.
     """
 
-    def __init__(self, model: WholeModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ *k], loss: OutputLoss) -> None:
+    def __init__(self, model: WholeModel, X: Float[Tensor, "_ _"], y: Float[Tensor, _ * k], loss: OutputLoss) -> None:
         self._model, self._X, self._y, self.loss = model, X, y, loss
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:

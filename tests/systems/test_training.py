@@ -105,3 +105,18 @@ def test_multiples_of_squares_are_seen_for_several_outputs():
     residual = predict(model, X) - y
     assert loss.multiple == 1
     assert float(loss.value(model.target_rows(predict(model, X)))) == pytest.approx(float(residual.square().sum() / 2))
+
+
+@pytest.mark.parametrize("signature", [OPT_EQ, TWICE, MONOTONE], ids=lambda own: own.name)
+def test_the_hessian_is_the_derivative_of_the_gradient(signature):
+    model, X, y = drawn(signature)
+    field = GradientField(model, X, y, rtol=1e-14)
+    field.at(model.parameters(), 0.0)
+    found, h = field.hessian(), 1e-5
+    moved = {key: torch.sin(value * 31) for key, value in model.parameters().items()}
+    sides = [
+        field.at({k: v + sign * h * moved[k] for k, v in model.parameters().items()}, 1.0).gradients for sign in (1, -1)
+    ]
+    slope = torch.cat([((sides[0][name] - sides[1][name]) / (2 * h)).reshape(-1) for name in moved])
+    along = found @ torch.cat([value.reshape(-1) for value in moved.values()])
+    assert float((slope - along).norm()) <= 1e-5 * float(slope.norm())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def gradient_descent(
     model: EquilibriumModel,
     X: Float[Tensor, "_ _"] | None = None,
-    y: Float[Tensor, _ *k] | None = None,
+    y: Float[Tensor, _ * k] | None = None,
     *,
     step: float,
     steps: int = 10_000,

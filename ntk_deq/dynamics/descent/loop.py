@@ -135,7 +135,7 @@ class Descent:
         self,
         model: EquilibriumModel,
         X: Float[Tensor, "_ _"] | None,
-        y: Float[Tensor, _ *k] | None,
+        y: Float[Tensor, _ * k] | None,
         options: DescentOptions,
         record: Iterable[str | Recorder] = (),
     ) -> None:

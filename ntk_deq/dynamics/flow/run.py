@@ -29,7 +29,7 @@ from ntk_deq.systems.model import EquilibriumModel
 def gradient_flow(
     model: EquilibriumModel,
     X: Float[Tensor, "_ _"] | None = None,
-    y: Float[Tensor, _ *k] | None = None,
+    y: Float[Tensor, _ * k] | None = None,
     *,
     horizon: float | None = None,
     until: float = 1e-10,
