@@ -82,7 +82,7 @@ SHARE = "#share"
 
 
 def averaged(root: Row) -> tuple[Row, Expr] | None:
-    """Return a map act(W z + c) as act((1 - a) z + a (W z + c)) and the matrix (1 - a) I + a W; None: it is no such map.
+    """Return a map act(W z + c) as act((1 - a) z + a (W z + c)), and the matrix (1 - a) I + a W; None: it is none.
 
     Where act is the identity or relu, a proximal map whatever it is scaled by, both have the same fixed points. The
     other is a contraction for small a where I - W >= m I, whatever the norm of W.

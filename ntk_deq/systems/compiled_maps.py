@@ -24,7 +24,8 @@ from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import Error, Slope, Slopes, Total
 from ntk_deq.systems.row_errors import errors_ahead, errors_behind
-from ntk_deq.systems.row_values import LinearRows, PreparedRows, cuts, has_corner
+from ntk_deq.systems.row_slopes import LinearRows, cuts, has_corner
+from ntk_deq.systems.row_values import PreparedRows
 from ntk_deq.systems.whole_maps import WholeMaps
 from ntk_deq.systems.whole_model import WholeModel
 
@@ -78,6 +79,7 @@ class CompiledMaps(LossMaps):
         self._cut = root if root is not None and cuts(root) else None
         self._before_rows: list[tuple[Tensor, Tensor]] = []  # since the last evaluation of all rows, the latest last
         self._before: Tensor | None = None
+        self._buffer: Tensor | None = None
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:
         """Work out what does not depend on the state."""
@@ -91,14 +93,16 @@ class CompiledMaps(LossMaps):
         self._before_rows.clear()
         if self._image is None:
             return
-        self._before = self._write(self._image, Z, out)
+        if self._buffer is None and self._cut is not None:
+            self._buffer = torch.empty_like(out)
+        self._before = self._write(self._image, Z, out, self._buffer)
 
-    def _write(self, image: PreparedRows, Z: Tensor, out: Tensor) -> Tensor | None:
+    def _write(self, image: PreparedRows, Z: Tensor, out: Tensor, buffer: Tensor | None) -> Tensor | None:
         """Write the map's value; return what its relu is taken of, if it ends with one."""
-        if self._cut is None:
+        if buffer is None:
             out.copy_(image.value(Z))
             return None
-        before = image.values(Z, root=False)[self._cut.args[0]]
+        before = image.before_root(Z, buffer)
         torch.clamp_min(before, 0, out=out)
         return before
 
@@ -108,8 +112,13 @@ class CompiledMaps(LossMaps):
             return lambda Z, out: None
         image = self._image.of_rows(rows)
 
+        buffer: Tensor | None = None
+
         def step(Z: Tensor, out: Tensor) -> None:
-            before = self._write(image, Z, out)
+            nonlocal buffer
+            if buffer is None and self._cut is not None:
+                buffer = torch.empty_like(out)
+            before = self._write(image, Z, out, buffer)
             if before is not None:
                 if self._before_rows and self._before_rows[-1][0] is rows:
                     self._before_rows.pop()
@@ -133,8 +142,8 @@ class CompiledMaps(LossMaps):
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, N * k]:
         """Take derivatives at Z, which the last step wrote: where it ends with a relu, its slopes are read off Z."""
-        self._Z, self._at = Z, None if self._image is None else self._image.linearised(Z, fixed_point=True)
-        self._out = self._outputs.linearised(Z)
+        self._Z, self._at = Z, None if self._image is None else LinearRows(self._image, Z, fixed_point=True)
+        self._out = LinearRows(self._outputs, Z)
         predictions = self._out.value if self._y.ndim == 2 else self._out.value.squeeze(1)
         residual = predictions - self._y
         self.slope, self._direct = self.loss.pull_all(residual, loss, self._more())
@@ -178,7 +187,7 @@ class CompiledMaps(LossMaps):
         """Solve (I - J) d = image - Z for each sample, with the map's derivative J there."""
         if self._image is None or not self._may_solve(Z):
             return False
-        return self._solve(self._image.linearised(Z), Z, image, adjoint=False)
+        return self._solve(LinearRows(self._image, Z), Z, image, adjoint=False)
 
     def adjoint_newton(self, V: Float[Tensor, "N m"], image: Float[Tensor, "N m"]) -> bool:
         """Likewise for the adjoint, whose map is affine: exact."""

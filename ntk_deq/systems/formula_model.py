@@ -32,6 +32,7 @@ from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
 from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
+from ntk_deq.systems.row_slopes import LinearRows
 from ntk_deq.systems.row_values import RowProgram
 
 _SHORT = 0.9  # the norm of a weight up to which nothing is gained by averaging
@@ -142,8 +143,8 @@ class FormulaModel(DeclaredModel):
             return lambda V: V
         rows = self.input_rows(X)
         fixed = self.fixed_values(parameters, rows)
-        at = program.at(rows, fixed).linearised(Z)
-        read = self._compiled.predictions.at(rows, fixed).linearised(Z)
+        at = LinearRows(program.at(rows, fixed), Z)
+        read = LinearRows(self._compiled.predictions.at(rows, fixed), Z)
         source = read.pulled(self._unit(read.value, output))
         source = torch.zeros_like(Z) if source is None else source
 
@@ -278,11 +279,11 @@ class FormulaModel(DeclaredModel):
         """
         compiled, rows = self._compiled, self.input_rows(X)
         fixed = self.fixed_values(None, rows)
-        read = compiled.predictions.at(rows, fixed).linearised(Z)
+        read = LinearRows(compiled.predictions.at(rows, fixed), Z)
         single = self.outputs in (None, 1)
         places = read.occurrences(self._unit(read.value, output), unit=single)
         if compiled.map is not None:
-            places += compiled.map.at(rows, fixed).linearised(Z).occurrences(adjoint)
+            places += LinearRows(compiled.map.at(rows, fixed), Z).occurrences(adjoint)
         names = self.signature.names(Role.PARAMETER)
         found = Slopes(fixed, names, compiled.predictions.parametric).of((place.expr, place.each()) for place in places)
         return {name: tuple(cast(list[ParameterSlope], found.get(name, []))) for name in names}

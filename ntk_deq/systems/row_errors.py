@@ -16,7 +16,7 @@ from torch import Tensor
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.parameter_slopes import Error
-from ntk_deq.systems.row_values import LinearRows, Occurrence, largest
+from ntk_deq.systems.row_slopes import LinearRows, Occurrence, largest
 
 Errors = Mapping[Row, Tensor]
 
