@@ -12,7 +12,6 @@ from torch import Tensor
 from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
 from ntk_deq.equilibrium.starts import near_affine_fixed_point, near_fixed_point
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.language.declaration import Role
 from ntk_deq.quantities.tangent_kernel import SolveRecord
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -76,10 +75,8 @@ class KernelSolver:
 
     def _casts(self, start: Tensor) -> bool:
         """Whether single precision may look for a start: it must pay, and only numbers may stay in double precision."""
-        signature = self.model.signature
-        numbers = not any(signature.variable(name).shape for name in signature.names(Role.HYPERPARAMETER))
         worth = start.numel() * start.shape[-1] >= _WORTH_CASTING
-        return self._starts and numbers and worth and start.dtype == torch.float64
+        return self._starts and worth and self.model.single_precision and start.dtype == torch.float64
 
     def _single_equilibrium(self, X: Tensor, initial: Tensor) -> tuple[Tensor, int]:
         step = self.model.step_at(X.float(), self._single())

@@ -135,6 +135,11 @@ class DeclaredModel(AnsweringModel):
     def _inputs(self, X: Tensor) -> dict[str, Tensor]:
         return dict.fromkeys(self.signature.names(Role.INPUT), X)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that parameters and hyperparameters fix, by letter."""
+        return self._sizes(self._values)
+
     def _sizes(self, values: Mapping[str, Tensor]) -> dict[str, int]:
         shapes = {variable.name: variable.shape for variable in self.signature.variables}
         return {

@@ -93,6 +93,12 @@ class EquilibriumModel(ABC):
         """How many outputs a sample has, where the predictions are a matrix; None: they are a vector."""
         return None
 
+    @property
+    def single_precision(self) -> bool:
+        """Whether its maps may be evaluated in single precision, to look for a start."""
+        signature = self.signature
+        return not any(signature.variable(name).shape for name in signature.names(Role.HYPERPARAMETER))
+
     @classmethod
     @abstractmethod
     def from_variables(cls, values: Mapping[str, Tensor]) -> EquilibriumModel:
