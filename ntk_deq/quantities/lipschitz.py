@@ -153,7 +153,8 @@ def _slopes(model: EquilibriumModel, rows: Float[Tensor, "N d"]) -> tuple[Tensor
         found = model.target_rows(predict(model, model.inputs_of(inputs)))
         return found[:, None] if found.ndim == 1 else found
 
-    value, pull = torch.func.vjp(outputs, rows)
+    linear = torch.func.vjp(outputs, rows)
+    value, pull = linear[0], linear[1]
     units = torch.eye(value.shape[1], dtype=value.dtype, device=value.device)
     jacobians = torch.stack([pull(unit.expand_as(value).contiguous())[0].detach() for unit in units], dim=1)
     if jacobians.shape[1] == 1:

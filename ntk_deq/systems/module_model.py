@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.systems.methods import AnsweringModel
 
-_PROBES = 3  # samples of a batch on which a module is tried
+_PROBES, _FEWER = 3, 2  # samples of the batches on which a module is tried
 _SAME = 1e-6  # relative; what a module may make of a row alone and among others, in single precision
 
 
@@ -141,7 +142,7 @@ def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, input
     own = [*cell.named_parameters(), *readout.named_parameters()]
     if not own:
         raise ArgumentError("`cell` and `readout` of equilibrium_module have no parameter: there is nothing to train.")
-    model = ModuleModel(cell, readout, width, inputs)
+    model = ModuleModel(deepcopy(cell), deepcopy(readout), width, inputs)  # some change as they are called
     first = own[0][1]
     if first.dtype not in (torch.float64, torch.float32):
         raise ArgumentError(f"The parameters of equilibrium_module must be float64 or float32. Got {first.dtype}.")
@@ -150,9 +151,8 @@ def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, input
     with torch.no_grad(), _random_state_kept():
         image = _tried("cell", lambda *rows: model.step(*rows), Z, X)
         if image.shape != Z.shape:
-            raise ArgumentError(
-                f"`cell` of equilibrium_module must return the states' shape {tuple(Z.shape)}. Got {tuple(image.shape)}."
-            )
+            shapes = f"the states' shape {tuple(Z.shape)}. Got {tuple(image.shape)}"
+            raise ArgumentError(f"`cell` of equilibrium_module must return {shapes}.")
         found = _tried("readout", lambda *rows: model.readout(*rows), Z)
         if found.ndim not in (1, 2) or found.shape[0] != _PROBES:
             raise ArgumentError(
@@ -173,10 +173,10 @@ def _tried(name: str, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
             f"Two calls of `{name}` of equilibrium_module differ: it draws random numbers, or changes as it is called. "
             "Put it into evaluation mode (`.eval()`)."
         )
-    alone = _called(name, function, *(value[:1] for value in rows))
-    if before.shape[0] != rows[0].shape[0] or not _agree(alone, before[:1]):
+    alone = _called(name, function, *(value[:_FEWER] for value in rows))
+    if before.shape[0] != rows[0].shape[0] or not _agree(alone, before[:_FEWER]):
         raise ArgumentError(
-            f"`{name}` of equilibrium_module makes samples interact: a row alone is mapped to something else than among "
+            f"`{name}` of equilibrium_module makes samples interact: rows are mapped to something else than among "
             "others, as by batch norm in training mode. Put it into evaluation mode (`.eval()`)."
         )
     return before
@@ -209,9 +209,7 @@ def _signature(name: str, values: Mapping[str, Tensor], width: int, inputs: int,
         Variable(key, tuple(letters.get(size, f"n{size}") for size in value.shape), Role.PARAMETER, "")
         for key, value in values.items()
     ]
-    variables += [
-        Variable("X", ("N", "d"), Role.INPUT, ""),
-        Variable("y", ("N",) if outputs is None else ("N", "k"), Role.TARGET, ""),
-    ]
+    targets = ("N",) if outputs is None else ("N", "k")
+    variables += [Variable("X", ("N", "d"), Role.INPUT, ""), Variable("y", targets, Role.TARGET, "")]
     sizes = tuple(dict.fromkeys(letter for variable in variables for letter in variable.shape))
     return ModelSignature(name, f"Z = {name}(Z, X)", sizes, tuple(variables), "Z", ("N", "m"))

@@ -53,7 +53,7 @@ def test_parameters_are_named_and_the_solution_has_a_status_but_no_bound():
     ]
     found = model.solve(inputs())
     assert found.all_converged
-    assert found.error_bound is None
+    assert bool(torch.isinf(found.error_bound).all())
     torch.testing.assert_close(model.predict(inputs()), unrolled(model, inputs(), None))
 
 
@@ -114,7 +114,7 @@ class Bare(nn.Module):
 @pytest.mark.parametrize(
     ("cell", "readout", "message"),
     [
-        (Mixing, nn.Linear(WIDTH, 1), r"Two calls of `cell` .* differ|makes samples interact"),
+        (Mixing, nn.Linear(WIDTH, 1), r"makes samples interact"),
         (Random, nn.Linear(WIDTH, 1), r"Two calls of `cell` .* it draws random numbers"),
         (
             Wide,
