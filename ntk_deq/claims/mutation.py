@@ -38,7 +38,7 @@ RULE_MEANINGS = {
     "extreme": "min for max or max for min",
     "norm": "the spectral norm for the Frobenius norm or the other way round",
     "spectral": "the smallest for the largest singular value or eigenvalue, or the other way round",
-    RIVALS: "an activation for the one that it smooths",
+    RIVALS: "a function of a number for one like it",
     "step": "a step raised or lowered by one",
 }
 """Every rule by name, with what it does in words."""

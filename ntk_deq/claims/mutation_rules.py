@@ -201,7 +201,7 @@ def _rename(rule: str) -> Callable[[Expr], Replacements]:
 
     def change(node: Expr) -> Replacements:
         mutant = FUNCTIONS[node.name].mutant if node.kind is Kind.CALL else None
-        if mutant is not None and mutant[0] == rule:
+        if mutant is not None and mutant[0] == rule and FUNCTIONS[mutant[1]].takes(len(node.args)):
             yield replace(node, name=mutant[1])
 
     return change

@@ -14,24 +14,20 @@ from flint import arb
 
 from ntk_deq.certified import Ball
 from ntk_deq.certified.precise import adopt, as_ball
-from ntk_deq.errors import ExpressionError, NtkDeqError
+from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_signature
-from ntk_deq.language.parser import parse
+from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
-from ntk_deq.language.types import SCALAR, SizeRange, shape_type
-from ntk_deq.language.typing import infer
-
-_ANY = 2**31  # no size of a tensor is larger
 
 Value = Scalar | Matrix | Outcome
 
 
 @dataclass(frozen=True)
 class ModelFormulas:
-    """The formulas of a model's signature, parsed.
+    """The formulas of a model's signature, typed.
 
     Attributes:
         state: Name of the state; empty where there is no equilibrium.
@@ -71,35 +67,19 @@ class ModelFormulas:
 def model_formulas(model: str | ModelSignature) -> ModelFormulas:
     """Return the parsed formulas of a model: a declaration, or the name under which one is registered."""
     signature = model_signature(model) if isinstance(model, str) else model
-    definitions = {key: parse(text) for key, text in signature.definitions.items()}
-    if not signature.has_equilibrium:
-        return ModelFormulas("", None, None, definitions)
-    image = parse(signature.map)
+    typed = typed_model(signature)
+    weight = None
+    if typed.map is not None:
+        weight = layer_weight(typed.map, signature.state, typed.definitions, shape=signature.state_shape)
     return ModelFormulas(
         signature.state,
-        image,
-        parse(signature.contraction) if signature.contraction else None,
-        definitions,
-        weight=_weight(signature, image, definitions),
-        monotone=parse(signature.monotone) if signature.monotone else None,
+        typed.map,
+        typed.contraction,
+        dict(typed.definitions),
+        weight=weight,
+        monotone=typed.monotone,
         local=signature.local,
     )
-
-
-def _weight(signature: ModelSignature, image: Expr, definitions: Mapping[str, Expr]) -> Expr | None:
-    """Return the weight of a map that is one layer, or None."""
-    types = {variable.name: shape_type(variable.shape) for variable in signature.variables}
-    types[signature.state] = shape_type(signature.state_shape)
-    sizes = {letter: SizeRange(1, _ANY) for letter in signature.sizes}
-    typed = {}
-    try:
-        for name, expr in definitions.items():
-            typed[name] = infer(expr, types, sizes=sizes, model=signature)
-            types[name] = typed[name].type or SCALAR
-        image = infer(image, types, sizes=sizes, model=signature)
-    except ExpressionError:  # said where the declaration is read
-        return None
-    return layer_weight(image, signature.state, typed, shape=signature.state_shape)
 
 
 class OutsideClaimError(NtkDeqError):

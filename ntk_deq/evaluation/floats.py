@@ -11,7 +11,7 @@ Many instances cost one backward pass: the gradient of the sum over the batch ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -25,9 +25,10 @@ from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar, vec
-from ntk_deq.language.functions import kink_of
+from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.written import definition_of, put
 
 SOLVER = Anderson(memory=8)
 """Near the edge of contraction plain iteration needs millions of steps; whatever the solver, the ball proves it."""
@@ -194,14 +195,32 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
-    kink = kink_of(expr.name)
+    return _applied(expr.name, args, names)
+
+
+def _applied(name: str, args: Sequence[Tensor], names: TensorNames) -> Tensor:
+    """Return the value of a function, and gather where an argument is at a kink."""
+    definition = definition_of(name, len(args))
+    if definition is not None:
+        values = dict(zip(definition[0], (args[0], *map(scalar, args[1:])), strict=True))
+
+        def part(node: Expr, parts: Sequence[Tensor]) -> Tensor:
+            if node.kind is Kind.CALL:
+                return _applied(node.name, parts, names)
+            return _entry_by_entry(node.kind, parts)
+
+        return put(definition[1], values, lambda value: names.like.new_full((), float(value)), part)
+    facts = entrywise_of(name)
+    kink = kink_of(name)
     gathered = {Kink.JUMP: names.trouble, Kink.CORNER: names.kinks}.get(kink)
+    if facts is not None and facts.valued and kink is Kink.JUMP and names.kinks is None:
+        gathered = None  # only a derivative minds the jump
     if gathered is not None:
         zero = args[0] == 0
         gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
     if names.upper and kink is Kink.CORNER:
-        return from_above(expr.name, args[0])
-    return FUNCTIONS[expr.name](names.like, *args)
+        return from_above(name, args[0])
+    return FUNCTIONS[name](names.like, *args)
 
 
 _SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, float]], Tensor]] = {
@@ -256,6 +275,14 @@ _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.POWER: _power,
     Kind.TRANSPOSE: lambda a: a.mT,
 }
+
+
+def _entry_by_entry(kind: Kind, parts: Sequence[Tensor]) -> Tensor:
+    """Return the value of an operator in a formula of a record: a number is added to every entry."""
+    if kind in (Kind.ADD, Kind.SUBTRACT) and len({part.ndim < 2 for part in parts}) == 2:
+        parts = [_spread(part) if part.ndim < 2 else part for part in parts]
+        return parts[0] + parts[1] if kind is Kind.ADD else parts[0] - parts[1]
+    return _OPERATORS[kind](*parts)
 
 
 _SAME = 1e-9

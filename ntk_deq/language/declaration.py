@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ntk_deq.language.distributions import DISTRIBUTIONS
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
 
@@ -115,13 +116,16 @@ class ModelSignature:
 def reserved(name: str, model: ModelSignature | None) -> str | None:
     """Return what a name already means, or None where it is free.
 
+    A function's name is free: what is called so has a value where no bracket follows, and the function cannot be called
+    beside it. Only `ones` and `zeros`, which are distributions too, are not.
+
     Example:
-        >>> reserved("norm", None), reserved("beta", None)
-        ('a function of the language', None)
+        >>> reserved("for", None), reserved("ones", None), reserved("rho", None)
+        ('a word of the language', 'a function of the language', None)
     """
     if name in KEYWORDS:
         return "a word of the language"
-    if name in FUNCTIONS:
+    if name in FUNCTIONS and name in DISTRIBUTIONS:
         return "a function of the language"
     if model is not None and model.has_equilibrium and name == model.state:
         return f"the state of model {model.name}"

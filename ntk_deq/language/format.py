@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
@@ -51,6 +51,8 @@ def format_expr(expr: Expr) -> str:
             return expr.name
         case Kind.INDEX:
             return f"{expr.name}[{_part(expr.args[0], DISJUNCTION)}]"
+        case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
+            return expr.name
         case Kind.CALL:
             return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
         case Kind.AT:

@@ -11,22 +11,34 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
-from ntk_deq.language.record import Kink
+from ntk_deq.language.record import Function, Kink
 from ntk_deq.language.run import LOSS
-from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.tree import Expr, Kind, names_in, with_constants
+from ntk_deq.language.written import BY_NAME, formula_of
 
 PREDICTIONS = "yhat"
 """What a model's predictions are called."""
 
 _OPERATORS = {Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.TRANSPOSE}
 _FORMULA = {Kind.NUMBER, Kind.NAME, Kind.CALL, *_OPERATORS}
-_OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
+_OF_THE_MODEL = {"grad", "jac", "next", "fixed_point", *BY_NAME}
+
+
+def _has_slopes(record: Function) -> bool:
+    """Whether a function of one number has derivatives of every order: it has no kink, nor has its derivative."""
+    facts = record.entrywise
+    if facts is None or facts.derivative is None or facts.kink not in (Kink.NOWHERE, Kink.EDGE):
+        return False
+    called = {node.name for node in formula_of(facts.derivative).walk() if node.kind is Kind.CALL}
+    return not any(FUNCTIONS[name].definition or _kinked(FUNCTIONS[name]) for name in called)
+
+
+def _kinked(record: Function) -> bool:
+    return record.entrywise is not None and record.entrywise.kink in (Kink.CORNER, Kink.JUMP)
+
+
 _SMOOTH = {"commutation", "det", "diag", "dot", "hadamard", "I", "inv", "kron", "ones", "sum", "trace", "vec", "zeros"}
-_SMOOTH |= {
-    name
-    for name, record in FUNCTIONS.items()
-    if record.entrywise and record.entrywise.kink in (Kink.NOWHERE, Kink.EDGE)
-}
+_SMOOTH |= {name for name, record in FUNCTIONS.items() if _has_slopes(record) or not record.parameters}
 _LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64
@@ -107,6 +119,7 @@ def _loss_of(
     text = definitions.pop(LOSS, f"norm({PREDICTIONS} - {targets})^2/2")
     definitions.pop(PREDICTIONS, None)
     expr = _written_out(parse(text), definitions)
+    expr = with_constants(expr, {PREDICTIONS, targets, *sizes, *known})
     beside = names_in(expr) - {PREDICTIONS, targets, *sizes}
     foreign = sorted(beside - set(known))
     foreign += sorted(

@@ -18,6 +18,7 @@ from ntk_deq.language.calls import (
     kron_shape,
     same_shape,
     scalar_shape,
+    shape_of_second,
     vec_shape,
 )
 from ntk_deq.language.interval import NOT_NEGATIVE, UNIT, Range
@@ -71,7 +72,17 @@ OF_MATRICES = (
         (_P.MATRIX,),
         "The columns stacked into one vector, first column on top.",
         vec_shape,
+        lipschitz=1.0,
         values=first,
+    ),
+    Function(
+        "softmax",
+        "Matrices",
+        (_P.MATRIX,),
+        "exp(x)/sum(exp(x)) of every column; `softmax(A')'` is that of every row.",
+        same_shape,
+        lipschitz=0.5,
+        values=always(UNIT),
     ),
     Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True),
     Function(
@@ -324,6 +335,30 @@ OF_THE_MODEL = (
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
         jacobian_shape,
         latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
+    ),
+    Function(
+        "slope",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Derivative of a function of each entry, by its name: `slope(tanh, A)`, `slope(leaky_relu, A, a)`.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "slope2",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Second derivative of a function of each entry, by its name.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "primitive",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Integral of a function of each entry from 0, by its name, where it has a closed form.",
+        shape_of_second,
+        optional=1,
     ),
     Function(
         "fixed_point",

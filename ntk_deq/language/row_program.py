@@ -6,7 +6,7 @@ rows with `W'`, another with `U'`, a sum. What reads a program (values, slopes, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -16,6 +16,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import ONE, SCALAR, Size, Sort
+from ntk_deq.language.written import definition_of, put
 
 
 class Op(StrEnum):
@@ -27,7 +28,7 @@ class Op(StrEnum):
     PRODUCT = "product"  # args[0] times the matrix fixed[0], or its transpose where `flipped`
     SCALE = "scale"  # args[0] times the number fixed[0]
     SUM = "sum"  # of all args, with `signs`
-    ENTRYWISE = "entrywise"  # the function `name` of args[0] and the numbers `fixed`, args[0] at `place`
+    ENTRYWISE = "entrywise"  # the function `name` of args[0]
     HADAMARD = "hadamard"  # the entrywise product of two
 
 
@@ -43,7 +44,6 @@ class Row:
         flipped: Whether the matrix of a product stands transposed.
         signs: Of the terms of a sum, 1 or -1.
         name: The function.
-        place: Which argument of it the row is.
         value: Of a constant.
         moving: Whether it depends on the state.
     """
@@ -55,7 +55,6 @@ class Row:
     flipped: bool = False
     signs: tuple[int, ...] = ()
     name: str = ""
-    place: int = 0
     value: float = 0.0
     moving: bool = False
 
@@ -112,11 +111,14 @@ def averaged(root: Row) -> tuple[Row, Expr] | None:
     return (Row(Op.ENTRYWISE, root.width, (total,), name=root.name, moving=True) if cut else total), mixed
 
 
-def _number(value: int) -> Expr:
+def _number(value: Fraction | int) -> Expr:
     return Expr(Kind.NUMBER, Span(0, 0), value=Fraction(value), type=SCALAR)
 
 
-ENTRYWISE = {name for name, record in FUNCTIONS.items() if record.entrywise is not None and record.takes_matrices}
+def _inverse(number: Expr) -> Expr:
+    return Expr(Kind.DIVIDE, number.span, args=(_number(1), number), type=SCALAR)
+
+
 _SIZED = {"ones": 1.0, "zeros": 0.0}
 _OF_THE_MODEL = {Parameter.VARIABLE, Parameter.STATE}
 
@@ -300,8 +302,7 @@ class Rows:
         row = self.translated(above)
         if row is None:
             return None
-        one = Expr(Kind.NUMBER, below.span, value=Fraction(1), type=SCALAR)
-        return self._scaled(row, Expr(Kind.DIVIDE, below.span, args=(one, below), type=SCALAR))
+        return self._scaled(row, _inverse(below))
 
     def _call(self, expr: Expr) -> Row | None:
         if _OF_THE_MODEL & set(FUNCTIONS[expr.name].parameters):
@@ -315,13 +316,62 @@ class Rows:
         found = [row for row in parts if row is not None]
         if not found:
             return None
-        if expr.name in ENTRYWISE and len(found) == 1:
-            place = parts.index(found[0])
-            fixed = tuple(arg for arg, row in zip(expr.args, parts, strict=True) if row is None)
-            return self._made(Op.ENTRYWISE, found[0].width, (found[0],), fixed, name=expr.name, place=place)
+        if FUNCTIONS[expr.name].by_entries:
+            return self._by_entries(expr, parts)
         if expr.name == "hadamard" and len(found) == 2:
             return self._made(Op.HADAMARD, found[0].width, tuple(found))
         raise MixesError(f"`{expr.name}` is not seen to treat samples apart.")
+
+    def _by_entries(self, expr: Expr, parts: list[Row | None]) -> Row:
+        """Return a function of each entry; one with a parameter is written out in those of the entry alone."""
+        row, *others = parts
+        if row is None or any(other is not None for other in others):
+            raise MixesError(f"`{expr.name}` has a parameter that depends on samples.")
+        written = definition_of(expr.name, len(parts))
+        if written is None:
+            return self._made(Op.ENTRYWISE, row.width, (row,), name=expr.name)
+        names, formula = written
+        values: dict[str, Row | Expr] = {names[0]: row}
+        values |= dict(zip(names[1:], expr.args[1:], strict=True))
+        found = put(formula, values, _number, lambda node, args: self._applied(node, args, row.width))
+        assert isinstance(found, Row)  # as the formula has the entry in it
+        return found
+
+    def _applied(self, node: Expr, args: Sequence[Row | Expr], width: Size) -> Row | Expr:
+        """Return an operator, or a function of one number, of rows and numbers."""
+        if all(isinstance(arg, Expr) for arg in args):
+            numbers = tuple(arg for arg in args if isinstance(arg, Expr))
+            return Expr(node.kind, node.span, args=numbers, name=node.name, type=SCALAR)
+        first, *rest = args
+        match node.kind:
+            case Kind.CALL if isinstance(first, Row) and not rest:
+                return self._made(Op.ENTRYWISE, width, (first,), name=node.name)
+            case Kind.NEGATE if isinstance(first, Row):
+                return self._sum([(first, -1)])
+            case Kind.ADD | Kind.SUBTRACT:
+                sign = 1 if node.kind is Kind.ADD else -1
+                return self._sum([(self._wide(first, width), 1), (self._wide(rest[0], width), sign)])
+            case Kind.MULTIPLY if isinstance(first, Row) and isinstance(rest[0], Row):
+                return self._made(Op.HADAMARD, width, (first, rest[0]))
+            case Kind.MULTIPLY:
+                row, number = (first, rest[0]) if isinstance(first, Row) else (rest[0], first)
+                assert isinstance(row, Row)  # one of the two is
+                assert isinstance(number, Expr)  # and the other is not
+                return self._scaled(row, number)
+            case Kind.DIVIDE if isinstance(first, Row) and isinstance(rest[0], Expr):
+                return self._scaled(first, _inverse(rest[0]))
+            case Kind.POWER if isinstance(first, Row) and isinstance(rest[0], Expr):
+                power = first
+                for _ in range(int(rest[0].value or 1) - 1):
+                    power = self._made(Op.HADAMARD, width, (power, first))
+                return power
+        raise MixesError(f"`{node.name or node.kind}` is not seen to treat samples apart.")
+
+    def _wide(self, value: Row | Expr, width: Size) -> Row:
+        """Return a row; a number stands in each of its entries."""
+        if isinstance(value, Row):
+            return value
+        return self._scaled(self._made(Op.CONSTANT, width, value=1.0), value)
 
     def _made(
         self,
@@ -333,12 +383,11 @@ class Rows:
         flipped: bool = False,
         signs: tuple[int, ...] = (),
         name: str = "",
-        place: int = 0,
         value: float = 0.0,
         moving: bool = False,
     ) -> Row:
-        key = (op, width, tuple(map(id, args)), tuple(map(format_expr, fixed)), flipped, signs, name, place, value)
+        key = (op, width, tuple(map(id, args)), tuple(map(format_expr, fixed)), flipped, signs, name, value)
         if key not in self._known:
             moving = moving or any(arg.moving for arg in args)
-            self._known[key] = Row(op, width, args, fixed, flipped, signs, name, place, value, moving)
+            self._known[key] = Row(op, width, args, fixed, flipped, signs, name, value, moving)
         return self._known[key]

@@ -30,11 +30,13 @@ class TypedModel:
     Attributes:
         map: The fixed-point map; None: there is no equilibrium.
         contraction: The contraction factor; None: none is declared.
+        monotone: The modulus of monotonicity, likewise.
         definitions: The definitions, in order.
     """
 
     map: Expr | None
     contraction: Expr | None
+    monotone: Expr | None
     definitions: Mapping[str, Expr] = field(hash=False)
 
     @property
@@ -87,16 +89,21 @@ def typed_model(signature: ModelSignature) -> TypedModel:
         assert found.type is not None  # as `infer` leaves it
         types[name] = found.type
     image = typed("its map", signature.map) if signature.map else None
-    factor = typed("its contraction factor", signature.contraction) if signature.contraction else None
     if image is not None and image.type != state:
         why = f"the map of the state must be {state}. Got {image.type}."
         raise ArgumentError(_about(signature, "its map", signature.map, why))
-    try:
-        if factor is not None:
-            expect_scalar(factor, sizes=sizes)
-    except ExpressionError as error:
-        raise ArgumentError(_about(signature, "its contraction factor", signature.contraction, str(error))) from error
-    return TypedModel(image, factor, definitions)
+
+    def number(what: str, text: str) -> Expr | None:
+        if not text:
+            return None
+        found = typed(what, text)
+        try:
+            return expect_scalar(found, sizes=sizes)
+        except ExpressionError as error:
+            raise ArgumentError(_about(signature, what, text, str(error))) from error
+
+    factor = number("its contraction factor", signature.contraction)
+    return TypedModel(image, factor, number("its modulus of monotonicity", signature.monotone), definitions)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ Definitions of a claim: the order in which they build on each other, and those t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
@@ -17,6 +17,10 @@ from ntk_deq.language.types import Type
 
 if TYPE_CHECKING:
     from ntk_deq.language.types import Type
+
+
+CONSTANT_NAMES = frozenset({"pi"})
+"""Names of numbers, unless something else is called so; a constant is a call without arguments."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,20 @@ class Expr:
             node = stack.pop()
             yield node
             stack.extend(reversed(node.args))
+
+
+def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:
+    """Return a tree without types in which names of constants that are not declared stand for the constants.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> tree = parse("2*pi*r")
+        >>> sorted(names_in(with_constants(tree))), sorted(names_in(with_constants(tree, {"pi", "r"})))
+        (['r'], ['pi', 'r'])
+    """
+    if expr.kind is Kind.NAME and expr.name in CONSTANT_NAMES and expr.name not in declared:
+        return replace(expr, kind=Kind.CALL)
+    return replace(expr, args=tuple(with_constants(arg, declared) for arg in expr.args)) if expr.args else expr
 
 
 def names_in(expr: Expr) -> set[str]:

@@ -15,8 +15,9 @@ from ntk_deq.language.hints import TRANSPOSES
 from ntk_deq.language.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Sort, Type, shape_type
+from ntk_deq.language.written import BY_NAME, by_name
 
 if TYPE_CHECKING:
     from ntk_deq.language.types import SizeRange
@@ -34,7 +35,7 @@ def infer(
     trajectory: Mapping[str, Type] | None = None,
     index: Type = STEP,
 ) -> Expr:
-    """Return the same tree with a type on every node.
+    """Return the same tree with a type on every node; constants and derivatives by name are written out.
 
     Two sizes agree where they are the same polynomial in the size letters, or where every letter is fixed and the
     numbers agree. A 1 x 1 matrix (`b'*b`) may stand wherever a number is needed; its node keeps the type
@@ -121,9 +122,18 @@ class _Checker:
     model: ModelSignature | None
     variables: frozenset[str]
     steps: Steps
+    written: bool = False  # whether the tree is one that was written out, whose calls nobody has spelt
 
     def visit(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
         """Type a node and all below it. One interpreter frame a level, so that the parser's depth limit suffices."""
+        if role is _Role.VALUE and node.kind is Kind.NAME and self._is_constant(node, bound):
+            node = replace(node, kind=Kind.CALL)
+        elif role is _Role.VALUE and node.kind is Kind.CALL and node.name in BY_NAME:
+            self._parameters(node)
+            args = tuple(self.visit(arg, bound, _Role.VALUE) for arg in node.args[1:])
+            self._check_argument(node.name, Parameter.VALUE, args[0])
+            formula = by_name(replace(node, args=(node.args[0], *args)))
+            return replace(self, written=True).visit(formula, bound, role)
         roles = self._roles(node, role)
         inner = bound
         if node.kind is Kind.FOR_ALL:
@@ -135,6 +145,12 @@ class _Checker:
         if typed:
             node = replace(node, args=tuple(typed))
         return replace(node, type=self._type(node, bound, role))
+
+    def _is_constant(self, node: Expr, bound: frozenset[str]) -> bool:
+        """Whether a name is that of a constant, and nothing else here is called so."""
+        return node.name in CONSTANT_NAMES and not (
+            node.name in self.environment or node.name in bound or node.name in self.shapes.sizes
+        )
 
     def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
@@ -246,6 +262,8 @@ class _Checker:
     def _parameters(self, node: Expr) -> tuple[Parameter, ...]:
         """Return what each argument of a call must be; refuses unknown functions and wrong counts."""
         function = FUNCTIONS.get(node.name)
+        if function is not None and not self.written and (node.args or function.parameters):
+            self._check_callable(node)
         if function is None:
             if node.name in self.environment:
                 wants_step = node.name in self.steps.indexed
@@ -260,6 +278,13 @@ class _Checker:
         if not function.takes(count):
             fail(node.span, f"`{node.name}` takes {function.counts}. Got {count}.", f"write {function.signature}")
         return (function.parameters + function.parameters[-1:] * count)[:count]
+
+    def _check_callable(self, node: Expr) -> None:
+        """Refuse a call of a function whose name a variable or a definition has taken."""
+        if node.name in self.environment or node.name in self.shapes.sizes:
+            what = f"`{node.name}` has a value here, and is also a function of the language"
+            hint = f"call the one with a value something else, or write {node.name}*(...) for a product"
+            fail(node.span, f"{what}: `{node.name}(...)` may mean either.", hint)
 
     def _call(self, node: Expr) -> Type:
         function = FUNCTIONS[node.name]

@@ -275,7 +275,7 @@ class _Norms:
                 factor = self._number(step.fixed[0])
             case Op.ENTRYWISE:
                 facts = entrywise_of(step.name)
-                factor = math.inf if facts is None or step.fixed else facts.lipschitz
+                factor = math.inf if facts is None else facts.lipschitz
             case _:  # a product of two values that move
                 still = [arg == (0.0, 0.0) for arg in args]
                 factor = 0.0 if all(still) else math.inf
@@ -298,7 +298,7 @@ class _Norms:
     def _monotone(self, root: Row) -> list[tuple[float, str]]:
         """Return L/m for a map act(W z + c) with I - W >= m I, where L bounds c in the inputs; nothing otherwise."""
         facts = entrywise_of(root.name) if root.op is Op.ENTRYWISE else None
-        proximal = facts is not None and facts.proximal and not root.fixed
+        proximal = facts is not None and facts.proximal
         inside = root.args[0] if proximal else root
         terms = list(zip(inside.args, inside.signs, strict=True)) if inside.op is Op.SUM else [(inside, 1)]
         moving = [(row, sign) for row, sign in terms if row.moving]

@@ -16,7 +16,7 @@ from ntk_deq.language.record import Kink
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.parameter_slopes import RankOne, Total, norm_bound
-from ntk_deq.systems.row_values import PreparedRows, entrywise
+from ntk_deq.systems.row_values import PreparedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,24 +347,7 @@ class LinearRows:
             one = arg.op is Op.CONSTANT and arg.value == 1 and self.at(arg).shape[-1] == 1 and not unit
             before, behind = None if one else self.at(arg), None if unit else cotangent
             return [Occurrence(step.fixed[0], before, behind, step.flipped)]
-        if step.op is Op.SCALE:
-            return [Occurrence(step.fixed[0], self.at(arg), cotangent, number=True)]
-        numbers = [self._rows.fixed.number(expr) for expr in step.fixed]
-        return [
-            Occurrence(expr, self._by_number(step, numbers, index), cotangent, number=True)
-            for index, expr in enumerate(step.fixed)
-            if parametric(expr)
-        ]
-
-    def _by_number(self, step: Row, numbers: list[Tensor], index: int) -> Tensor:
-        """Return the derivative of an entrywise step in one of its numbers."""
-        row, like = self.at(step.args[0]), self._rows.fixed.like
-
-        def at(number: Tensor) -> Tensor:
-            return entrywise(step, like, row, [*numbers[:index], number, *numbers[index + 1 :]])
-
-        moved: Tensor = torch.func.jvp(at, (numbers[index],), (torch.ones_like(numbers[index]),))[1]
-        return moved
+        return [Occurrence(step.fixed[0], self.at(arg), cotangent, number=True)]
 
 
 def largest(value: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -173,13 +174,12 @@ class PreparedRows:
         return total
 
     def function(self, step: Row) -> Callable[[Tensor], Tensor]:
-        """Return the function of an entrywise step, with its other arguments put in.
+        """Return the function of an entrywise step.
 
         Args:
             step: The step.
         """
-        numbers = [self.fixed.number(expr) for expr in step.fixed]
-        return lambda row: entrywise(step, self.fixed.like, row, numbers)
+        return partial(FUNCTIONS[step.name], self.fixed.like)
 
     def matrix(self, step: Row) -> Tensor:
         """Return the matrix that a product multiplies rows with.
@@ -188,16 +188,3 @@ class PreparedRows:
             step: The product.
         """
         return self._matrices[step]
-
-
-def entrywise(step: Row, like: Tensor, row: Tensor, numbers: Sequence[Tensor]) -> Tensor:
-    """Return the value of an entrywise step.
-
-    Args:
-        step: The step.
-        like: A tensor with the dtype and device of the result.
-        row: The argument with samples.
-        numbers: The others.
-    """
-    args = [*numbers[: step.place], row, *numbers[step.place :]]
-    return FUNCTIONS[step.name](like, *args)

@@ -136,7 +136,7 @@ class TestIllFormed:
             ("conclude: c + 1", 37, "a statement is needed here", None),
             ("conclude: c > 0, given: {k: real}", 52, "`given.k` is used nowhere", None),
             ("conclude: c > a, let: {a: b, b: a}", 50, "`let.a` is defined by itself: a -> b -> a.", None),
-            ("conclude: norm > 0, let: {norm: 1}", 53, "`let` cannot define `norm`: that is a function", None),
+            ("conclude: ones > 0, let: {ones: 1}", 53, "`let` cannot define `ones`: that is a function", None),
             (
                 "conclude: n > c, let: {n: 1}",
                 50,

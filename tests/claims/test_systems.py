@@ -136,7 +136,7 @@ def test_a_system_is_trained(tmp_path, factor, verdict):
         ("yhat: Z*u", "yhat: Z*v", "15:49", "unknown name `v`"),
         ("gamma*norm(A)\n    define", "A\n    define", "14:18", "a number is needed"),
         ("  biased:\n", "  implicit-relu:\n", "4:3", "a registered model has this name"),
-        ("      u: ", "      norm: ", "9:7", "a function of the language"),
+        ("      u: ", "      ones: ", "9:7", "a function of the language"),
         ('"(0, 1)"', '"(0, 1)[m]"', "10:45", "the shape stands under `shape`"),
     ],
 )

@@ -117,7 +117,7 @@ def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
     if expr.kind is Kind.CALL:
         function = FUNCTIONS.get(expr.name)
-        own = None if function is None else function.mathml_binding
+        own = None if function is None or _pattern(expr) is None else function.mathml_binding
         return _PRINTED_AS.get(expr.name, ATOM) if own is None else own
     if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
         return PRODUCT
@@ -189,17 +189,25 @@ def _show_product(expr: Expr) -> str:
     # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
     visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
     joint = _mo("·" if visible else "\N{INVISIBLE TIMES}")
-    if head.kind is Kind.CALL and _is_applied(head.name):
+    if head.kind is Kind.CALL and _is_applied(head):
         joint += _tag("mspace", width="0.17em")
     first = _part(left, POWER if _only_scales(left, right) else PRODUCT)
     return _row(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
 
 
-def _is_applied(name: str) -> bool:
+def _is_applied(expr: Expr) -> bool:
     """Whether a call is set as a name, or a letter, before its arguments."""
-    function = FUNCTIONS.get(name)
-    pattern = None if function is None else function.mathml
-    return name not in _NOTATIONS and (pattern is None or "\N{FUNCTION APPLICATION}" in pattern)
+    pattern = _pattern(expr)
+    return expr.name not in _NOTATIONS and (pattern is None or "\N{FUNCTION APPLICATION}" in pattern)
+
+
+def _pattern(expr: Expr) -> str | None:
+    """Return how a call is set, or None: its name upright, also where the notation is that of a number."""
+    function = FUNCTIONS.get(expr.name)
+    if function is None:
+        return None
+    facts, wide = function.entrywise, expr.type is not None and expr.type.sort is Sort.MATRIX
+    return None if facts is not None and facts.of_numbers and wide else function.mathml
 
 
 def _only_scales(left: Expr, right: Expr) -> bool:
@@ -275,8 +283,7 @@ def _show_call(expr: Expr) -> str:
     name, arguments = expr.name, expr.args
     if name in _NOTATIONS and arguments:
         return _NOTATIONS[name](arguments)
-    function = FUNCTIONS.get(name)
-    pattern = None if function is None else function.mathml
+    pattern = _pattern(expr)
     shown = _listed(map(_show, arguments))
     if pattern is not None:
         return pattern.format(shown)

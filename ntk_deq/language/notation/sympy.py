@@ -186,6 +186,8 @@ def _call(expr: Expr) -> Any:
         shaped = {"I": lambda: sympy.Identity(rows), "zeros": lambda: sympy.ZeroMatrix(rows, cols)}
         return shaped.get(name, lambda: sympy.OneMatrix(rows, cols))()
     known = FUNCTIONS[name].sympy if name in FUNCTIONS and not _is_matrix(expr) else None
+    if known is not None and not expr.args:
+        return getattr(sympy, known)
     if known is not None:
         return getattr(sympy, known)(_number(expr.args[0]), evaluate=False)
     arguments = [convert(argument) for argument in expr.args]

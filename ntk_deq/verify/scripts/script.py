@@ -70,7 +70,7 @@ def compare(left, relation, right):
 ''',
 }  # fmt: skip
 _NEEDS = {"linear_solution": ("vec",), "jacobian": ("vec",)}
-_TAKEN = {*_HELPERS, "np", "abs", "max", "min", "print", "range"}
+_TAKEN = {*_HELPERS, "np", "math", "float", "abs", "max", "min", "print", "range"}
 _WRITTEN = r"d_|(.*_at|at|model_map|along|push)_\d+$"  # names that a script makes up
 
 _LONGEST = 200_000  # characters; a longer script is none that anyone reads
@@ -107,7 +107,8 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     head += [f"# {_plain(witness.computed)}"] if witness.computed else []
     head.append("# NumPy rounds to float64: a margin below about 1e-15 of the sides cannot be seen.")
     body = "\n".join([*block.lines, "", *lines])
-    text = "\n".join([*head, "import numpy as np\n", *_helpers(body), "", body]) + "\n"
+    imports = ["import math\n", "import numpy as np\n"] if "math." in body else ["import numpy as np\n"]
+    text = "\n".join([*head, *imports, *_helpers(body), "", body]) + "\n"
     if len(text) > _LONGEST:
         raise UnwritableError("the script would be too long to read")
     return text
