@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 
 import torch
 from jaxtyping import Float
@@ -28,6 +28,7 @@ from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
 from ntk_deq.systems.contraction import ContractionFactor
 from ntk_deq.systems.declared_model import DeclaredModel
+from ntk_deq.systems.draws import shrunk
 from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
 from ntk_deq.systems.model import LayerForm
@@ -110,6 +111,31 @@ class FormulaModel(DeclaredModel):
             ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
         """
         return cls.named(signature, _compiled=Programs.of(signature))
+
+    def scaled_to(self, contraction: float, kept: frozenset[str]) -> Self:
+        """Return the model with the parameters of its contraction factor made smaller, as far as that asks.
+
+        Args:
+            contraction: The largest factor.
+            kept: Names of what must stay as it is.
+
+        Raises:
+            ArgumentError: No smaller parameters contract as asked.
+        """
+        factor = self._compiled.factor
+        if factor is None or self._compiled.weight is not None:
+            return self
+        used, definitions = names_in(factor.expr), self._compiled.rows.typed.definitions
+        for name in reversed(list(definitions)):
+            used |= names_in(definitions[name]) if name in used else set()
+        start = {name: value for name, value in self.parameters().items() if name in used - kept}
+        found = shrunk(start, lambda values: float(self.contraction_bound(values)), contraction)
+        if found is None:
+            raise ArgumentError(
+                f"No smaller {', '.join(start) or 'parameters'} of {self.signature.name} make its contraction factor "
+                f"{contraction:g} or less."
+            )
+        return self.with_parameters(found)
 
     def step(
         self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None

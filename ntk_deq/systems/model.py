@@ -9,7 +9,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -101,14 +101,14 @@ class EquilibriumModel(ABC):
 
     @classmethod
     @abstractmethod
-    def from_variables(cls, values: Mapping[str, Tensor]) -> EquilibriumModel:
+    def from_variables(cls, values: Mapping[str, Tensor]) -> Self:
         """Build the model from values by variable name; names that the model does not own (X, y) are ignored."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
         """Return the trainable tensors by name, in the signature's order."""
 
-    def with_parameters(self, parameters: Mapping[str, Tensor]) -> EquilibriumModel:
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> Self:
         """Return the model with other values of these parameters, and its own ones of the rest."""
         fixed = {name: getattr(self, name) for name in self.signature.names(Role.HYPERPARAMETER)}
         return self.from_variables({**fixed, **self.parameters(), **parameters})

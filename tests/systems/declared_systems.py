@@ -122,3 +122,9 @@ def drawn(signature, sizes=SIZES, seed=0):
             values[own.name] = values[own.name] * (0.5 / torch.linalg.matrix_norm(values[own.name], 2))
     inputs, targets = (signature.names(role)[0] for role in (Role.INPUT, Role.TARGET))
     return model_class(signature).from_variables(values), values[inputs], values[targets]
+
+
+BENT = system(
+    "bent", "W:p:m,m U:p:m,d u:p:m s:p: t:p: X:x:d,N y:y:N", "Z", "mN",
+    "leaky_relu(shift(W*Z, t) + softthreshold(U*X, 1/4), s)", "max(1, abs(s))*norm(W)", yhat="huber(Z, 2)'*u",
+)  # fmt: skip
