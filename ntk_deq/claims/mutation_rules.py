@@ -105,7 +105,7 @@ def _closed(node: Expr, index: int) -> bool:
         return True
     if node.kind is Kind.CALL:
         parameters = FUNCTIONS[node.name].parameters
-        return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.VARIABLE)
+        return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.INDEX, Parameter.VARIABLE)
     if node.kind is Kind.POWER:
         return index == 1
     return node.kind is Kind.FOR_ALL and index == 1

@@ -19,6 +19,7 @@ class Parameter(StrEnum):
     VECTOR = "vector"
     VALUE = "scalar or matrix"
     SIZE = "size"  # a sum of products of positive integers and size letters
+    INDEX = "index"  # of a row or column, from 1: like a size, and with -
     VARIABLE = "variable"  # the bare name of a free variable
     STATE = "state"  # a matrix of the shape of the model's state
 
@@ -46,7 +47,7 @@ class Call:
     Attributes:
         name: The function.
         types: The types of the arguments.
-        sizes: For size arguments the size, for others None.
+        sizes: For size and index arguments the size, for others None.
         spans: Where the arguments stand.
         span: Where the call stands.
         shapes: The size letters in force.

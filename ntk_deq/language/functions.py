@@ -10,6 +10,7 @@ from ntk_deq.language.calls import Parameter, same_shape, scalar_shape
 from ntk_deq.language.format import POWER
 from ntk_deq.language.interval import NOT_NEGATIVE, POSITIVE, UNIT, Range
 from ntk_deq.language.matrix_functions import OF_MATRICES, OF_THE_MODEL
+from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import Change, Entrywise, Function, Kink, applied, fenced
 from ntk_deq.language.values import always, positive_part
 
@@ -163,7 +164,7 @@ OF_NUMBERS = (
 )
 """Functions of one number."""
 
-_ALL = (*OF_MATRICES, *OF_NUMBERS, *OF_THE_MODEL)
+_ALL = (*PIECES, *OF_MATRICES, *OF_NUMBERS, *OF_THE_MODEL)
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 """Every function by name."""
@@ -190,8 +191,8 @@ def reference() -> list[tuple[str, str, str]]:
     """Return (group, signature, summary) of every function, group after group, for the documentation.
 
     Example:
-        >>> reference()[0]
-        ('Matrices', 'kron(matrix, matrix)', 'Kronecker product.')
+        >>> reference()[1]
+        ('Pieces', 'v{i..p}', 'The entries i to p of a vector.')
     """
     groups = list(dict.fromkeys(function.group for function in _ALL))
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]

@@ -86,7 +86,7 @@ def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
         >>> hint_for("tr", ["trace"], called=True), hint_for("norn", ["norm"], called=True)
         ('write trace(A)', 'did you mean `norm`?')
     """
-    near = nearest_name(name, sorted(allowed))
+    near = nearest_name(name, sorted(other for other in allowed if other.isidentifier()))
     # A name that differs in case alone is a slip, whatever it means elsewhere.
     hint = (_HINTS if called else _CONSTANTS).get(name)
     if hint is not None and not (near is not None and near.casefold() == name.casefold()):

@@ -16,7 +16,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.tree import Expr, Kind, Sign, Span
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "with", "at"})
 """Words that no variable or definition may be called."""
@@ -117,6 +117,29 @@ class TreeBuilder(Transformer[Token, Expr]):
         assert isinstance(step, Expr)
         return Expr(Kind.INDEX, _span(children), (step,), name=_identifier(name))
 
+    def whole(self, children: list[Token]) -> Expr:
+        """Return a stand-in for `:` that `piece` unpacks at once."""
+        return Expr(Kind.NAME, _span(children), name=":")
+
+    def span_of(self, children: list[Token | Expr]) -> Expr:
+        """Return a stand-in for `i..p` that `piece` unpacks at once."""
+        return Expr(Kind.AT, _span(children), tuple(child for child in children if isinstance(child, Expr)))
+
+    def piece(self, children: list[Token | Expr]) -> Expr:
+        """Build an entry, rows, columns or a block of a matrix."""
+        matrix, *selectors = (child for child in children if isinstance(child, Expr))
+        return _piece(matrix, selectors, _span(children))
+
+    def row(self, children: list[Token | Expr]) -> Expr:
+        """Build a row of a literal; one entry alone stands for itself."""
+        parts = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.CALL, _span(children), parts, name=Sign.ROW)
+
+    def literal(self, children: list[Token | Expr]) -> Expr:
+        """Build a matrix from its entries or blocks."""
+        rows = [child for child in children if isinstance(child, Expr)]
+        return _literal(rows, _span(children))
+
     def bracketed(self, children: list[Token | Expr]) -> Expr:
         """Pass on what stands in brackets, whose span now includes them."""
         inner = children[1]
@@ -199,6 +222,47 @@ class TreeBuilder(Transformer[Token, Expr]):
         return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
 
 
+def _piece(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
+    """Return the call that takes a piece out of a matrix: of an entry one index each, of a range two."""
+    if len(selectors) > 2:
+        raise ExpressionError(
+            f"a piece of a matrix has at most two indices, as in A{{i, j}}. Got {len(selectors)}.",
+            (span.start, span.stop),
+        )
+    ranges = [selector.args if selector.kind is Kind.AT and not selector.names else None for selector in selectors]
+    whole = [selector.kind is Kind.NAME and selector.name == ":" for selector in selectors]
+    single = [found is None and not every for found, every in zip(ranges, whole, strict=True)]
+    if all(whole):
+        return replace(matrix, span=span)
+    if all(single):
+        return Expr(Kind.CALL, span, (matrix, *selectors), name=Sign.ENTRY)
+    ends = [found or (selector, selector) for found, selector in zip(ranges, selectors, strict=True)]
+    if len(selectors) == 1:
+        return Expr(Kind.CALL, span, (matrix, *ends[0]), name=Sign.SEGMENT)
+    if True in whole:
+        rows = whole[1]
+        return Expr(Kind.CALL, span, (matrix, *ends[0 if rows else 1]), name=Sign.ROWS if rows else Sign.COLUMNS)
+    return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
+
+
+def _literal(rows: list[Expr], span: Span) -> Expr:
+    """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
+    for row in rows:
+        if len(row.args) > 1 and all(_is_bare_row(part) for part in row.args):
+            raise ExpressionError(
+                "rows of a matrix are separated by semicolons.", (span.start, span.stop), "write [1, 2; 3, 4]"
+            )
+    if len(rows) == 1:
+        return replace(rows[0], span=span)
+    parts = [row.args[0] if len(row.args) == 1 else row for row in rows]
+    parts = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in parts]
+    return Expr(Kind.CALL, span, tuple(parts), name=Sign.STACK)
+
+
+def _is_bare_row(expr: Expr) -> bool:
+    return expr.kind is Kind.CALL and expr.name == Sign.ROW
+
+
 def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     names = [pair.names[0] for pair in pairs]
     if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
@@ -241,8 +305,6 @@ _REMEDIES = {
     "%": "the language has no remainder and no comments",
     "#": "the language has no comments",
     "@": "write * for a matrix product",
-    "{": "brackets are ( ) only",
-    "}": "brackets are ( ) only",
 }
 
 _TOKEN_REMEDIES = {
@@ -252,6 +314,9 @@ _TOKEN_REMEDIES = {
     "NAME": "write * for a product",
     "NUMBER": "write * for a product",
     "LPAR": "write * for a product",
+    "SEMICOLON": "an entry is missing, or this `;` stands outside of [ ]",
+    "COLON": "`:` stands for all rows or all columns, as in A{i, :}",
+    "LBRACE": "braces stand behind a matrix, as in A{i, j}; brackets are ( )",
     "FOR": "a quantifier stands once, at the end of a statement or of a bracket",
 }
 
@@ -300,8 +365,8 @@ def _check_limits(text: str) -> None:
     if not text.strip():
         raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
     open_brackets = 0
-    for bracket in re.finditer(r"[()\[\]]", text):
-        open_brackets += 1 if bracket.group() in "([" else -1
+    for bracket in re.finditer(r"[()\[\]{}]", text):
+        open_brackets += 1 if bracket.group() in "([{" else -1
         if open_brackets > MAX_DEPTH:
             raise _too_deep(bracket.span())
 
@@ -350,11 +415,14 @@ def _unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
 def _unclosed(text: str) -> str | None:
     """Say which bracket lacks its partner, if one does."""
     stack: list[str] = []
-    for bracket in re.findall(r"[()\[\]]", text):
-        if bracket in "([":
+    for bracket in re.findall(r"[()\[\]{}]", text):
+        if bracket in "([{":
             stack.append(bracket)
         elif stack:
             stack.pop()
     if not stack:
         return None
-    return f"close the bracket with {')' if stack[-1] == '(' else ']'}"
+    return f"close the bracket with {_CLOSING[stack[-1]]}"
+
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}

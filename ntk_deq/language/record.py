@@ -67,6 +67,7 @@ class Function:
         result: The shape rule: the type of a checked call.
         optional: How many parameters, from the last, may be left out.
         repeats: Whether the last parameter may be given any number of times.
+        form: How it is written with brackets of its own; None: as a call.
         needs_model: Whether it has a meaning only where the setting names a model.
         entrywise: What is true of it as a function of one number, if it is one.
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
@@ -91,6 +92,7 @@ class Function:
     result: Callable[[Call], Type]
     optional: int = 0
     repeats: bool = False
+    form: str | None = None
     needs_model: bool = False
     entrywise: Entrywise | None = None
     turns: bool = False
@@ -119,6 +121,8 @@ class Function:
     @property
     def signature(self) -> str:
         """The call as people read it, for example `kron(matrix, matrix)`."""
+        if self.form is not None:
+            return self.form
         required = [str(p) for p in self.parameters[: len(self.parameters) - self.optional]]
         text = ", ".join(required)
         for parameter in self.parameters[len(required) :]:

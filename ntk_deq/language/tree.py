@@ -51,6 +51,18 @@ class Kind(StrEnum):
     FOR_ALL = "for all"  # args[0] for all names [with args[1]]: names are step indices
 
 
+class Sign(StrEnum):
+    """Functions that are written with brackets of their own; no identifiers, so that nobody can call them by name."""
+
+    ENTRY = "{i, j}"  # A{i, j}, and v{i}
+    SEGMENT = "{i..p}"  # v{i..p}
+    ROWS = "{i..p, :}"  # A{i..p, :}, and A{i, :}
+    COLUMNS = "{:, j..q}"
+    BLOCK = "{i..p, j..q}"
+    ROW = "[,]"  # [A, B]: side by side
+    STACK = "[;]"  # [A; B]: one above the other
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Where a node stands in its source text: offsets from 0, `stop` excluded."""

@@ -106,12 +106,16 @@ class _Role(Enum):
     VALUE = auto()
     STEP = auto()  # inside Z[...]
     SIZE = auto()  # an argument of I, zeros, ones, commutation
+    PLACE = auto()  # an index of A{...}
     VARIABLE = auto()  # the name in grad(f, x)
     CONDITION = auto()  # behind `with`
     BOUND = auto()  # a side of a comparison behind `with`
 
 
-_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.VARIABLE: _Role.VARIABLE}
+_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.INDEX: _Role.PLACE, Parameter.VARIABLE: _Role.VARIABLE}
+
+
+_OF_A_PLACE = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY)
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,8 @@ class _Checker:
             self.steps.check_part(node, bracket=role is _Role.STEP)
         if role is _Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
             fail(node.span, "a size may be made of positive integers and size letters with + and * only.")
+        if role is _Role.PLACE and node.kind not in _OF_A_PLACE:
+            fail(node.span, "an index of an entry may be made of whole numbers and size letters with + - and * only.")
         if role is _Role.CONDITION:
             self.steps.check_condition(node)
             if node.kind is Kind.COMPARE:
@@ -167,7 +173,7 @@ class _Checker:
         """Return the type of a node whose children have theirs."""
         if role in (_Role.STEP, _Role.BOUND):
             return self.steps.step(node, bound)
-        if role is _Role.SIZE:
+        if role in (_Role.SIZE, _Role.PLACE):
             return self._size_part(node)
         if role is _Role.VARIABLE:
             return self._variable(node)
@@ -267,7 +273,7 @@ class _Checker:
         for parameter, argument in zip(parameters, node.args, strict=True):
             self._check_argument(node.name, parameter, argument)
         sized = [
-            self.shapes.size(a) if p is Parameter.SIZE else None for p, a in zip(parameters, node.args, strict=True)
+            self.shapes.size(a) if p in (Parameter.SIZE, Parameter.INDEX) else None for p, a in zip(parameters, node.args, strict=True)
         ]
         return function.result(
             Call(

@@ -7,9 +7,12 @@ from ntk_deq.certified.precise import eigenvalues, elementwise, spectra, sums
 from ntk_deq.certified.precise.matrix import PreciseMatrix, adopt
 
 _OPERATIONS = (
+    elementwise.above,
     elementwise.absolute,
     elementwise.add,
     elementwise.as_scalar,
+    elementwise.beside,
+    elementwise.block,
     elementwise.compare_entries,
     elementwise.diag,
     elementwise.entry_max,
