@@ -3,6 +3,7 @@
 ball.py, scalar.py      a matrix with a radius; a number (arb); rounding.py, products.py: what floats lose
 arithmetic.py, structure.py, norms.py, functions.py    sums, products, blocks, norms, entrywise functions
 spectra.py, extremes.py, eigenvalues.py, definiteness.py, inversion.py    singular values, eigenvalues, inverses
+directions.py, roots.py  derivatives of singular values; square roots of symmetric matrices, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
 algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
 carried.py, dispatch.py    one operation for every kind of matrix
@@ -38,6 +39,7 @@ from ntk_deq.certified.carried import (
     negate,
     norm1,
     norminf,
+    pinv,
     relu,
     rho,
     scale,
@@ -46,6 +48,7 @@ from ntk_deq.certified.carried import (
     singular_values,
     solve,
     spectral_norm,
+    sqrtm,
     step,
     subtract,
     trace,
@@ -53,6 +56,7 @@ from ntk_deq.certified.carried import (
     vec,
 )
 from ntk_deq.certified.devices import certification_fault
+from ntk_deq.certified.directions import singular_direction
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,
@@ -130,6 +134,7 @@ __all__ = [
     "negate",
     "norm1",
     "norminf",
+    "pinv",
     "power",
     "radius",
     "relu",
@@ -137,9 +142,11 @@ __all__ = [
     "scale",
     "sigma_max",
     "sigma_min",
+    "singular_direction",
     "singular_values",
     "solve",
     "spectral_norm",
+    "sqrtm",
     "square_root",
     "step",
     "subtract",

@@ -42,6 +42,8 @@ from ntk_deq.certified.norms import norm1 as _norm1
 from ntk_deq.certified.norms import norminf as _norminf
 from ntk_deq.certified.norms import trace as _trace
 from ntk_deq.certified.products import matmul as _matmul
+from ntk_deq.certified.roots import pinv as _pinv
+from ntk_deq.certified.roots import sqrtm as _sqrtm
 from ntk_deq.certified.scalar import from_bounds, lower, upper
 from ntk_deq.certified.spectra import eigenvalues_symmetric as _eigenvalues_symmetric
 from ntk_deq.certified.spectra import singular_values as _singular_values
@@ -70,6 +72,8 @@ lambda_min = generic(_lambda_min)
 lambda_min_at_least = generic(_lambda_min_at_least)
 lambda_min_below = generic(_lambda_min_below)
 rho = generic(_rho)
+pinv = generic(_pinv)
+sqrtm = generic(_sqrtm)
 inverse = generic(_inverse)
 solve = generic(_solve)
 determinant = generic(_determinant)

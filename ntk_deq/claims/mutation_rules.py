@@ -9,6 +9,7 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
+from ntk_deq.language.record import TRANSPOSED
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
@@ -201,8 +202,10 @@ def _rename(rule: str) -> Callable[[Expr], Replacements]:
 
     def change(node: Expr) -> Replacements:
         mutant = FUNCTIONS[node.name].mutant if node.kind is Kind.CALL else None
-        if mutant is not None and mutant[0] == rule:
-            yield replace(node, name=mutant[1])
+        if mutant is None or mutant[0] != rule:
+            return
+        turned = mutant[1] == TRANSPOSED
+        yield replace(node, kind=Kind.TRANSPOSE, name="") if turned else replace(node, name=mutant[1])
 
     return change
 
@@ -235,7 +238,7 @@ RULES: dict[str, Callable[[Expr], Replacements]] = {
     "transpose": _drop_transpose,
     "swap": _swap,
     "exponent": _exponent,
-    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", RIVALS)},
+    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", "kronecker", "inverse", RIVALS)},
     "step": _step,
 }
 """Every rule that changes one node, by name."""

@@ -21,7 +21,7 @@ from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_value
-from ntk_deq.evaluation.functions.floats import vec
+from ntk_deq.evaluation.functions.tensors import vec
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.format import format_expr
 

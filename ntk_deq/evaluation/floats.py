@@ -24,7 +24,8 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
-from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar, vec
+from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.evaluation.functions.tensors import scalar, vec
 from ntk_deq.language.functions import kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind

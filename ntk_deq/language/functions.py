@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ntk_deq.language.calls import Parameter, same_shape, scalar_shape
 from ntk_deq.language.format import POWER
+from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.interval import NOT_NEGATIVE, POSITIVE, UNIT, Range
 from ntk_deq.language.matrix_functions import OF_MATRICES, OF_THE_MODEL
 from ntk_deq.language.pieces import PIECES
@@ -164,7 +165,7 @@ OF_NUMBERS = (
 )
 """Functions of one number."""
 
-_ALL = (*PIECES, *OF_MATRICES, *OF_NUMBERS, *OF_THE_MODEL)
+_ALL = (*PIECES, *OF_MATRICES, *TO_NUMBERS, *OF_NUMBERS, *OF_THE_MODEL)
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 """Every function by name."""

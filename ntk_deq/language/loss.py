@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Kink
@@ -21,11 +22,13 @@ PREDICTIONS = "yhat"
 _OPERATORS = {Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.TRANSPOSE}
 _FORMULA = {Kind.NUMBER, Kind.NAME, Kind.CALL, *_OPERATORS}
 _OF_THE_MODEL = {"grad", "jac", "next", "fixed_point"}
-_SMOOTH = {"commutation", "det", "diag", "dot", "hadamard", "I", "inv", "kron", "ones", "sum", "trace", "vec", "zeros"}
-_SMOOTH |= {
+_SMOOTH = {
     name
     for name, record in FUNCTIONS.items()
-    if record.entrywise and record.entrywise.kink in (Kink.NOWHERE, Kink.EDGE)
+    if record.degree is not None
+    or record.smooth
+    or set(record.parameters) == {Parameter.SIZE}
+    or (record.entrywise and record.entrywise.kink in (Kink.NOWHERE, Kink.EDGE))
 }
 _LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse

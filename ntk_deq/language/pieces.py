@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ntk_deq.language.calls import Call, Parameter
-from ntk_deq.language.record import Function
+from ntk_deq.language.record import Degree, Function
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import Sign, Span
 from ntk_deq.language.types import ONE, SCALAR, Size, Sort, Type
@@ -140,6 +140,7 @@ PIECES = (
         (_P.MATRIX, _P.INDEX, _P.INDEX),
         "Entry of a matrix, in row i and column j counted from 1; `v{i}` of a vector.",
         _entry_shape,
+        degree=Degree.LINEAR,
         optional=1,
         form="A{i, j}",
         values=first,
@@ -150,6 +151,7 @@ PIECES = (
         (_P.MATRIX, _P.INDEX, _P.INDEX),
         "The entries i to p of a vector.",
         _segment_shape,
+        degree=Degree.LINEAR,
         form="v{i..p}",
         values=first,
     ),
@@ -159,6 +161,7 @@ PIECES = (
         (_P.MATRIX, _P.INDEX, _P.INDEX),
         "The rows i to p of a matrix; `A{i, :}` is one row.",
         _rows_shape,
+        degree=Degree.LINEAR,
         form="A{i..p, :}",
         values=first,
     ),
@@ -168,6 +171,7 @@ PIECES = (
         (_P.MATRIX, _P.INDEX, _P.INDEX),
         "The columns j to q of a matrix; `A{:, j}` is one column.",
         _columns_shape,
+        degree=Degree.LINEAR,
         form="A{:, j..q}",
         values=first,
     ),
@@ -177,6 +181,7 @@ PIECES = (
         (_P.MATRIX, _P.INDEX, _P.INDEX, _P.INDEX, _P.INDEX),
         "The block of rows i to p and columns j to q.",
         _block_shape,
+        degree=Degree.LINEAR,
         form="A{i..p, j..q}",
         values=first,
     ),
@@ -186,6 +191,7 @@ PIECES = (
         (_P.VALUE,),
         "Numbers or matrices side by side; a number is one entry.",
         _beside_shape,
+        degree=Degree.LINEAR,
         repeats=True,
         form="[A, B]",
         values=any_of,
@@ -196,6 +202,7 @@ PIECES = (
         (_P.VALUE,),
         "One above the other; with both signs `[A, B; C, D]` is a block matrix and `[1, 2; 3, 4]` a literal.",
         _above_shape,
+        degree=Degree.LINEAR,
         repeats=True,
         form="[A; B]",
         values=any_of,
@@ -206,6 +213,7 @@ PIECES = (
         (_P.VALUE,),
         "Matrices along the diagonal, zeros elsewhere.",
         _diagonal_shape,
+        degree=Degree.LINEAR,
         repeats=True,
         turns=True,
         values=lambda args: with_zero([any_of(args)]),

@@ -30,6 +30,17 @@ class Kink(StrEnum):
     EDGE = "zero, where its domain ends"
 
 
+class Degree(StrEnum):
+    """How the entries of a value depend on those of the matrices that it is computed from."""
+
+    LINEAR = "linear"  # sums of entries of all of them, none of them with a negative sign
+    BILINEAR = "bilinear"  # sums of products of an entry of each of two, likewise
+
+
+TRANSPOSED = "'"
+"""What stands for a transpose where a function is put in another's place."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entrywise:
     """What is true of a real function of one number, which acts on a matrix, where it takes one, entry by entry.
@@ -73,10 +84,16 @@ class Function:
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
             saying.
         commutes: Whether the order of its arguments does not matter.
+        degree: How its entries depend on those of its arguments, where that is so simple.
+        smooth: Whether it has derivatives of every order wherever it has a value, though it is not of a degree.
+        of_symmetric: Whether it has a value at symmetric matrices only.
+        stands_for: A statement's function and how it compares with zero, for one that is short for that.
         blind: The changes of its argument that leave its value as it is.
         values: The range of its values, from those of its arguments; those of matrices are of their entries.
         above: Functions of the same arguments that are nowhere larger.
         mutant: A mutation rule, and the function that it puts in its place.
+        infix: The sign between its arguments in print, and that sign in LaTeX.
+        exponent: What its argument is raised to in print.
         latex: How a call is set in LaTeX; {} is the list of arguments. Without it, the name is set upright.
         mathml: The same in MathML.
         mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
@@ -97,16 +114,26 @@ class Function:
     entrywise: Entrywise | None = None
     turns: bool = False
     commutes: bool = False
+    degree: Degree | None = None
+    smooth: bool = False
+    of_symmetric: bool = False
+    stands_for: tuple[str, str] | None = None
     blind: frozenset[Change] = frozenset()
     values: Values | None = None
     above: frozenset[str] = frozenset()
     mutant: tuple[str, str] | None = None
+    infix: tuple[str, str] | None = None
+    exponent: str | None = None
     latex: str | None = None
     mathml: str | None = None
     mathml_binding: float | None = None
     sympy: str | None = None
     numpy: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
+
+    def parameter(self, place: int) -> Parameter:
+        """Return what the argument at a place must be."""
+        return self.parameters[min(place, len(self.parameters) - 1)]
 
     @property
     def takes_matrices(self) -> bool:
@@ -150,3 +177,8 @@ def fenced(left: str, right: str = "") -> str:
 def applied(head: str) -> str:
     """Return the MathML of a call that is set as a head and its arguments in brackets."""
     return f"<mrow>{head}<mo>\N{FUNCTION APPLICATION}</mo>{fenced('(', ')')}</mrow>"
+
+
+def word(name: str) -> str:
+    """Return the MathML of a call that is set as an upright word and its arguments in brackets."""
+    return applied(f'<mi mathvariant="normal">{name}</mi>')

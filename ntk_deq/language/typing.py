@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import ExpressionError, nearest_name
@@ -140,7 +141,7 @@ class _Checker:
             typed.append(self.visit(child, inner, child_role))
         if typed:
             node = replace(node, args=tuple(typed))
-        return replace(node, type=self._type(node, bound, role))
+        return _written_out(replace(node, type=self._type(node, bound, role)))
 
     def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
@@ -294,6 +295,16 @@ class _Checker:
                 fail(argument.span, f"{name} needs a state, {show(state)}. Got {show(type_)}.")
         elif not parameter.admits(type_, self.shapes):
             fail(argument.span, f"{name} needs a {parameter}. Got {show(type_)}.")
+
+
+def _written_out(node: Expr) -> Expr:
+    """Return the comparison with zero that a statement such as psd(A) is short for, and any other node as it is."""
+    short = FUNCTIONS[node.name].stands_for if node.kind is Kind.CALL else None
+    if short is None:
+        return node
+    value = replace(node, name=short[0], type=SCALAR)
+    zero = Expr(Kind.NUMBER, node.span, value=Fraction(0), type=SCALAR)
+    return Expr(Kind.COMPARE, node.span, (value, zero), operators=(short[1],), type=BOOLEAN)
 
 
 def _letters(shapes: Shapes) -> str | None:

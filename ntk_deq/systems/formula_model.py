@@ -23,7 +23,7 @@ from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.floats import scalar
+from ntk_deq.evaluation.functions.tensors import scalar
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.rows import TypedModel, rowwise_model
 from ntk_deq.language.tree import Expr, Kind, names_in

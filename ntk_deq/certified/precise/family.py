@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ntk_deq.certified.dispatch import Family, register_family
-from ntk_deq.certified.precise import eigenvalues, elementwise, spectra, sums
+from ntk_deq.certified.precise import eigenvalues, elementwise, roots, spectra, sums
 from ntk_deq.certified.precise.matrix import PreciseMatrix, adopt
 
 _OPERATIONS = (
@@ -27,6 +27,8 @@ _OPERATIONS = (
     elementwise.subtract,
     elementwise.transpose,
     elementwise.vec,
+    roots.pinv,
+    roots.sqrtm,
     sums.determinant,
     sums.entry_sum,
     sums.frobenius,

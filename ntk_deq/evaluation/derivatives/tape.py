@@ -21,6 +21,7 @@ from ntk_deq.evaluation.environment import Environment, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
+from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import kink_of
 from ntk_deq.language.operators import integer_literal
@@ -226,8 +227,8 @@ class Tape:
 
         The square of a length is differentiable at zero, where the length is not.
         """
-        if degree is not None and base.shape != (1, 1):
-            return self._matrix_power(base, degree, env)
+        if base.shape != (1, 1):
+            return self._matrix_power(base, whole(exponent.value) if degree is None else degree, env)
         is_length = base.operation == "fro" or (base.operation == "norm" and 1 in base.args[0].shape)
         if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
             square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))

@@ -20,7 +20,7 @@ from ntk_deq.certified.structured import require_room
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, rearranged
 from ntk_deq.evaluation.environment import Environment, Notes
-from ntk_deq.evaluation.functions.twin import ExactValue, MatrixTwin, Passed, Value, whole
+from ntk_deq.evaluation.functions.twin import ExactValue, MatrixTwin, Passed, Value, of_all, of_argument, whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Sign
 
@@ -84,9 +84,7 @@ def _piece(name: str) -> MatrixTwin:
         inside = ends([whole(arg.value) for arg in node.args[1:]], *shape)
         return rearranged(cot, lambda c: _put_back(c, inside, shape))
 
-    return MatrixTwin(
-        ball=ball, tensor=tensor, exact=exact, pull=pull, magnitude=lambda sizes, values, own: sizes[0]
-    )
+    return MatrixTwin(ball=ball, tensor=tensor, exact=exact, pull=pull, magnitude=of_argument)
 
 
 def _index(value: ExactValue) -> int:
@@ -212,11 +210,7 @@ def _together(
         inside, shape = places_of([arg.shape for arg in node.args])[place], node.shape
         return rearranged(cot, lambda c: _taken(c, inside, shape))
 
-    return MatrixTwin(ball=ball, tensor=tensor, exact=exact, pull=pull, magnitude=_all_of_them)
-
-
-def _all_of_them(sizes: Sequence[Tensor], values: Sequence[Tensor], own: Tensor) -> Tensor:
-    return torch.stack(torch.broadcast_tensors(*sizes)).square().sum(0).sqrt()
+    return MatrixTwin(ball=ball, tensor=tensor, exact=exact, pull=pull, magnitude=of_all)
 
 
 PIECE_TWINS: dict[str, MatrixTwin] = {

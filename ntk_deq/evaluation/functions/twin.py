@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ntk_deq import certified as ct
@@ -52,7 +53,49 @@ class Passed(Protocol):
 
 
 Pull = Callable[[Passed, Cotangent, int, Notes], Cotangent]
-Magnitude = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], Tensor]
+
+
+class Sized(Protocol):
+    """A call in floats whose magnitude is asked for, one number for each instance."""
+
+    @property
+    def count(self) -> int:
+        """How many arguments there are."""
+
+    def of(self, place: int) -> Tensor:
+        """Return the magnitude of an argument."""
+
+    def value(self, place: int) -> Tensor:
+        """Return the value of an argument."""
+
+    def own(self) -> Tensor:
+        """Return the size of the value itself."""
+
+
+Magnitude = Callable[[Sized], Tensor]
+
+
+def of_argument(call: Sized) -> Tensor:
+    """Return the magnitude of the argument, which no value is larger than."""
+    return call.of(0)
+
+
+def of_product(call: Sized) -> Tensor:
+    """Return the product of the magnitudes of two factors."""
+    return call.of(0) * call.of(1)
+
+
+def of_inverse(call: Sized) -> Tensor:
+    """Return the magnitude of an inverse, which errs by the condition number times its own size."""
+    size = call.own()
+    return size * (size * call.of(0)).clamp_min(1.0)
+
+
+def of_all(call: Sized) -> Tensor:
+    """Return the root of the sum of the squares of the magnitudes of all arguments."""
+    sizes = [call.of(place) for place in range(call.count)]
+    return torch.stack(torch.broadcast_tensors(*sizes)).square().sum(0).sqrt()
+
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +108,15 @@ class MatrixTwin:
             arguments.
         exact: Its exact value; None: it is not computed.
         pull: How a cotangent of its value passes to one argument; None: no rule is certified, derivatives are estimates.
-        magnitude: Of its value, from the magnitudes of the arguments, their values and its own; None: its size.
+        in_floats: Whether that rule takes float balls only.
+        magnitude: Of its value; None: its size.
     """
 
     ball: Handler
     tensor: Callable[..., Tensor]
     exact: Callable[[Sequence[ExactValue]], ExactValue] | None = None
     pull: Pull | None = None
+    in_floats: bool = False
     magnitude: Magnitude | None = None
 
 

@@ -27,6 +27,12 @@ def commutation(n, m):
     """The matrix K with K @ vec(A) == vec(A.T) for every n x m matrix A."""
     return np.eye(n * m)[np.arange(n * m).reshape((m, n)).T.ravel()]
 ''',
+    "sqrtm": '''\
+def sqrtm(a):
+    """The square root of a symmetric matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(a)
+    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+''',
     "settled": '''\
 def settled(step, state):
     """Iterate a map until rounding alone moves the state."""
