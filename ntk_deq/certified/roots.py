@@ -30,12 +30,12 @@ from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, scale, subtract
 from ntk_deq.certified.ball import Ball, no_information, require_square
+from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.inversion import inverse, nearest_ball
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, whole_matrix
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import exact, lower
-from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.spectra import projection, symmetric_discs
 from ntk_deq.certified.structure import above, beside, block, transpose
 
@@ -183,7 +183,8 @@ def balance(centre: Tensor) -> float:
 def rational_pinv(a: fmpq_mat) -> fmpq_mat:
     """Return the pseudoinverse of a matrix of fractions, whatever its rank.
 
-    With A = C R, C the columns of A at the pivots of its row-reduced form and R the rows of that: R'(R R')^-1 (C'C)^-1 C'.
+    With A = C R, C the columns of A at the pivots of its row-reduced form and R the rows of that:
+    R'(R R')^-1 (C'C)^-1 C'.
 
     Example:
         >>> rational_pinv(fmpq_mat(2, 2, [1, 1, 1, 1])).tolist()

@@ -8,8 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.calls import Parameter
+from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Kink

@@ -103,7 +103,9 @@ def _check_exponent(node: Expr, shapes: Shapes) -> None:
     for distance in (size * -1 + MAX_MATRIX_POWER, size + MAX_MATRIX_POWER):
         values = shapes.least(distance, 0)
         if not isinstance(values, bool):
-            where = " where " + " and ".join(f"{letter} = {value}" for letter, value in values.items()) if values else ""
+            where = (
+                " where " + " and ".join(f"{letter} = {value}" for letter, value in values.items()) if values else ""
+            )
             got = f"{size.evaluate(values)}{where}"
             fail(node.span, f"a matrix power goes from -{MAX_MATRIX_POWER} to {MAX_MATRIX_POWER}. Got {got}.")
 

@@ -45,8 +45,10 @@ def parity(expr: Expr, sign: Callable[[str], int], lets: Mapping[str, Expr]) -> 
 
     Example:
         >>> from ntk_deq.language.parser import parse
-        >>> parity(parse("kron(A*A', S)"), lambda name: int(name == "S"), {}), parity(parse("A - A'"), lambda name: 0, {})
-        (1, -1)
+        >>> parity(parse("kron(A*A', S)"), lambda name: int(name == "S"), {})
+        1
+        >>> parity(parse("A - A'"), lambda name: 0, {})
+        -1
     """
     try:
         words = _Expansion(sign, lets).words(expr)
@@ -75,7 +77,9 @@ def order_of(statement: Expr) -> tuple[Expr, Expr | None, bool] | None:
     if value.kind is not Kind.CALL or bound.kind is not Kind.NUMBER or bound.value or value.name not in _ORDERS:
         return None
     matrix, strict = value.args[0], statement.operators == (">",)
-    return (*matrix.args, strict) if matrix.kind is Kind.SUBTRACT else (matrix, None, strict)
+    if matrix.kind is Kind.SUBTRACT:
+        return matrix.args[0], matrix.args[1], strict
+    return matrix, None, strict
 
 
 _ORDERS = frozenset(function.stands_for[0] for function in FUNCTIONS.values() if function.stands_for)

@@ -274,7 +274,8 @@ class _Checker:
         for parameter, argument in zip(parameters, node.args, strict=True):
             self._check_argument(node.name, parameter, argument)
         sized = [
-            self.shapes.size(a) if p in (Parameter.SIZE, Parameter.INDEX) else None for p, a in zip(parameters, node.args, strict=True)
+            self.shapes.size(a) if p in (Parameter.SIZE, Parameter.INDEX) else None
+            for p, a in zip(parameters, node.args, strict=True)
         ]
         return function.result(
             Call(

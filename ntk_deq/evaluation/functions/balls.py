@@ -15,6 +15,7 @@ from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.evaluation.functions.twin import Handler, Value, whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 
+
 def call(name: str, args: Sequence[Value], env: Environment) -> Value:
     """Apply the function called `name`; the type checker has seen to the arity and the shapes."""
     return OPERATIONS[name](args, env)

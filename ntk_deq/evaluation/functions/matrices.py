@@ -1,4 +1,4 @@
-"""The twins of Kronecker sums, Khatri-Rao products, roots, pseudoinverses, ranks and the order of symmetric matrices."""
+"""The twins of Kronecker sums, Khatri-Rao products, roots, pseudoinverses, ranks, orders of symmetric matrices."""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ Ends = Callable[[Sequence[int], int, int], Place]
 """The place of a piece, from its indices and the rows and columns of the matrix."""
 
 _ENDS: dict[str, Ends] = {
-    Sign.ENTRY: lambda at, rows, cols: (at[0] - 1, at[0], at[1] - 1, at[1]) if len(at) > 1 else (at[0] - 1, at[0], 0, 1),
+    Sign.ENTRY: lambda at, rows, cols: (
+        (at[0] - 1, at[0], at[1] - 1, at[1]) if len(at) > 1 else (at[0] - 1, at[0], 0, 1)
+    ),
     Sign.SEGMENT: lambda at, rows, cols: (at[0] - 1, at[1], 0, cols),
     Sign.ROWS: lambda at, rows, cols: (at[0] - 1, at[1], 0, cols),
     Sign.COLUMNS: lambda at, rows, cols: (0, rows, at[0] - 1, at[1]),
@@ -172,7 +174,7 @@ def _tall(blocks: list[Tensor]) -> Tensor:
 
 
 def _filled_up(blocks: list[Tensor]) -> Tensor:
-    places = _along_the_diagonal([tuple(block.shape[-2:]) for block in blocks])
+    places = _along_the_diagonal([(block.shape[-2], block.shape[-1]) for block in blocks])
     width = _size(places)[1]
     pairs = zip(blocks, places, strict=True)
     return _tall([functional.pad(block, (left, width - right)) for block, (_, _, left, right) in pairs])

@@ -1,4 +1,4 @@
-"""What computes a function of matrices: its values in balls, floats and exact numbers, its cotangents, its magnitude."""
+"""What computes a function of matrices: values in balls, floats and exact numbers, cotangents, magnitude."""
 
 from __future__ import annotations
 
@@ -97,7 +97,6 @@ def of_all(call: Sized) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*sizes)).square().sum(0).sqrt()
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class MatrixTwin:
     """What computes a function of matrices.
@@ -107,7 +106,7 @@ class MatrixTwin:
         tensor: Its value in floats, differentiable, of one instance or a batch: a tensor of the wanted kind, then the
             arguments.
         exact: Its exact value; None: it is not computed.
-        pull: How a cotangent of its value passes to one argument; None: no rule is certified, derivatives are estimates.
+        pull: How a cotangent of its value passes to one argument; None: derivatives are estimates.
         in_floats: Whether that rule takes float balls only.
         magnitude: Of its value; None: its size.
     """

@@ -313,7 +313,8 @@ def _piece(name: str) -> Callable[[tuple[Expr, ...]], str]:
         matrix, *ends = arguments
         inside = selectors(name, [_part(end, SUM) for end in ends], _mo("…"))
         shown = [part if part.startswith("<") else _mo(part) for part in inside]
-        return _tag("msub", _fenced(_show(matrix), "[", "]"), _listed(map(_row, shown)))
+        index = _listed(part if part.count("<mo") == 0 else _tag("mrow", part) for part in shown)
+        return _tag("msub", _fenced(_show(matrix), "[", "]"), index)
 
     return show
 

@@ -151,6 +151,7 @@ _RULES: dict[Kind, Callable[[Expr, list[Expr | None], Callable[[Expr], Shape]], 
     Kind.POWER: _power,
 }
 
+
 def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
     degree = None if expr.name not in FUNCTIONS else FUNCTIONS[expr.name].degree
     if degree is Degree.LINEAR:
