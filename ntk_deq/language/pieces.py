@@ -110,11 +110,11 @@ def _joined(call: Call, how: str, what: str, *, along_rows: bool) -> Type:
     blocks = [_block(type_) for type_ in call.types]
     total = blocks[0].rows if along_rows else blocks[0].cols
     across = blocks[0].cols if along_rows else blocks[0].rows
-    for block, span in zip(blocks[1:], call.spans[1:], strict=True):
+    for block, type_, span in zip(blocks[1:], call.types[1:], call.spans[1:], strict=True):
         other = block.cols if along_rows else block.rows
         if not call.shapes.same(across, other):
             show = call.shapes.show
-            fail(span, f"cannot put {show(blocks[0])} and {show(block)} {how}: {what} {across} and {other} differ.")
+            fail(span, f"cannot put {show(call.types[0])} and {show(type_)} {how}: {what} {across} and {other} differ.")
         total = call.shapes.plus(total, block.rows if along_rows else block.cols, call.span)
     return Type(Sort.MATRIX, total, across) if along_rows else Type(Sort.MATRIX, across, total)
 

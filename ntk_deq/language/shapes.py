@@ -121,18 +121,19 @@ class Shapes:
                 return values
         return count <= _MOST_SIZES
 
-    def size(self, expr: Expr) -> Size:
+    def size(self, expr: Expr, *, index: bool = False) -> Size:
         """Return the size that a size argument denotes: a sum of products of positive integers and size letters.
 
-        An index may have differences, too; whether it is positive is for others to see.
+        An index may have differences and zeros in it, too; whether it is positive is for others to see.
         """
         if expr.kind is Kind.NUMBER and expr.value is not None:
-            if expr.value.denominator != 1 or not 1 <= expr.value <= MAX_COEFFICIENT:
-                fail(expr.span, f"a size must be an integer from 1 to {MAX_COEFFICIENT:.0e}. Got {_shown(expr.value)}.")
+            if expr.value.denominator != 1 or not (0 if index else 1) <= expr.value <= MAX_COEFFICIENT:
+                what = "an index" if index else "a size"
+                fail(expr.span, f"{what} must be an integer from 1 to {MAX_COEFFICIENT:.0e}. Got {_shown(expr.value)}.")
             return Size.of(expr.value.numerator)
         if expr.kind is Kind.NAME:
             return Size.letter(expr.name)
-        left, right = self.size(expr.args[0]), self.size(expr.args[1])
+        left, right = (self.size(part, index=index) for part in expr.args)
         if expr.kind is Kind.SUBTRACT:
             return self.plus(left, right * -1, expr.span)
         combine = self.plus if expr.kind is Kind.ADD else self.times

@@ -120,6 +120,10 @@ class _Expansion:
                     for _ in range(degree - 1):
                         power = _times(power, base)
                     return power
+                if _is_matrix(expr):  # the transpose of a power is the power of the transpose
+                    words = self.words(expr.args[0])
+                    of = ("^", structure(expr.args[1]))
+                    return _single(((of, _frozen(words)), (of, _frozen(_turned(words))), 1))
         return self._call(expr)
 
     def _factor(self, expr: Expr) -> Words:

@@ -274,7 +274,7 @@ class _Checker:
         for parameter, argument in zip(parameters, node.args, strict=True):
             self._check_argument(node.name, parameter, argument)
         sized = [
-            self.shapes.size(a) if p in (Parameter.SIZE, Parameter.INDEX) else None
+            self.shapes.size(a, index=p is Parameter.INDEX) if p in (Parameter.SIZE, Parameter.INDEX) else None
             for p, a in zip(parameters, node.args, strict=True)
         ]
         return function.result(

@@ -260,7 +260,7 @@ def _is_symmetric(matrix: Matrix, notes: Notes, what: str) -> bool:
     Raises:
         OutsideClaimError: It is not symmetric, for certain.
     """
-    if matrix.symmetric or matrix.gram:
+    if matrix.symmetric or matrix.gram or matrix.ball.shape == (1, 1):
         return True
     found = ct.compare_entries("==", matrix.ball, ct.transpose(matrix.ball))
     if found.all_true:
