@@ -136,12 +136,12 @@ def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
         return env.providers.image(env, start) if expr.name == "next" else env.providers.equilibrium(env, start)
     values = [evaluate(arg, env, indices) for arg in expr.args]
     if FUNCTIONS[expr.name].of_symmetric and isinstance(values[0], Matrix):
-        values[0] = replace(values[0], symmetric=_symmetric_by_form(expr.args[0], env))
+        values[0] = replace(values[0], symmetric=is_symmetric(expr.args[0], env))
     return call(expr.name, values, env)
 
 
-def _symmetric_by_form(expr: Expr, env: Environment) -> bool:
-    """Whether a formula is symmetric because the variables in it that are so for certain are."""
+def is_symmetric(expr: Expr, env: Environment) -> bool:
+    """Whether a formula is symmetric by its form, those variables being so that are for certain."""
     lets = {name: let.expr for name, let in env.lets.items()}
     if env.formulas is not None:
         lets = {**env.formulas.definitions, **lets}

@@ -164,7 +164,7 @@ def test_powers_with_symbolic_exponents() -> None:
     for text in ("B^c", "B^(n/2)", "B^norm(v)"):
         with pytest.raises(ExpressionError, match="must be a whole number"):
             typed(text)
-    with pytest.raises(ExpressionError, match="goes from -1000 to 1000. Got -1200 where n = 6"):
+    with pytest.raises(ExpressionError, match=r"goes from -1000 to 1000\. Got -1200 where n = 6"):
         typed("B^(-200*n)")
 
 

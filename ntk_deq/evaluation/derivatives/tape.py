@@ -6,7 +6,7 @@ The nodes of a formula's graph: quantities, what they were computed from, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -16,14 +16,14 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.balls import evaluate, step_of
+from ntk_deq.evaluation.balls import evaluate, is_symmetric, step_of
 from ntk_deq.evaluation.environment import Environment, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.functions import kink_of
+from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
@@ -211,6 +211,13 @@ class Tape:
     def _apply(self, expr: Expr, args: tuple[Node, ...], env: Environment) -> Node:
         """Return the node of an operator or a function whose value is that of its arguments' values."""
         notes, kind = env.notes, expr.kind
+        if kind is Kind.CALL and FUNCTIONS[expr.name].of_symmetric:
+            known = is_symmetric(expr.args[0], env)
+            return self._operator(
+                expr.name,
+                args,
+                lambda: _value(call(expr.name, [replace(args[0].matrix(), symmetric=known)], env)),
+            )
         if kind is Kind.CALL:
             return self._operator(expr.name, args, lambda: _value(call(expr.name, [a.value for a in args], env)))
         if kind is Kind.NEGATE:
