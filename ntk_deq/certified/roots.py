@@ -115,13 +115,14 @@ def _least(symmetric: Tensor) -> tuple[float, float]:
 
 def _without_negative(symmetric: Tensor) -> tuple[Tensor, float]:
     """Return a symmetric matrix near one, and a lower bound >= 0 of its smallest eigenvalue."""
-    for _ in range(3):
+    unit = torch.eye(len(symmetric), dtype=symmetric.dtype, device=symmetric.device)
+    for factor in (-2.0, -8.0, -32.0, 0.0):
         low = subtract_down(*_least(symmetric))
         if low >= 0:
             return symmetric, low
         if not math.isfinite(low):
             break
-        symmetric = symmetric + torch.eye(len(symmetric), dtype=symmetric.dtype, device=symmetric.device) * (-2 * low)
+        symmetric = symmetric + unit * (factor * low)
     return torch.zeros_like(symmetric), 0.0
 
 

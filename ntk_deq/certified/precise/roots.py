@@ -13,6 +13,9 @@ from ntk_deq.certified.precise.symmetric import eigenbasis, unit_matrix
 from ntk_deq.certified.roots import UNCERTAIN_RANK, balance, rational_pinv
 
 
+_SHIFTS = (-2, -8, -32)  # by how much of its lowest eigenvalue a root is moved where that may be negative
+
+
 def sqrtm(a: PreciseMatrix) -> PreciseMatrix:
     """Return the symmetric square root without negative eigenvalues.
 
@@ -38,8 +41,10 @@ def sqrtm(a: PreciseMatrix) -> PreciseMatrix:
     found = (basis * stretched * basis.transpose()).mid()
     found = mirrored(PreciseMatrix(found))
     low = eigenvalues_symmetric(PreciseMatrix(found))[0].lower()
-    if not low >= 0:
-        found = (found + unit_matrix(order) * (low * -2).upper()).mid()
+    for factor in _SHIFTS:
+        if low >= 0:
+            break
+        found = (found + unit_matrix(order) * (low * factor).upper()).mid()
         low = eigenvalues_symmetric(PreciseMatrix(found))[0].lower()
     if not low >= 0:
         return no_information(order, order, "a root is not known")
