@@ -466,6 +466,15 @@ def test_every_twin_is_complete_but_for_what_no_one_asks_of_it() -> None:
     assert lacking == {("rank", "pull"), ("rank", "magnitude"), ("sqrtm", "magnitude")}
 
 
+def test_powers_with_a_step_in_the_exponent() -> None:
+    a = randn(2, 2, seed=4)
+    names = TensorNames({"A": a}, {}, {}, None, torch.zeros((), dtype=torch.float64), batch=(3,))
+    names.cache["k"] = torch.tensor([2.0, 0.0, 2.0], dtype=torch.float64)
+    found = tensor_value(parse("A^(k + 1)"), names)
+    for k, degree in enumerate((3, 1, 3)):
+        assert torch.allclose(found[k], torch.linalg.matrix_power(a, degree))
+
+
 # --- NumPy ----------------------------------------------------------------------------------------------------------
 
 

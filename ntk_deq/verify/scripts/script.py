@@ -241,8 +241,11 @@ class _Block(Printer):
         return self.known[name]
 
     def size(self, name: str) -> int:
-        """Return the value of a size letter."""
-        return self.script.sizes[name]
+        """Return the value of a size letter, or of a step in an exponent."""
+        found = self.script.sizes.get(name, self.script.steps.get(name))
+        if found is None:
+            raise UnwritableError(f"the step {name} is not a single one")
+        return found
 
     def name(self, name: str) -> Code:
         """Return the code of a name; what it stands for is assigned first."""
