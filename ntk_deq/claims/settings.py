@@ -18,12 +18,14 @@ from ntk_deq.files.problems import did_you_mean, expression_problem, expression_
 from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.declaration import ModelSignature, Role, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
-from ntk_deq.language.domain import Free, misfit, parse_domain, split_shape
+from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large
+from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, SizeRange, Type, shape_type
+from ntk_deq.language.typing import infer
 
 _MNIST_SIDE = 28  # pixels of a stored digit
 _FILES = {"mnist": (), "idx": ("images", "labels"), "npz": ("images",)}
@@ -172,6 +174,7 @@ class _Builder:
     problems: list[Problem]
     systems: Systems[str, ModelSignature]
     wanted: list[WantedScalar] = field(default_factory=list)
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     def build(self, directory: Path, allow_data: Sequence[Path]) -> Setting | None:
         signature = self._signature()
@@ -186,6 +189,9 @@ class _Builder:
         free: dict[str, Free] = {}
         for variable, node in self._section("domain"):
             self._once(variable, "domain", provided)
+            if is_literal(expression_text(node)):
+                self._constant("domain", variable, node, signature, sizes)
+                continue
             found = self._free(variable, node, signature, sizes)
             if found is not None:
                 free[variable] = found
@@ -193,6 +199,9 @@ class _Builder:
         for section in ("data", "init"):
             for variable, node in self._section(section):
                 self._once(variable, section, provided)
+                if is_literal(expression_text(node)):
+                    self._constant(section, variable, node, signature, sizes)
+                    continue
                 drawn = self._draw(f"{section}.{variable}", variable, node, signature, sizes)
                 if drawn is not None:
                     draws[variable] = drawn
@@ -204,7 +213,8 @@ class _Builder:
                     self._add(("sizes",), f"The model's variable {own.name}: {reason}.")
         self._check_names(provided, signature, sizes)
         self._want_scalars(free, draws, sizes)
-        return Setting(self.name, signature, sizes, free, draws, images, self.node.position, str(directory))
+        where, folder = self.node.position, str(directory)
+        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants)
 
     def _signature(self) -> ModelSignature | None:
         if self.model.model is None:
@@ -263,6 +273,21 @@ class _Builder:
         if reason:
             self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
         return Free(name, type_, domain) if type_ is not None and not reason else None
+
+    def _constant(
+        self, section: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]
+    ) -> None:
+        """Take a matrix that is written out, of numbers and sizes."""
+        text, own = expression_text(node), set() if signature is None else {v.name for v in signature.variables}
+        try:
+            if name in own:
+                message = f"`{name}` is a variable of the model, and a constant is a definition."
+                raise ExpressionError(message, (0, len(text)), f"write the hypothesis {name} == {text}")
+            expr = infer(parse(text), {}, sizes=sizes)
+        except ExpressionError as error:
+            self.problems.append(expression_problem(node, error, f"{section}.{name}"))
+            return
+        self.constants[name] = Formula(name, text, expr, node.position)
 
     def _draw(
         self, where: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]

@@ -12,7 +12,6 @@ from ntk_deq.certified.precise.sums import EXACT_ORDER, frobenius, inverse
 from ntk_deq.certified.precise.symmetric import eigenbasis, unit_matrix
 from ntk_deq.certified.roots import UNCERTAIN_RANK, balance, rational_pinv
 
-
 _SHIFTS = (-2, -8, -32)  # by how much of its lowest eigenvalue a root is moved where that may be negative
 
 
