@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from ntk_deq.claims import documents, load, schema
-from ntk_deq.claims.schema import claim_file_schema
+from ntk_deq.claims.json_schema import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
-from ntk_deq.language import operators, parser
+from ntk_deq.language import operators, parser, run
 from ntk_deq.language import parser as builder
 from ntk_deq.language import shapes as memory
 from ntk_deq.language.distributions import DISTRIBUTIONS
@@ -141,8 +142,8 @@ def limits() -> str:
         ("power of a matrix", f"-{operators.MAX_MATRIX_POWER:,} to {operators.MAX_MATRIX_POWER:,}"),
         ("a size", f"1 to {schema.MAX_SIZE:,}"),
         ("entries of a matrix", f"{memory.MAX_ENTRIES:,} (1 GiB in float64)"),
-        ("steps of a fixed-point run", f"{schema.MAX_STEPS:,}"),
-        ("steps of a training run", f"{schema.MAX_TRAINING_STEPS:,}"),
+        ("steps of a fixed-point run", f"{run.MAX_STEPS:,}"),
+        ("steps of a training run", f"{run.MAX_TRAINING_STEPS:,}"),
         ("tuples of steps of one `for all`", f"{MAX_STEP_TUPLES:,}"),
     ]
     return table(["what", "at most"], rows)
@@ -156,9 +157,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "system-variable-keys": lambda: keys(schema.SystemVariableModel),
     "image-keys": lambda: keys(schema.ImagesModel),
     "claim-keys": lambda: keys(schema.ClaimModel),
-    "fixed-point-keys": lambda: keys(schema.FixedPointRun),
-    "gradient-descent-keys": lambda: keys(schema.GradientDescentRun),
-    "gradient-flow-keys": lambda: keys(schema.GradientFlowRun),
+    **{f"{name}-keys": partial(keys, model) for name, model in schema.RUN_MODELS.items()},
     "choose-keys": lambda: keys(schema.ChooseModel),
     "functions": functions,
     "distributions": distributions,

@@ -9,11 +9,11 @@ from functools import lru_cache
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import PATH_LENGTH, Course, Method
+from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import keeps_structure, too_large
 from ntk_deq.language.tree import Expr, Formula, names_in
-from ntk_deq.language.types import SCALAR, Type, shape_type
+from ntk_deq.language.types import SCALAR, STEP, Type, shape_type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
@@ -38,9 +38,10 @@ def environment(setting: Setting) -> dict[str, Type]:
         ExpressionError: A definition of the model does not type-check.
     """
     types = setting.variable_types()
-    if setting.model is None:
+    if setting.model is None or setting.model.has_families:  # whose definitions are typed with the claim's
         return types
-    types[setting.model.state] = shape_type(setting.model.state_shape)
+    if setting.model.has_equilibrium:
+        types[setting.model.state] = shape_type(setting.model.state_shape)
     for name, text in setting.model.definitions.items():
         typed = infer(parsed(text), types, sizes=setting.sizes, model=setting.model)
         if typed.type is not None:
@@ -53,7 +54,7 @@ def check_formulas(
     setting: Setting,
     given: Mapping[str, Free],
     *,
-    method: Method | None,
+    kind: RunKind | None,
     skip: Set[str] = frozenset(),
 ) -> Checked:
     """Give every formula its types.
@@ -62,12 +63,12 @@ def check_formulas(
         formulas: By section and name; definitions first, each after those that it uses.
         setting: The setting.
         given: The claim's own free variables.
-        method: What the claim's run does, which decides what may carry a step; None: it has no run.
+        kind: What the claim's run does, which decides what may carry a step; None: it has no run.
         skip: Names whose definition is broken; what uses them is left out without an error.
     """
     types = environment(setting) | {name: free.type for name, free in given.items()}
     variables = frozenset(setting.variable_types()) | frozenset(given)
-    course = Course(method, setting.model)
+    course = Course(kind, setting.model)
     broken, structured = set(skip), set[str]()
     checked = Checked()
     for key, formula in formulas.items():
@@ -85,10 +86,10 @@ def check_formulas(
                 indexed=frozenset(course.changing),
                 variables=variables,
                 trajectory={PATH_LENGTH: SCALAR} if course.trains else None,
-                time=method is Method.GRADIENT_FLOW,
+                index=STEP if kind is None else kind.index.type,
             )
             check_memory(typed, setting, structured)
-            _check_place(section, typed, setting, course)
+            check_place(section, typed, setting, course)
         except ExpressionError as error:
             checked.errors[key] = error
             if section == "let":
@@ -103,7 +104,7 @@ def check_formulas(
     return checked
 
 
-def _check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
+def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
     """Refuse a number where a statement is needed, and for a step size what is no number known at the start."""
     course.check_derivatives(typed)
     if section in START:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ntk_deq.claims.claim import Claim, variable_ranges
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.ordering import Order, Ordering, joint
 from ntk_deq.language.ranges import Ranges, comparisons
-from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind, dependents, names_in
 from ntk_deq.language.types import Sort
+from ntk_deq.language.written import written_out
 
 
 def follows(claim: Claim, mutant: Claim) -> bool:
@@ -43,6 +44,10 @@ def follows(claim: Claim, mutant: Claim) -> bool:
         norm(A) <= fro(A)/2 False
         norm(A) <= 2*fro(A) True
     """
+    if claim.depths:  # of claims with families, at each depth
+        if claim.depths != mutant.depths:
+            return False
+        return all(follows(at_depth(claim, depth), at_depth(mutant, depth)) for depth in claim.depths)
     return _Comparison(claim, mutant).follows()
 
 
@@ -110,9 +115,12 @@ class _Comparison:
             whole = exponent.low == exponent.high and exponent.low == int(exponent.low)
             harmless = exponent.above(0, or_at=True) and (whole or base.above(0, or_at=True))
             return not (harmless or (base.above(0) and not matrix))
+        written = written_out(node)
+        if written is not None:
+            return any(self._partial(part) for part in written.walk() if part not in node.args)
         facts = entrywise_of(node.name) if node.kind is Kind.CALL else None
         if facts is not None:
-            return facts.kink is Kink.JUMP or not self.old.of(node.args[0]).within(facts.domain)
+            return not facts.valued or not self.old.of(node.args[0]).within(facts.domain)
         if node.kind is Kind.INDEX:
             # At a later step of a run nothing is known of the ranges of what changes.
             return node.name in self.claim.let

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import Choose, Claim
@@ -15,7 +16,7 @@ from ntk_deq.language.domain import Free
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.rows import rowwise_model
-from ntk_deq.language.run import LOSS, PATH_LENGTH, Method, Run
+from ntk_deq.language.run import LOSS, PATH_LENGTH, RUN_KINDS, KeyValue, Run, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR
@@ -25,17 +26,19 @@ _NO_NUMBERS = frozenset({".nan", ".inf", "-.inf", "+.inf"})  # what YAML calls n
 
 def start_keys(model: ClaimModel) -> tuple[Key, ...]:
     """Return section and name of each formula that is fixed before the run starts, in the order of the reference."""
-    keys = [("run", name) for name in ("step", "horizon") if getattr(model.run, name, None) is not None]
+    kind = kind_of(model)
+    names = () if kind is None else kind.formulas
+    keys = [("run", name) for name in names if getattr(model.run, name) is not None]
     keys += [("choose", name) for name in ("maximize", "minimize") if getattr(model.choose, name, None) is not None]
     return tuple(keys)
 
 
-def method_of(model: ClaimModel) -> Method | None:
+def kind_of(model: ClaimModel) -> RunKind | None:
     """Return what the run of a claim does, or None where it has none."""
-    return None if model.run is None else Method(model.run.method)
+    return None if model.run is None else RUN_KINDS[model.run.method]
 
 
-def unfit(setting: Setting, method: Method) -> str | None:
+def unfit(setting: Setting, kind: RunKind) -> str | None:
     """Return why a run cannot be made in a setting, or None where it can.
 
     A run needs a model; training needs parameters, and a loss that the model defines.
@@ -43,48 +46,50 @@ def unfit(setting: Setting, method: Method) -> str | None:
     model = setting.model
     if model is None:
         return f"`run` needs a model; setting {setting.name} has none."
-    if not method.trains:
-        return None
+    if model.has_families:
+        return f"`run` needs a model without families so far; {model.name} has some."
+    if not kind.trains:
+        return None if model.has_equilibrium else f"{kind} needs an equilibrium; model {model.name} has none."
     if not model.names(Role.PARAMETER):
-        return f"{method} needs parameters; model {model.name} has none."
+        return f"{kind} needs parameters; model {model.name} has none."
     if LOSS not in model.definitions:
-        return f"{method} needs the loss `{LOSS}`; model {model.name} does not define it."
+        return f"{kind} needs the loss `{LOSS}`; model {model.name} does not define it."
     if PATH_LENGTH in setting.variable_types() or PATH_LENGTH in setting.sizes:
         return f"`{PATH_LENGTH}` is the length of the trajectory here; rename what setting {setting.name} calls so."
     try:
         declared_loss(model)
     except ForeignLossError as error:
-        return f"{method}: {error}"
-    if not model.implementation:
+        return f"{kind}: {error}"
+    if not model.implementation and model.has_equilibrium:
         try:
             rowwise_model(model)
         except ArgumentError as error:
-            return f"{method}: {error}"
+            return f"{kind}: {error}"
     return None
 
 
-def wrong_sign(key: Key, method: Method | None, text: str) -> str | None:
+def wrong_sign(key: Key, kind: RunKind | None, text: str) -> str | None:
     """Return what is wrong with a step or a horizon that is no number > 0 whatever its names stand for.
 
     Args:
         key: Section and name.
-        method: The run's method.
+        kind: What the run does.
         text: The formula as written.
 
     Raises:
         ExpressionError: It is no formula.
 
     Example:
-        >>> wrong_sign(("run", "step"), Method.GRADIENT_DESCENT, "-0.1")
+        >>> wrong_sign(("run", "step"), RUN_KINDS["gradient-descent"], "-0.1")
         '`run.step` of gradient-descent must be > 0. Got -0.1.'
-        >>> wrong_sign(("run", "step"), Method.GRADIENT_DESCENT, "eta/2") is None
+        >>> wrong_sign(("run", "step"), RUN_KINDS["gradient-descent"], "eta/2") is None
         True
     """
     section, name = key
     if section != "run":
         return None
     if text.strip().lower() in _NO_NUMBERS or not Ranges({}, {}).of(parsed(text)).high > 0:
-        return f"`run.{name}` of {method} must be > 0. Got {text.strip()}."
+        return f"`run.{name}` of {kind} must be > 0. Got {text.strip()}."
     return None
 
 
@@ -95,15 +100,15 @@ def build_run(model: ClaimModel, typed: Mapping[Key, Formula]) -> Run | None:
         model: The claim as written.
         typed: Its formulas, `run.step` and `run.horizon` among them.
     """
-    run, method = model.run, method_of(model)
-    if run is None or method is None:
+    run, kind = model.run, kind_of(model)
+    if run is None or kind is None:
         return None
-    if run.method == "fixed-point":
-        return Run(method, run.steps)
-    # The shortest decimal of the float is the number as written.
-    step, horizon = typed.get(("run", "step")), typed.get(("run", "horizon"))
-    beyond = getattr(run, "beyond", True)
-    return Run(method, run.steps, step=step, until=Fraction(str(run.until)), horizon=horizon, beyond=beyond)
+    values: dict[str, Any] = {}
+    for key in kind.keys:
+        value = typed.get(("run", key.name)) if key.value is KeyValue.FORMULA else getattr(run, key.name)
+        # The shortest decimal of the float is the number as written.
+        values[key.name] = Fraction(str(value)) if key.value is KeyValue.PART else value
+    return Run(kind, **values)
 
 
 def build_choose(model: ClaimModel, typed: Mapping[Key, Formula]) -> Choose | None:
@@ -122,11 +127,8 @@ def can_choose(given: Mapping[str, Free]) -> bool:
 
 def start_formulas(claim: Claim) -> dict[Key, Formula]:
     """Return the formulas of a claim that are fixed before its run starts: step, horizon, what is chosen for."""
-    found: dict[Key, Formula] = {}
-    if claim.run is not None and claim.run.step is not None:
-        found["run", "step"] = claim.run.step
-    if claim.run is not None and claim.run.horizon is not None:
-        found["run", "horizon"] = claim.run.horizon
+    known = {} if claim.run is None else claim.run.formulas
+    found: dict[Key, Formula] = {("run", name): formula for name, formula in known.items()}
     if claim.choose is not None:
         found["choose", "maximize" if claim.choose.maximize else "minimize"] = claim.choose.objective
     return found
@@ -136,8 +138,8 @@ def with_start_formulas(claim: Claim, formulas: Mapping[Key, Formula]) -> Claim:
     """Return a claim with other formulas in place of those of `start_formulas`, as far as it has them."""
     run, choose = claim.run, claim.choose
     if run is not None:
-        step, horizon = formulas.get(("run", "step")), formulas.get(("run", "horizon"))
-        run = replace(run, step=run.step and step, horizon=run.horizon and horizon)
+        changed: dict[str, Any] = {name: formulas.get(("run", name)) for name in run.formulas}
+        run = replace(run, **changed)
     if choose is not None:
         choose = replace(choose, objective=formulas["choose", "maximize" if choose.maximize else "minimize"])
     return replace(claim, run=run, choose=choose)

@@ -1,12 +1,11 @@
-"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for.
-
-The JSON Schema of claim files, for editors: generated from the models that check them.
-"""
+"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -16,22 +15,27 @@ from pydantic import (
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.language.library import model_names
+from ntk_deq.claims.entries import one_line
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.families import split_for
+from ntk_deq.language.run import RUN_KINDS, KeyValue, RunKind
 from ntk_deq.language.types import SizeRange
 
 MAX_SIZE = 10**6
-MAX_STEPS = 10_000
-MAX_TRAINING_STEPS = 1_000_000
 MAX_LABEL = 80  # characters of an id, of the name of a setting, of a tag
 MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
+DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\](\s+for\s+.+)?)?$"
+"""A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`."""
+_SIZE = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _RANGE = re.compile(r"\s*([1-9][0-9]{0,8})\s*(?:\.\.\s*([1-9][0-9]{0,8})\s*)?")
 _TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}]}
@@ -50,13 +54,20 @@ def _expression(value: object) -> str:
 
 
 def _size(value: object) -> SizeRange:
-    """Read `8` or `1..6`."""
+    """Read `8`, `1..6`, or a family of sizes: `1..6 for l in 0..L`."""
+    over = None
+    text = one_line(value, "range") if isinstance(value, dict) else value
+    if isinstance(text, str):
+        try:
+            value, over = split_for(text)
+        except ExpressionError as error:
+            raise _wanted(f"a range with what its letter runs over, `1..6 for l in 0..L`: {error}") from None
     match = _RANGE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
     if match is not None:
         low = int(match[1])
         high = int(match[2] or low)
         if 1 <= low <= high <= MAX_SIZE:
-            return SizeRange(low, high)
+            return SizeRange(low, high, over)
     raise _wanted(f"a whole number or a range `lo..hi` with 1 <= lo <= hi <= {MAX_SIZE}")
 
 
@@ -73,7 +84,9 @@ def _listed(value: object) -> object:
 
 
 def _domain(value: object) -> str:
-    """Let the list [0, 1] stand for the text `[0, 1]`."""
+    """Let the list [0, 1] stand for the text `[0, 1]`, and a mapping with `for` for the line of a family."""
+    if isinstance(value, dict):
+        value = one_line(value, "domain")
     if isinstance(value, list) and len(value) == 2 and not any(isinstance(v, bool | None | list | dict) for v in value):
         return f"[{value[0]}, {value[1]}]"
     if not isinstance(value, str):
@@ -81,14 +94,28 @@ def _domain(value: object) -> str:
     return value
 
 
+def _draw(value: object) -> str:
+    """Let a mapping with `for` stand for the line of a family."""
+    return _expression(one_line(value, "draw") if isinstance(value, dict) else value)
+
+
 def _shape(value: object) -> str:
-    """Read `[d, m]`, as text or as a list, as the text `d, m`."""
+    """Read `[d, m]`, as text or as a list, as the text `d, m`; `[n[l], m] for l in 1..L` keeps what stands behind."""
+    behind = ""
+    if isinstance(value, str):
+        try:
+            value, over = split_for(f" {value}")
+        except ExpressionError as error:
+            raise _wanted(f"a shape with what its letter runs over, `[n[l], m] for l in 1..L`: {error}") from None
+        behind = "" if over is None else f" for {over.text}"
+        if over is not None and not value.strip():
+            return behind
     if isinstance(value, str) and re.fullmatch(r"\s*\[.*\]\s*", value):
         value = [part.strip() for part in value.strip()[1:-1].split(",")]
     letters = isinstance(value, list) and 1 <= len(value) <= 2
-    if not letters or not all(isinstance(v, str) and re.match(IDENTIFIER, v) for v in value):  # type: ignore[attr-defined]
+    if not letters or not all(isinstance(v, str) and re.match(_SIZE, v) for v in value):  # type: ignore[attr-defined]
         raise _wanted("one or two size letters, such as `[m]` or `[d, m]`")
-    return ", ".join(value)  # type: ignore[arg-type]
+    return ", ".join(value) + behind  # type: ignore[arg-type]
 
 
 def _named(default: str) -> BeforeValidator:
@@ -99,7 +126,28 @@ def _named(default: str) -> BeforeValidator:
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)]
 Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=MAX_LABEL)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
+VariableName = Annotated[str, StringConstraints(pattern=IDENTIFIER[:-1] + r"(\[-?[0-9]{1,7}\])?$", max_length=50)]
+"""A variable, or a member of a family by its number."""
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
+DefinedName = Annotated[str, StringConstraints(pattern=DEFINED, max_length=100)]
+
+
+def _family_schema(head: str, first: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+    """Return the JSON Schema of a family that is written as a mapping."""
+    shape = {} if head == "range" else {"shape": {"type": ["string", "array"]}}
+    return {
+        "type": "object",
+        "properties": {head: first, **shape, "for": {"type": "string", "examples": ["l in 1..L"]}},
+        "required": ["for", *([head] if needed else [])],
+        "additionalProperties": False,
+    }
+
+
+DrawText = Annotated[
+    str,
+    BeforeValidator(_draw),
+    WithJsonSchema({"anyOf": [*_TEXT_OR_NUMBER["anyOf"], _family_schema("draw", _TEXT_OR_NUMBER, needed=True)]}),
+]
 Part = Annotated[
     float,
     PlainValidator(_part),
@@ -112,9 +160,10 @@ Sizes = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": MAX_SIZE},
-                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?$"},
+                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?(\sfor\s.*)?$"},
+                _family_schema("range", {"type": ["string", "integer", "array"]}, needed=True),
             ],
-            "examples": ["1..6", 8],
+            "examples": ["1..6", 8, "1..5 for l in 0..L"],
         }
     ),
 ]
@@ -123,8 +172,12 @@ DomainText = Annotated[
     BeforeValidator(_domain),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2}],
-            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5"],
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2},
+                _family_schema("domain", {"type": ["string", "array"]}, needed=False),
+            ],
+            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5", "real[m] for l in 1..L"],
         }
     ),
 ]
@@ -134,7 +187,7 @@ ShapeText = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}],
-            "examples": ["[m, m]", ["m", "m"]],
+            "examples": ["[m, m]", ["m", "m"], "[n[l], n[l-1]] for l in 1..L"],
         }
     ),
 ]
@@ -194,22 +247,29 @@ class SystemVariableModel(_Strict):
 
 
 class SystemModel(_Strict):
-    """An equilibrium model written down as formulas, for the settings of this file."""
+    """A model written down as formulas, for the settings of this file: definitions, and an equilibrium or none."""
 
     model_config = ConfigDict(title="System")
 
     title: str = Field(default="", max_length=200, description="One line for people.")
+    reference: str = Field(default="", max_length=200, description="Where it is defined.")
     variables: dict[Identifier, SystemVariableModel] = Field(
         min_length=1, max_length=MAX_ENTRIES, description="Its free variables."
     )
-    equilibrium: dict[Identifier, Expression] = Field(
-        min_length=1, max_length=1, description="The state and its map: `{Z: relu(Z*A + X*W)}`."
+    equilibrium: dict[Identifier, Expression] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="The state and its map: `{Z: relu(Z*A + X*W)}`; left out where there is none.",
     )
     shape: ShapeText = Field(default="", description="Size letters of the state, where its map leaves a choice.")
     contraction: Expression | None = Field(
-        default=None, description="A Lipschitz constant of the map in the state; left out: read off the map."
+        default=None, description="A Lipschitz constant of the map in the state: one below 1 shows that it exists."
     )
-    define: dict[Identifier, Expression] = Field(
+    monotone: Expression | None = Field(
+        default=None, description="m > 0 with I - W >= m I, for a map that is one layer: act(W*Z + C) or act(Z*W + C)."
+    )
+    define: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further names, each a formula in those above it: `yhat`, `L`."
     )
 
@@ -228,10 +288,10 @@ class SettingModel(_Strict):
     domain: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Variables that range over a whole domain."
     )
-    data: dict[Identifier, Expression] = Field(
+    data: dict[Identifier, DrawText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Variables drawn from distributions: data."
     )
-    init: dict[Identifier, Expression] = Field(
+    init: dict[Identifier, DrawText] = Field(
         default={},
         max_length=MAX_ENTRIES,
         description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
@@ -239,54 +299,29 @@ class SettingModel(_Strict):
     images: ImagesModel | None = Field(default=None, description="Real images.")
 
 
-class FixedPointRun(_Strict):
-    """The iteration of the model's map."""
-
-    model_config = ConfigDict(title="Fixed-point run")
-
-    method: Literal["fixed-point"] = Field(description="fixed-point: Z[l] is iterate l of the model's map, Z[0] = 0.")
-    steps: int = Field(ge=1, le=MAX_STEPS, description="Number of steps; the index runs from 0 to it.")
-
-
-class GradientDescentRun(_Strict):
-    """Training in steps."""
-
-    model_config = ConfigDict(title="Gradient descent")
-
-    method: Literal["gradient-descent"] = Field(
-        description="gradient-descent: W[k+1] = W[k] - step*grad(L, W)[k] for all parameters W at once."
-    )
-    step: Expression = Field(description="The step size, a number > 0 or a formula of what is known at the start.")
-    steps: int = Field(default=2000, ge=1, le=MAX_TRAINING_STEPS, description="Its most steps.")
-    until: Part = Field(default=1e-6, description="The run ends when L is this part of L[0].")
-    beyond: bool = Field(
-        default=True,
-        description="Whether the claim speaks of later steps too, for which gradient flow then stands; else it ends.",
-    )
+def _run_model(kind: RunKind) -> type[BaseModel]:
+    """Return the model of one kind of run, from its record."""
+    values: dict[KeyValue, Any] = {KeyValue.COUNT: int, KeyValue.PART: Part, KeyValue.FLAG: bool}
+    fields: dict[str, Any] = {"method": (Literal[kind.name], Field(description=f"{kind.name}: {kind.rule}"))}
+    for key in kind.keys:
+        given: dict[str, Any] = {} if key.required else {"default": key.default}
+        given |= {"ge": 1, "le": key.most} if key.value is KeyValue.COUNT else {}
+        formula = Expression if key.required else Expression | None
+        fields[key.name] = (values.get(key.value, formula), Field(**given, description=key.meaning))
+    name = "".join(part.capitalize() for part in kind.name.split("-")) + "Run"
+    made: type[BaseModel] = create_model(name, __base__=_Strict, __doc__=kind.summary, **fields)
+    made.model_config = {**made.model_config, "title": kind.title.capitalize()}
+    made.model_rebuild(force=True)
+    return made
 
 
-class GradientFlowRun(_Strict):
-    """Training in continuous time."""
+RUN_MODELS = {name: _run_model(kind) for name, kind in RUN_KINDS.items()}
+"""What a run of each kind looks like."""
 
-    model_config = ConfigDict(title="Gradient flow")
-
-    method: Literal["gradient-flow"] = Field(
-        description="gradient-flow: dW/dt = -grad(L, W) for all parameters W at once; the index is a time."
-    )
-    steps: int = Field(default=10_000, ge=1, le=MAX_TRAINING_STEPS, description="Most steps of the integrator.")
-    until: Part = Field(default=1e-10, description="The run ends when L is this part of L[0].")
-    horizon: Expression | None = Field(
-        default=None, description="The run ends at this time, a number > 0 or a formula of what is known at the start."
-    )
-
-
-RunModel = Annotated[FixedPointRun | GradientDescentRun | GradientFlowRun, Field(discriminator="method")]
-RUN_MODELS: dict[str, type[FixedPointRun | GradientDescentRun | GradientFlowRun]] = {
-    "fixed-point": FixedPointRun,
-    "gradient-descent": GradientDescentRun,
-    "gradient-flow": GradientFlowRun,
-}
-"""What a run of each method looks like."""
+if TYPE_CHECKING:
+    RunModel: TypeAlias = Any
+else:
+    RunModel = Annotated[reduce(or_, RUN_MODELS.values()), Field(discriminator="method")]
 
 
 class ChooseModel(_Strict):
@@ -322,7 +357,7 @@ class ClaimModel(_Strict):
     given: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further universally quantified variables."
     )
-    let: dict[Identifier, Expression] = Field(
+    let: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."
     )
     assume: Annotated[
@@ -363,79 +398,3 @@ class ClaimFile(FileHead):
     )
     settings: dict[Label, SettingModel] = Field(default={}, description="Where instances come from, by name.")
     claims: list[ClaimModel] = Field(default=[], description="The statements.")
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def claim_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a claim file.
-
-    A mutant may leave out what it inherits, so that `setting` and `conclude` are required only where there is no
-    `mutates`. What the schema cannot say (shapes, names, the expression language) `verify-claims check` says.
-
-    Example:
-        >>> schema = claim_file_schema()
-        >>> schema["title"], sorted(schema["required"])
-        ('verify-claims claim file', ['suite'])
-    """
-    schema = ClaimFile.model_json_schema()
-    definitions = schema["$defs"]
-    definitions["SettingModel"]["properties"]["model"] = {
-        "type": "string",
-        "examples": list(model_names()),
-        "description": definitions["SettingModel"]["properties"]["model"]["description"],
-    }
-    claim = definitions["ClaimModel"]
-    claim["required"] = [key for key in claim["required"] if key == "id"]
-    claim["anyOf"] = [{"required": ["mutates"]}, {"required": ["setting", "conclude"]}]
-    run = claim["properties"]["run"]["anyOf"][0]
-    del run["discriminator"]  # of OpenAPI; JSON Schema tells the methods apart by their `const`
-    for section in (
-        "run",
-        "choose",
-        "title",
-        "where",
-        "note",
-        "tags",
-        "instances",
-        "setting",
-        "given",
-        "let",
-        "assume",
-    ):
-        claim["properties"][section] = _or_null(claim["properties"][section])
-    for section in ("given", "let"):
-        for choice in claim["properties"][section]["anyOf"]:
-            _allow_null_entries(choice)
-    _close(schema)
-    registered = {"properties": {"model": {"enum": list(model_names())}}}
-    schema["anyOf"] = [{"required": ["systems"]}, {"properties": {"settings": {"additionalProperties": registered}}}]
-    return {"$schema": DIALECT, **schema, "title": "verify-claims claim file"}
-
-
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Let an empty value stand, with which a mutant drops what it inherits."""
-    about: dict[str, Any] = {key: schema[key] for key in ("title", "description", "default") if key in schema}
-    rest = {key: value for key, value in schema.items() if key not in about}
-    choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
-    if {"type": "null"} not in choices:
-        choices = [*choices, {"type": "null"}]
-    return {**about, "anyOf": choices}
-
-
-def _allow_null_entries(schema: dict[str, Any]) -> None:
-    if "patternProperties" in schema:
-        schema["patternProperties"] = {name: _or_null(value) for name, value in schema["patternProperties"].items()}
-
-
-def _close(schema: Any) -> None:
-    """Forbid names that match no pattern, everywhere below; pydantic leaves such mappings open."""
-    if isinstance(schema, dict):
-        if "patternProperties" in schema:
-            schema["additionalProperties"] = False
-        for value in schema.values():
-            _close(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            _close(value)

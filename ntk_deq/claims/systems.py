@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import parsed
+from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.claims.schema import SystemModel
+from ntk_deq.claims.settings import reach_fault
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
-from ntk_deq.language.domain import misfit, parse_domain
+from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
+from ntk_deq.language.families import defined, member_name, split_for, split_member
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_names
 from ntk_deq.language.lipschitz import lipschitz_constant
 from ntk_deq.language.parser import parse
+from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind, names_in
-from ntk_deq.language.types import SizeRange, Type, shape_type
+from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
 _MAX_PARTS = 10_000  # of a formula with its definitions written out
+_BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
 
@@ -61,16 +70,24 @@ class _Builder:
     def build(self) -> ModelSignature | None:
         """Return the declaration, or None where something is wrong."""
         variables = [self._variable(name) for name in self.model.variables]
-        ((state, _),) = self.model.equilibrium.items()
-        letters = [letter for variable in variables for letter in variable.shape]
+        state = next(iter(self.model.equilibrium or {}), "")
+        letters = [letter for variable in variables for letter in _letters(variable)]
         self._check_names(state, set(letters))
         if self.problems:
             return None
         own = tuple(part for part in self.model.shape.split(", ") if part)
+        if " for " in self.model.shape:
+            self._add(("shape",), "the state of a system is no family.")
+            return None
         sizes = tuple(dict.fromkeys([*letters, *own]))
         if len(sizes) > _MAX_LETTERS:
             self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
             return None
+        members = [*self.model.define, *(part for variable in variables for part in variable.shape)]
+        if any("[" in name for name in members) or any(variable.over for variable in variables):
+            return self._with_families(self._signature(tuple(variables), sizes, state, own))
+        if not state:
+            return self._without_equilibrium(tuple(variables), sizes)
         found = self._state_shape(state, own, variables, sizes)
         if found is None:
             return None
@@ -78,12 +95,50 @@ class _Builder:
         typed = self._typed(draft)
         if typed is None or not self._short(draft, *typed):
             return None
-        contraction = self._contraction(draft, *typed)
-        return None if contraction is None else self._signature(tuple(variables), sizes, state, found, contraction)
+        return self._certified(draft, *typed)
+
+    def _without_equilibrium(self, variables: tuple[Variable, ...], sizes: tuple[str, ...]) -> ModelSignature | None:
+        """Return the declaration of a system that consists of definitions, or None where something is wrong."""
+        for key in ("shape", "contraction", "monotone"):
+            if key in self.node.entries:
+                self._add((key,), "this says something of an equilibrium, and the system has none.", key=True)
+        if not self.model.define:
+            self._add((), "it has neither an `equilibrium` nor definitions under `define`.")
+        draft = self._signature(variables, sizes, "", ())
+        typed = None if self.problems else self._typed(draft)
+        return draft if typed is not None and self._short(draft, *typed) else None
+
+    def _with_families(self, draft: ModelSignature) -> ModelSignature | None:
+        """Return the declaration of a system with families, its formulas typed with the depth open."""
+        for key in ("equilibrium", "shape", "contraction", "monotone"):
+            if key in self.node.entries:
+                self._add(
+                    (key,), "a system with families consists of definitions; it has no equilibrium so far.", key=True
+                )
+        families = {
+            found[0]: variable.over or Reach("l", Size.of(1), Size.of(1), "l in 1..1")
+            for variable in draft.variables
+            for part in variable.shape
+            if (found := split_member(part)) is not None
+        }
+        sizes = {letter: SizeRange(1, _LARGEST, families.get(letter)) for letter in draft.sizes}
+        free = {v.name: Free(v.name, shape_type(v.shape), Domain(DomainKind.REAL), v.over) for v in draft.variables}
+        for variable in draft.variables:
+            fault = None if variable.over is None else reach_fault(variable.over, sizes)
+            if fault is not None:
+                self._add(("variables", variable.name), fault)
+        if self.problems:
+            return None
+        draft = replace(draft, families=tuple(families), has_families=True)
+        setting = Setting(self.name, draft, sizes, free, {}, None, self.node.position)
+        for (_, name), error in typed_definitions(setting).errors.items():
+            self._wrong(("define", name), error)
+        return None if self.problems else draft
 
     def _variable(self, name: str) -> Variable:
         own = self.model.variables[name]
-        shape = tuple(part for part in own.shape.split(", ") if part)
+        text, over = split_for(own.shape)
+        shape = tuple(member_name(*found) if (found := split_member(p)) else p for p in text.split(", ") if p)
         try:
             domain, written = parse_domain(own.domain)
             reason = "the shape stands under `shape`" if written is not None else misfit(domain, shape_type(shape))
@@ -93,21 +148,27 @@ class _Builder:
             at = self._node("variables", name, "domain")
             self.problems.append(expression_problem(at, error, f"systems.{self.name}.variables.{name}.domain"))
         self.types[name] = shape_type(shape)
-        return Variable(name, shape, Role(own.role), own.description, own.domain)
+        return Variable(name, shape, Role(own.role), own.description, own.domain, over)
 
     def _check_names(self, state: str, letters: set[str]) -> None:
         for letter in sorted(letters):
             taken = reserved(letter, None) or ("a variable of the system" if letter in self.model.variables else None)
             if taken:
                 self._add(("variables",), f"a size letter cannot be called `{letter}`: that is {taken}.")
-        named = [*(("variables", name) for name in self.model.variables), ("equilibrium", state)]
+        named = [("variables", name) for name in self.model.variables]
+        named += [("equilibrium", state)] if state else []
         met: set[str] = set()
-        for section, name in [*named, *(("define", name) for name in self.model.define)]:
+        for section, key in [*named, *(("define", name) for name in self.model.define)]:
+            try:
+                name = defined(key).name
+            except ExpressionError as error:
+                self._add((section, key), error.message, key=True)
+                continue
             taken = reserved(name, None) or ("a size letter" if name in letters else None)
-            if taken is None and name in met:
+            if taken is None and name in met and key == name:
                 taken = "another name of this system"
             if taken:
-                self._add((section, name), f"`{name}` cannot be called so: that is {taken}.", key=True)
+                self._add((section, key), f"`{name}` cannot be called so: that is {taken}.", key=True)
             met.add(name)
 
     def _state_shape(
@@ -117,7 +178,7 @@ class _Builder:
         if own:
             return own
         fitting, far, reason = [], -1, None
-        image = self.model.equilibrium[state]
+        image = self._text("equilibrium", state)
         needed = self._needed(image)
         for shape in [*((letter,) for letter in sizes), *((a, b) for a in sizes for b in sizes), ()]:
             draft = self._signature(tuple(variables), sizes, state, shape)
@@ -163,24 +224,23 @@ class _Builder:
         sizes: tuple[str, ...],
         state: str,
         shape: tuple[str, ...],
-        contraction: str = "0",
     ) -> ModelSignature:
-        image = self._text("equilibrium", state)
+        image = self._text("equilibrium", state) if state else ""
         return ModelSignature(
             name=self.name,
-            title=self.model.title or f"{state} = {image}",
+            title=self.model.title or (f"{state} = {image}" if state else ""),
             sizes=sizes,
             variables=variables,
             state=state,
             state_shape=shape,
             map=image,
-            contraction=contraction,
             definitions={name: self._text("define", name) for name in self.model.define},
+            reference=self.model.reference,
         )
 
-    def _typed(self, draft: ModelSignature) -> tuple[Expr, dict[str, Expr]] | None:
-        """Return the map and the definitions with their types."""
-        types = {**self.types, draft.state: shape_type(draft.state_shape)}
+    def _typed(self, draft: ModelSignature) -> tuple[Expr | None, dict[str, Expr]] | None:
+        """Return the map, where there is one, and the definitions with their types."""
+        types = {**self.types, **({draft.state: shape_type(draft.state_shape)} if draft.state else {})}
         definitions = {}
         for name, text in draft.definitions.items():
             try:
@@ -191,6 +251,8 @@ class _Builder:
             if found.type is not None:
                 types[name] = found.type
         self.types = types
+        if not draft.state:
+            return None, definitions
         try:
             image = infer(parsed(draft.map), types, sizes=_ranges(draft), model=draft)
         except ExpressionError as error:
@@ -203,40 +265,89 @@ class _Builder:
             return None
         return image, definitions
 
-    def _short(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> bool:
+    def _short(self, draft: ModelSignature, image: Expr | None, definitions: dict[str, Expr]) -> bool:
         """Whether every formula stays short with its definitions written out; they may double from one to the next."""
         sizes: dict[str, int] = {}
         named = {("define", name): expr for name, expr in definitions.items()}
-        for location, expr in {**named, ("equilibrium", draft.state): image}.items():
+        if image is not None:
+            named["equilibrium", draft.state] = image
+        for location, expr in named.items():
             sizes[location[1]] = sum(1 + sizes.get(node.name, 0) for node in expr.walk())
             if sizes[location[1]] > _MAX_PARTS:
                 self._add(location, f"written out, a formula may have at most {_MAX_PARTS:,} parts.")
                 return False
         return True
 
-    def _contraction(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> str | None:
+    def _certified(
+        self, draft: ModelSignature, image: Expr | None, definitions: dict[str, Expr]
+    ) -> ModelSignature | None:
+        """Return the declaration with what shows that the equilibrium exists; None where it is declared wrongly."""
+        assert image is not None
+        if (name := _of_the_model(image, definitions)) is not None:
+            self._add(("equilibrium", draft.state), f"`{name}` cannot stand in the map, or in a definition behind it.")
+            return None
+        if self.model.contraction is not None and self.model.monotone is not None:
+            self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
+            return None
+        try:
+            known = lipschitz_constant(image, draft.state, definitions)
+        except ExpressionError as error:
+            if self.model.contraction is not None:
+                self._wrong(("equilibrium", draft.state), error)
+                return None
+            known = ""
+        if self.model.contraction is not None:
+            contraction = self._contraction(draft, known)
+            return None if contraction is None else replace(draft, contraction=contraction)
+        if self.model.monotone is None:
+            return replace(draft, contraction=known, local=True)
+        return self._monotone(replace(draft, contraction=known), image, definitions)
+
+    def _contraction(self, draft: ModelSignature, known: str) -> str | None:
         """Return a Lipschitz constant of the map: the one read off it, or the declared one where that is larger.
 
         Every verdict rests on it, so that no declared constant is believed.
         """
-        try:
-            known = lipschitz_constant(image, draft.state, definitions)
-        except ExpressionError as error:
-            self._wrong(("equilibrium", draft.state), error)
-            return None
-        if self.model.contraction is None:
-            return known
         text = self._text("contraction")
-        try:
-            declared = expect_scalar(infer(parsed(text), self.types, sizes=_ranges(draft), model=draft))
-        except ExpressionError as error:
-            self._wrong(("contraction",), error)
+        declared = self._number(draft, "contraction")
+        if declared is None:
             return None
         same = format_expr(parse(known))
         largest = declared.args if declared.kind is Kind.CALL and declared.name == "max" else (declared,)
         if same in map(format_expr, largest):
             return text
         return f"max({text}, {known})"
+
+    def _monotone(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> ModelSignature | None:
+        """Return the declaration with its modulus, which is certified on each instance and nowhere believed."""
+        declared = self._number(draft, "monotone")
+        if declared is None:
+            return None
+        if layer_weight(image, draft.state, definitions, shape=draft.state_shape) is None:
+            message = "the map is not seen to be one layer, act(W*Z + C) or act(Z*W + C) with a proximal act."
+            self._add(("monotone",), message)
+            return None
+        if not Ranges({}, {}).of(declared).high > 0:
+            self._add(("monotone",), f"the modulus must be > 0. Got {self._text('monotone')}.")
+            return None
+        return replace(draft, monotone=self._text("monotone"))
+
+    def _number(self, draft: ModelSignature, key: str) -> Expr | None:
+        """Return the typed formula of a certificate: a number, of variables and of what does not rest on the state."""
+        try:
+            declared = expect_scalar(infer(parsed(self._text(key)), self.types, sizes=_ranges(draft), model=draft))
+        except ExpressionError as error:
+            self._wrong((key,), error)
+            return None
+        behind, waiting = set[str](), [declared]
+        while waiting:
+            new = names_in(waiting.pop()) - behind
+            behind |= new
+            waiting += [parsed(draft.definitions[name]) for name in new if name in draft.definitions]
+        if draft.state in behind:
+            self._add((key,), f"a certificate of `{draft.state}` cannot rest on `{draft.state}` itself.")
+            return None
+        return declared
 
     def _node(self, *location: str) -> Node:
         node: Node = self.node
@@ -257,6 +368,36 @@ class _Builder:
         self.problems.append(Problem(place(self.node, location, key=key), f"`{where}`: {message}"))
 
 
+def _of_the_model(image: Expr, definitions: dict[str, Expr]) -> str | None:
+    """Return what a map must not use, as it is about the model itself: its equilibrium, its map, derivatives; or None.
+
+    Args:
+        image: The map.
+        definitions: The definitions.
+    """
+    waiting, met = [image], set[str]()
+    while waiting:
+        for node in waiting.pop().walk():
+            if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
+                return "at" if node.kind is Kind.AT else node.name
+            if node.kind is Kind.NAME and node.name in definitions and node.name not in met:
+                met.add(node.name)
+                waiting.append(definitions[node.name])
+    return None
+
+
+def _letters(variable: Variable) -> list[str]:
+    """Return the size letters that a variable needs, families of sizes and the bounds of its own range among them."""
+    own = "" if variable.over is None else variable.over.letter
+    found: list[str] = []
+    for part in variable.shape:
+        member = split_member(part)
+        found += [part] if member is None else [member[0], *sorted(member[1].letters)]
+    if variable.over is not None:
+        found += sorted(variable.over.start.letters | variable.over.stop.letters)
+    return [letter for letter in found if letter != own]
+
+
 def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:
     return {letter: SizeRange(1, _LARGEST) for letter in draft.sizes}
 
@@ -275,14 +416,22 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
     """
     variables = {}
     for variable in signature.variables:
-        entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
+        shape = f"[{', '.join(variable.shape)}]" if variable.shape else ""
+        shape += "" if variable.over is None else f" for {variable.over.text}"
+        entry = {"shape": shape.strip()} if shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "variables": variables}
-    data["equilibrium"] = {signature.state: signature.map}
-    if signature.state_shape:
-        data["shape"] = f"[{', '.join(signature.state_shape)}]"
-    data["contraction"] = signature.contraction
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
+    if signature.has_equilibrium:
+        data["equilibrium"] = {signature.state: signature.map}
+        if signature.state_shape:
+            data["shape"] = f"[{', '.join(signature.state_shape)}]"
+        if signature.monotone:
+            data["monotone"] = signature.monotone
+        elif not signature.local:
+            data["contraction"] = signature.contraction
     if signature.definitions:
         data["define"] = dict(signature.definitions)
     return data

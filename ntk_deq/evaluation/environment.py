@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,11 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.layer import layer_weight
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_signature
-from ntk_deq.language.parser import parse
+from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
 
 Value = Scalar | Matrix | Outcome
@@ -26,18 +27,36 @@ Value = Scalar | Matrix | Outcome
 
 @dataclass(frozen=True)
 class ModelFormulas:
-    """The formulas of a model's signature, parsed; `weight` is L of a map act(Z L + C), act relu or the identity."""
+    """The formulas of a model's signature, typed.
+
+    Attributes:
+        state: Name of the state; empty where there is no equilibrium.
+        image: The map, or None: there is no equilibrium.
+        contraction: A Lipschitz constant of it, or None: none is known.
+        definitions: The definitions.
+        weight: W of a map that is one layer, act(W z + c) for each sample z, act proximal or the identity.
+        monotone: The declared m with I - W >= m I, or None.
+        local: Whether a fixed point counts that is only known to be the only one near by.
+    """
 
     state: str
-    map: Expr
-    contraction: Expr
+    image: Expr | None
+    contraction: Expr | None
     definitions: dict[str, Expr]
     weight: Expr | None = None
+    monotone: Expr | None = None
+    local: bool = False
+
+    @property
+    def map(self) -> Expr:
+        """The map of a model with an equilibrium; the type checker admits states for these alone."""
+        assert self.image is not None
+        return self.image
 
     @property
     def tainted(self) -> set[str]:
         """The state and the names of definitions that depend on it."""
-        found = {self.state}
+        found = {self.state} - {""}
         for name, expr in self.definitions.items():
             if any(node.name in found for node in expr.walk()):
                 found.add(name)
@@ -48,22 +67,26 @@ class ModelFormulas:
 def model_formulas(model: str | ModelSignature) -> ModelFormulas:
     """Return the parsed formulas of a model: a declaration, or the name under which one is registered."""
     signature = model_signature(model) if isinstance(model, str) else model
-    formulas = ModelFormulas(
+    typed = typed_model(signature)
+    weight = None
+    if typed.map is not None:
+        weight = layer_weight(typed.map, signature.state, typed.definitions, shape=signature.state_shape)
+    return ModelFormulas(
         signature.state,
-        parse(signature.map),
-        parse(signature.contraction),
-        {key: parse(text) for key, text in signature.definitions.items()},
+        typed.map,
+        typed.contraction,
+        dict(typed.definitions),
+        weight=weight,
+        monotone=typed.monotone,
+        local=signature.local,
     )
-    scalars = {variable.name for variable in signature.variables if not variable.shape}
-    weight = layer_weight(formulas.map, formulas.state, tainted=formulas.tainted, scalars=scalars)
-    return replace(formulas, weight=weight)
 
 
 class OutsideClaimError(NtkDeqError):
     """An instance turns out not to be one that the claim speaks of: a derivative at a kink, a division by zero.
 
     Attributes:
-        hypothesis: The implicit hypothesis that fails: `differentiable` or `defined`.
+        hypothesis: The implicit hypothesis that fails: `differentiable`, `defined`, `equilibrium` or `monotone`.
         certain: Whether it fails for certain, or only may.
     """
 
@@ -102,12 +125,14 @@ class Notes:
         unsure: Troubles that leave a result unsure: an unconverged solve, a divisor that may be zero.
         estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
         deadline: When to give up, on the clock of `time.thread_time`, or None.
+        nearby: Within which distance an equilibrium is the only one, where that is all that is known; else inf.
         sides: Where the two sides of each comparison are kept for the record of a training run, or None: nobody asks.
     """
 
     unsure: list[str] = field(default_factory=list)
     estimated: dict[str, str] = field(default_factory=dict)
     deadline: float | None = None
+    nearby: float = math.inf
     sides: list[Sides] | None = None
 
     def check_time(self) -> None:
@@ -174,12 +199,14 @@ class Providers:
         equilibrium: The model's state on an instance, solved from a start or from zeros.
         iterate: The state at a step of the fixed-point run.
         image: What the model's map makes of a state.
+        quotients: A ball of every difference quotient of the map between two states of a ball, or None: there is none.
         derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
     """
 
     equilibrium: Callable[[Environment, Matrix | None], Matrix]
     iterate: Callable[[Environment, int], Matrix]
     image: Callable[[Environment, Matrix], Matrix]
+    quotients: Callable[[Environment, Matrix], Ball | None]
     derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
 
 
@@ -197,6 +224,7 @@ class Environment:
         max_steps: Budget of a fixed-point solve.
         last_step: The last step of the claim's run.
         precision: Bits of every matrix, where its entries are arb; None: floats.
+        alone: Whether formulas speak of one equilibrium: not of those at other values of the variables too.
         cache: Values of names that are not variables.
         iterates: The states at steps 0, 1, ... computed so far.
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
@@ -219,6 +247,7 @@ class Environment:
     max_steps: int = 20_000
     last_step: int = 0
     precision: int | None = None
+    alone: bool = True
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
     moments: Along | None = None
@@ -248,11 +277,12 @@ class Environment:
 
     def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
         """Return the environment in which some variables have other values; model quantities follow."""
-        return replace(self, variables={**self.variables, **values}, cache={}, iterates=[], origin=None)
+        variables = {**self.variables, **values}
+        return replace(self, variables=variables, cache={}, iterates=[], origin=None, alone=False)
 
     def with_state(self, state: Matrix) -> Environment:
         """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
-        assert self.model is not None  # the type checker of the language admits states only where there is a model
+        assert self.model is not None  # the type checker of the language admits states only where there is one
         keep = {k: v for k, v in self.cache.items() if k in self.state_free()}
         return replace(self, cache={**keep, self.model.state: state}, iterates=[])
 

@@ -2,37 +2,42 @@
 
 The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, and the equilibrium lies
 within r/g of it, where g is 1 - q for a contraction by a factor q < 1 (Banach's theorem), or what another reason for
-its existence gives (`existence`).
+its existence gives (`existence`). Where none is found and the model names no reason, a fixed point that is shown to be
+the only one near Z~ is taken (`nearby`): the claim speaks of every equilibrium, and this is one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
+from flint import arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
+from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import divide_up
 from ntk_deq.equilibrium import solve_fixed_point
-from ntk_deq.equilibrium.precise import refined_equilibrium
+from ntk_deq.equilibrium.precise import refined_equilibrium, refined_state
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
-from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
-from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_value
+from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_map
 from ntk_deq.evaluation.functions.tensors import vec
-from ntk_deq.evaluation.quantity import Matrix
+from ntk_deq.evaluation.nearby import nearby_fixed_point
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.format import format_expr
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
+_SHRINKING = 2.0**-20
 
 
 def state_shape(env: Environment) -> tuple[int, int]:
-    """Return the shape of the model's state on this instance."""
-    assert env.model is not None
-    rows, cols = (*env.model.state_shape, None)[:2]
-    return env.sizes[str(rows)], 1 if cols is None else env.sizes[cols]
+    """Return the shape of the model's state on this instance; 0 x 0 where there is none."""
+    return (0, 0) if env.model is None else env.model.state_at(env.sizes)
 
 
 def tensor_names(
@@ -51,7 +56,7 @@ def tensor_names(
         env.formulas,
         like,
         state=state,
-        state_shape=state_shape(env) if env.model is not None else (0, 0),
+        state_shape=state_shape(env),
         guess=guess,
         max_steps=env.max_steps,
     )
@@ -70,6 +75,9 @@ def map_once(env: Environment, state: Matrix) -> Matrix:
     for name, value in inside.cache.items():
         if name in env.formulas.definitions and name in env.state_free():
             env.cache.setdefault(name, value)
+    if isinstance(result, Scalar):  # a state that is a number counts as 1 x 1
+        one = ct.from_scalar(result.ball) if env.precision is None else as_ball(PreciseMatrix(arb_mat([[result.ball]])))
+        return Matrix(one, result.scale)
     assert isinstance(result, Matrix)
     return result
 
@@ -85,8 +93,8 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
     shape = state_shape(env)
     known = existence(env)
     like = env.like
-    if known.gap is None:
-        env.notes.doubt(_no_certificate(env))
+    if known.gap is None and (reason := _only_global(env, start)):
+        env.notes.doubt(reason)
         return Matrix(ct.Ball(like.new_zeros(shape), float("inf")), float("inf"))
     names = tensor_names(env)
     found, reason = _solved(env, names, like.new_zeros(shape) if start is None else float_centre(start.ball), known)
@@ -94,6 +102,8 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
         return _precise_equilibrium(env, names, found, known, start)
     candidate = Matrix(ct.ball(found), float(torch.linalg.vector_norm(found)))
     image = map_once(env, candidate)
+    if known.gap is None:
+        return _near(env, candidate, image)
     residual = sc.upper(ct.frobenius(ct.subtract(image.ball, candidate.ball)))
     radius = divide_up(residual, sc.lower(known.gap)) if residual > 0 else 0.0
     # Where the solve started counts among what the result was computed from: its rounding is relative to that.
@@ -103,9 +113,47 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
     return Matrix(ct.Ball(found, radius), scale)
 
 
+def _only_global(env: Environment, start: Matrix | None) -> str:
+    """Return why an equilibrium that is known to be the only one near by will not do here; empty where it will.
+
+    Raises:
+        OutsideClaimError: A declared modulus is not certified.
+    """
+    assert env.formulas is not None
+    if env.formulas.monotone is not None:
+        raise OutsideClaimError("monotone", _no_certificate(env), certain=False)
+    if not env.formulas.local:
+        return _no_certificate(env)
+    if env.alone and start is None:
+        return ""
+    where = "at other values of the variables" if start is None else "from another start"
+    return f"{_no_certificate(env)}; there may be several, and which one is meant {where} is open"
+
+
+def _near(env: Environment, candidate: Matrix, image: Matrix) -> Matrix:
+    """Return the ball of the fixed point that is the only one near a candidate.
+
+    Raises:
+        OutsideClaimError: None is shown to be; as the claim speaks of fixed points, it may say nothing here.
+    """
+    found = nearby_fixed_point(env, candidate, image)
+    scale = max(candidate.scale, image.scale)
+    if isinstance(found, str):
+        detail = f"{_no_certificate(env)}; nor is one near the point found: {found}"
+        raise OutsideClaimError("equilibrium", detail, certain=False)
+    env.notes.nearby = min(env.notes.nearby, found.alone)
+    ball = candidate.ball
+    if isinstance(ball, PreciseMatrix):
+        spread = sc.with_radius(0.0, found.radius)
+        return Matrix(as_ball(from_rows(*ball.shape, (entry + spread for entry in ball.flat))), scale)
+    return Matrix(ct.Ball(ball.centre, found.radius), scale)
+
+
 def _no_certificate(env: Environment) -> str:
     """Say that nothing shows that the equilibrium exists, and what is known of the first reason that it could have."""
     assert env.formulas is not None
+    if env.formulas.contraction is None:
+        return "no certificate that the equilibrium is the only one: the map has no Lipschitz constant that is known"
     name, factor = format_expr(env.formulas.contraction), contraction_factor(env).ball
     if not factor.is_finite():
         known = f"{name} is not known"
@@ -127,7 +175,7 @@ def _solved(env: Environment, names: TensorNames, initial: torch.Tensor, known: 
 
     def step(z: torch.Tensor) -> torch.Tensor:
         env.notes.check_time()
-        return tensor_value(formulas.map, _with_state(names, z))
+        return tensor_map(names, z)
 
     factor = contraction_factor(env).ball
     solved = solve_fixed_point(
@@ -148,29 +196,29 @@ def _precise_equilibrium(
     """Return the equilibrium in arb entries, from a float one."""
     formulas = env.formulas
     assert formulas is not None
-    assert known.gap is not None
     rows, cols = found.shape
 
     def flat_map(column: torch.Tensor) -> torch.Tensor:
         state = column.reshape(cols, rows).mT
-        return vec(tensor_value(formulas.map, _with_state(names, state))).reshape(-1)
+        return vec(tensor_map(names, state)).reshape(-1)
 
-    jacobian = torch.func.jacrev(flat_map)(found.mT.reshape(-1))
-    inverse = approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+    def inverses() -> Iterator[torch.Tensor | None]:
+        # In a unit that pulls strongly towards zero floats lose the sign of what adds up to its small value.
+        for point in (found, (1 - _SHRINKING) * found):
+            jacobian = torch.func.jacrev(flat_map)(point.mT.reshape(-1))
+            yield approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+
     size = float(torch.linalg.vector_norm(found))
 
     def apply(state: PreciseMatrix) -> PreciseMatrix:
         return adopt(map_once(env, Matrix(as_ball(state), size)).ball)
 
-    refined = refined_equilibrium(apply, found, inverse, known.gap, contracts=known.contracts)
+    if known.gap is None:
+        state = Matrix(as_ball(refined_state(apply, found, inverses())), size)
+        return _near(env, state, map_once(env, state))
+    refined = refined_equilibrium(apply, found, inverses(), known.gap, contracts=known.contracts)
     image = map_once(env, Matrix(as_ball(refined), size))
     return Matrix(as_ball(refined), max(size, image.scale, 0.0 if start is None else start.scale))
-
-
-def _with_state(names: TensorNames, state: torch.Tensor) -> TensorNames:
-    return TensorNames(
-        names.variables, names.sizes, names.lets, names.formulas, names.like, state=state, state_shape=names.state_shape
-    )
 
 
 def iterate_ball(env: Environment, step: int) -> Matrix:

@@ -25,6 +25,7 @@ from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, s
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.written import definition_of, put
 
 SHOWN_BITS = 128
 """Bits of the balls in which exact sides and margins are shown."""
@@ -191,12 +192,36 @@ def _evaluated(expr: Expr, names: ExactNames) -> Value:
         values = {name: value_of(arg, names) for name, arg in zip(expr.names, expr.args[1:], strict=True)}
         return value_of(expr.args[0], ExactNames({**names.values, **values}, names.lets, names.model))
     if expr.kind is Kind.CALL:
-        if expr.name not in FUNCTIONS:
-            raise UndecidedError(f"`{expr.name}` is not computed exactly")
-        return FUNCTIONS[expr.name]([value_of(arg, names) for arg in expr.args])
+        return _called(expr, [value_of(arg, names) for arg in expr.args])
     if expr.kind not in _OPERATORS:
         raise UndecidedError("a formula with steps")
     return _OPERATORS[expr.kind](*(value_of(arg, names) for arg in expr.args))
+
+
+def _called(expr: Expr, args: Sequence[Value]) -> Value:
+    """Return the value of a function; one that is written out is computed so, numbers added to every entry."""
+    definition = definition_of(expr.name, len(args))
+    if definition is not None:
+        values = dict(zip(definition[0], (args[0], *map(scalar, args[1:])), strict=True))
+        return put(definition[1], values, lambda value: fmpq(value.numerator, value.denominator), _part)
+    if expr.name not in FUNCTIONS:
+        raise UndecidedError(f"`{expr.name}` is not computed exactly")
+    return FUNCTIONS[expr.name](args)
+
+
+def _part(node: Expr, args: Sequence[Value]) -> Value:
+    """Return the value of a part of a formula of a record."""
+    if node.kind is Kind.CALL:
+        return _called(node, args)
+    matrices = [arg for arg in args if isinstance(arg, ExactMatrix)]
+    if node.kind in (Kind.ADD, Kind.SUBTRACT) and len(matrices) == 1:
+        left, right = (arg if isinstance(arg, ExactMatrix) else _spread(arg, matrices[0]) for arg in args)
+        return _OPERATORS[node.kind](left, right)
+    return _OPERATORS[node.kind](*args)
+
+
+def _spread(number: Number, like: ExactMatrix) -> ExactMatrix:
+    return like.mapped(lambda entry: number)
 
 
 def _named(name: str, names: ExactNames) -> Value:
@@ -218,7 +243,7 @@ def _equilibrium(model: ModelFormulas, names: ExactNames, near: Sequence[Sequenc
         UndecidedError: The map is no contraction for certain, or is not affine between the point and its fixed point.
     """
     rows, columns = len(near), len(near[0])
-    if rows * columns > _MOST_STATES or sign(fmpq(1) - scalar(value_of(model.contraction, names))) <= 0:
+    if rows * columns > _MOST_STATES or not _contracts(model, names):
         raise UndecidedError("an equilibrium that is not computed exactly")
 
     def image(state: fmpq_mat) -> fmpq_mat:
@@ -238,6 +263,11 @@ def _equilibrium(model: ModelFormulas, names: ExactNames, near: Sequence[Sequenc
         if solution is not None and image(solution) == solution:
             return ExactMatrix(rows, columns, solution.entries())
     raise UndecidedError("an equilibrium at a kink")
+
+
+def _contracts(model: ModelFormulas, names: ExactNames) -> bool:
+    """Whether the map of a model certainly is a contraction."""
+    return model.contraction is not None and sign(fmpq(1) - scalar(value_of(model.contraction, names))) > 0
 
 
 def _solved(image: Callable[[fmpq_mat], fmpq_mat], point: fmpq_mat) -> fmpq_mat | None:

@@ -1,14 +1,14 @@
 """Why a model's equilibrium exists and is the only one, and how far from it a state can be.
 
-A contraction in the Frobenius norm is one reason. The map Z -> act(Z L + C), act = relu or the identity, has others,
-looked for in this order. Per sample z = act(W z + c) with W = L'; let e = z - z* and r = z - act(W z + c). As act has
+A contraction in the Frobenius norm is one reason. A map that is one layer, z -> act(W z + c) for each sample (`layer`),
+act the identity or proximal, has others, looked for in this order. Let e = z - z* and r = z - act(W z + c). As act has
 difference quotients D between 0 and 1, e = r + D W e.
 
-1. W with diagonal entries below one, and T_ij = |W_ij|/(1 - W_ii) off the diagonal: entry i alone has the solution
-   act(u_i/(1 - W_ii)), u_i what the other entries and c give it, and solving for every entry at once moves states apart
-   by at most T. Where T v < v for some v > 0 that is a contraction. Moving all but e_i to the right gives
-   |e| <= |r| max(1, 1/(1 - W_ii)) + T |e|, hence |e| <= (I - T)^-1 s |r|. Norms below one, a spectral radius of |W|
-   below one, a triangular W and a single unit with W <= 0 are cases of it.
+1. W with diagonal entries below one, and T_ij = |W_ij|/(1 - W_ii) off the diagonal: entry i alone has one solution,
+   which moves by at most 1/(1 - W_ii) times what the other entries and c give it, and solving for every entry at once
+   moves states apart by at most T. Where T v < v for some v > 0 that is a contraction. Moving all but e_i to the right
+   gives |e| <= s |r| + T |e| with s_ii = max(1, 1/(1 - W_ii)), hence |e| <= (I - T)^-1 s |r|. Norms below one, a
+   spectral radius of |W| below one, a triangular W and a single unit with W <= 0 are cases of it.
 2. I - W >= m I > 0 in its symmetric part: z1 = act(W z + c) is the proximal map's value, so m norm(z1 - z*) <=
    norm(W (z - z1)), and norm(e) <= (1 + norm(W)/m) norm(r). The residual over m is no bound.
 3. I - D W of positive determinant for all D of zeros and ones: I - W is a P-matrix, so that one solution exists
@@ -21,6 +21,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 
@@ -28,15 +29,19 @@ import torch
 from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.functions import absolute_value, maximum
 from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.precise.sums import frobenius
 from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
-from ntk_deq.evaluation.environment import Environment
-from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.format import format_expr
 
-_CONTRACTION, _GAP = "contraction factor", "gap of the equilibrium"  # no name of the language has a blank in it
+_CONTRACTION, _GAP, _MODULUS = "contraction factor", "gap of the equilibrium", "declared modulus"
+# No name of the language has a blank in it.
 
 _WIDEST = 48
 """Units up to which the first reason is looked at: an inverse of that order takes some 10 ms."""
@@ -60,17 +65,23 @@ class Existence:
 
 
 def contraction_factor(env: Environment) -> Scalar:
-    """Return the model's Lipschitz constant on this instance."""
+    """Return the model's Lipschitz constant on this instance; no information where none is known."""
     assert env.formulas is not None
     known = env.cache.get(_CONTRACTION)
     if not isinstance(known, Scalar):
-        known = evaluate_scalar(env.formulas.contraction, env)
+        formula = env.formulas.contraction
+        known = Scalar(sc.nan(), math.inf) if formula is None else evaluate_scalar(formula, env)
         env.cache[_CONTRACTION] = known
     return known
 
 
 def existence(env: Environment) -> Existence:
-    """Return why the equilibrium of the model's map exists, if a reason is found."""
+    """Return why the equilibrium of the model's map exists, if a reason is found.
+
+    Raises:
+        OutsideClaimError: The model declares that I - W >= m I, and that is certainly not so.
+    """
+    _require_declared_modulus(env)
     gap = 1 - contraction_factor(env).ball  # a ball: close to the edge a float cannot tell the factor from 1
     if gap > 0:
         return Existence(gap, True)
@@ -81,22 +92,46 @@ def existence(env: Environment) -> Existence:
     return Existence(known.ball if known.ball > 0 else None, False)
 
 
+def _weight(env: Environment) -> ct.Ball | None:
+    """Return the ball of W, square and known, or None."""
+    assert env.formulas is not None
+    if env.formulas.weight is None:
+        return None
+    found = to_matrix(evaluate(env.formulas.weight, env)).ball
+    return found if found.is_finite and found.shape[0] == found.shape[1] else None
+
+
+def _require_declared_modulus(env: Environment) -> None:
+    """Refuse an instance on which the declared m is no modulus for certain; it is believed on none."""
+    assert env.formulas is not None
+    if env.formulas.monotone is None or _MODULUS in env.cache:
+        return
+    declared, weight = evaluate_scalar(env.formulas.monotone, env), _weight(env)
+    env.cache[_MODULUS] = declared
+    text = format_expr(env.formulas.monotone)
+    if declared.ball <= 0:
+        raise OutsideClaimError("monotone", f"the declared {text} is not above zero", certain=True)
+    known = None if weight is None else modulus(weight)
+    if known is not None and known < declared.ball:
+        detail = f"the declared {text} = {float(declared.ball.mid()):.6g} is more than {sc.upper(known):.6g}"
+        raise OutsideClaimError("monotone", f"{detail}, the smallest eigenvalue of I - (W + W')/2", certain=True)
+
+
 def _other_gap(env: Environment) -> arb:
     """Return the gap that another reason than contraction gives, or zero."""
-    assert env.formulas is not None
-    weight = None if env.formulas.weight is None else evaluate(env.formulas.weight, env)
-    if not isinstance(weight, Matrix) or not weight.ball.is_finite or weight.ball.shape[0] != weight.ball.shape[1]:
+    weight = _weight(env)
+    if weight is None:
         return arb(0)
-    size = _by_dominance(weight.ball) or _by_monotonicity(weight.ball) or _by_patterns(weight.ball)
+    size = _by_dominance(weight) or _by_monotonicity(weight) or _by_patterns(weight)
     return arb(0) if size is None else (1 / size).lower()
 
 
 def _entries(weight: ct.Ball, most: int) -> list[list[arb]] | None:
-    """Return the rows of W = L', or None where there are too many."""
+    """Return the rows of W, or None where there are too many."""
     if weight.shape[0] > most:
         return None
     try:
-        return adopt(ct.transpose(weight)).rows()
+        return adopt(weight).rows()
     except LimitError:
         return None
 
@@ -126,12 +161,21 @@ def _by_dominance(weight: ct.Ball) -> arb | None:
         return None
 
 
-def _by_monotonicity(weight: ct.Ball) -> arb | None:
-    """Return a bound of norm(e)/norm(r) by the second reason, or None."""
+def modulus(weight: ct.Ball) -> arb:
+    """Return the ball of the largest m with I - W >= m I in its symmetric part.
+
+    Args:
+        weight: W, n x n.
+    """
     one = ct.identity(weight.shape[0], dtype=weight.dtype, device=weight.device)
     half = ct.scale(arb(0.5), ct.add(weight, ct.transpose(weight)))
-    modulus = ct.lambda_min(ct.subtract(one, half), symmetric=True)
-    return (1 + ct.spectral_norm(weight) / modulus).upper() if modulus > 0 else None
+    return ct.lambda_min(ct.subtract(one, half), symmetric=True)
+
+
+def _by_monotonicity(weight: ct.Ball) -> arb | None:
+    """Return a bound of norm(e)/norm(r) by the second reason, or None."""
+    known = modulus(weight)
+    return (1 + ct.spectral_norm(weight) / known).upper() if known > 0 else None
 
 
 def _by_patterns(weight: ct.Ball) -> arb | None:

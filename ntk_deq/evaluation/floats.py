@@ -11,7 +11,7 @@ Many instances cost one backward pass: the gradient of the sum over the batch ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -26,9 +26,10 @@ from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.tensors import scalar, vec
-from ntk_deq.language.functions import kink_of
+from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.written import definition_of, put
 
 SOLVER = Anderson(memory=8)
 """Near the edge of contraction plain iteration needs millions of steps; whatever the solver, the ball proves it."""
@@ -149,10 +150,8 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     formulas, keys = names.formulas, tuple(names.variables)
 
     def step(state: Tensor, *values: Tensor) -> Tensor:
-        inside = TensorNames(
-            dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like, state=state
-        )
-        return tensor_value(formulas.map, inside)
+        inside = TensorNames(dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like)
+        return tensor_map(inside, state)
 
     start = guess if guess is not None else names.like.new_zeros(names.state_shape)
     # The whole state is one sample: the claim language knows nothing of rows.
@@ -160,9 +159,10 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
 
 
 def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
-    """Apply the model's map to a state."""
+    """Apply the model's map to a state; a number counts as 1 x 1, as its state does."""
     assert names.formulas is not None
-    return tensor_value(names.formulas.map, replace(names, state=state))
+    value = tensor_value(names.formulas.map, replace(names, state=state))
+    return value if value.ndim > 1 else value[..., None, None]
 
 
 def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
@@ -196,14 +196,32 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
-    kink = kink_of(expr.name)
+    return _applied(expr.name, args, names)
+
+
+def _applied(name: str, args: Sequence[Tensor], names: TensorNames) -> Tensor:
+    """Return the value of a function, and gather where an argument is at a kink."""
+    definition = definition_of(name, len(args))
+    if definition is not None:
+        values = dict(zip(definition[0], (args[0], *map(scalar, args[1:])), strict=True))
+
+        def part(node: Expr, parts: Sequence[Tensor]) -> Tensor:
+            if node.kind is Kind.CALL:
+                return _applied(node.name, parts, names)
+            return _entry_by_entry(node.kind, parts)
+
+        return put(definition[1], values, lambda value: names.like.new_full((), float(value)), part)
+    facts = entrywise_of(name)
+    kink = kink_of(name)
     gathered = {Kink.JUMP: names.trouble, Kink.CORNER: names.kinks}.get(kink)
+    if facts is not None and facts.valued and kink is Kink.JUMP and names.kinks is None:
+        gathered = None  # only a derivative minds the jump
     if gathered is not None:
         zero = args[0] == 0
         gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
     if names.upper and kink is Kink.CORNER:
-        return from_above(expr.name, args[0])
-    return FUNCTIONS[expr.name](names.like, *args)
+        return from_above(name, args[0])
+    return FUNCTIONS[name](names.like, *args)
 
 
 _SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, float]], Tensor]] = {
@@ -268,6 +286,14 @@ _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.POWER: _power,
     Kind.TRANSPOSE: lambda a: a.mT,
 }
+
+
+def _entry_by_entry(kind: Kind, parts: Sequence[Tensor]) -> Tensor:
+    """Return the value of an operator in a formula of a record: a number is added to every entry."""
+    if kind in (Kind.ADD, Kind.SUBTRACT) and len({part.ndim < 2 for part in parts}) == 2:
+        parts = [_spread(part) if part.ndim < 2 else part for part in parts]
+        return parts[0] + parts[1] if kind is Kind.ADD else parts[0] - parts[1]
+    return _OPERATORS[kind](*parts)
 
 
 _SAME = 1e-9

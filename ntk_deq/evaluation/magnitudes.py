@@ -20,6 +20,7 @@ from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.record import Entrywise
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.written import definition_of
 
 Indices = Mapping[str, float]
 
@@ -97,6 +98,8 @@ class Magnitudes:
 
     def _call(self, expr: Expr, indices: Indices) -> Tensor:
         name = expr.name
+        if definition_of(name, len(expr.args)) is not None:  # whose terms may cancel
+            return sum((self.of(arg, indices) for arg in expr.args), self.size(expr, indices))
         facts = entrywise_of(name)
         if facts is not None:
             return self._of_entries(expr, facts, indices)

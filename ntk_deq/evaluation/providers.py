@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from ntk_deq.evaluation.derivatives.derivative import derivative
+from ntk_deq.evaluation.derivatives.quotients import state_quotients
 from ntk_deq.evaluation.environment import Providers
 from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
 
-PROVIDERS = Providers(equilibrium=equilibrium_ball, iterate=iterate_ball, image=map_once, derivative=derivative)
+PROVIDERS = Providers(
+    equilibrium=equilibrium_ball,
+    iterate=iterate_ball,
+    image=map_once,
+    quotients=state_quotients,
+    derivative=derivative,
+)
 """Equilibria by a float solve and a certificate, derivatives by reverse mode."""

@@ -21,6 +21,7 @@ class Parameter(StrEnum):
     SIZE = "size"  # a sum of products of positive integers and size letters
     INDEX = "index"  # of a row or column, from 1: like a size, and with -
     VARIABLE = "variable"  # the bare name of a free variable
+    FUNCTION = "function"  # the bare name of a function of each entry
     STATE = "state"  # a matrix of the shape of the model's state
 
     def admits(self, type_: Type, shapes: Shapes) -> bool:
@@ -82,6 +83,11 @@ def scalar_shape(call: Call) -> Type:
 def same_shape(call: Call) -> Type:
     """Return the argument's type; a step index is a number here."""
     return SCALAR if call.types[0].sort.is_index else call.types[0]
+
+
+def shape_of_second(call: Call) -> Type:
+    """Return the second argument's type; a step index is a number here."""
+    return SCALAR if call.types[1].sort.is_index else call.types[1]
 
 
 def _matrix(rows: Size, cols: Size) -> Type:

@@ -5,11 +5,15 @@ Names that already mean something in the claim language or in a model, so that n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
+from ntk_deq.language.types import Reach
 
 
 class Role(StrEnum):
@@ -31,6 +35,7 @@ class Variable:
         role: What the variable is for.
         description: A few words.
         domain: The domain assumed when a setting names none, in the claim file's domain grammar.
+        over: For a family of variables `W[l]`: its members, in whose letter the shape is written.
     """
 
     name: str
@@ -38,44 +43,71 @@ class Variable:
     role: Role
     description: str
     domain: str = "real"
+    over: Reach | None = None
 
 
 @dataclass(frozen=True)
 class ModelSignature:
-    """A model as the claim language sees it.
+    """A model as the claim language sees it: definitions, and an equilibrium where it has one.
 
-    The texts in `map`, `contraction` and `definitions` are expressions of the claim language, so that every backend
-    (shapes, balls, LaTeX) reads them from this one place.
+    The texts in `map`, `contraction`, `monotone` and `definitions` are expressions of the claim language, so that every
+    backend (shapes, balls, LaTeX) reads them from this one place.
 
     Attributes:
         name: The name used in a claim file, for example `implicit-relu`.
         title: One line for people.
         sizes: The size letters, in display order.
         variables: Every free variable.
-        state: Name of the equilibrium state, for example `Z`.
+        state: Name of the equilibrium state, for example `Z`; empty, as the next four are, where there is none.
         state_shape: Its size letters.
         map: The fixed-point map, an expression in the variables, the definitions and the state.
-        contraction: A Lipschitz constant of the map in the state, in the Frobenius norm.
+        contraction: A Lipschitz constant of the map in the state, in the Frobenius norm; empty where none is known.
+        monotone: A number m > 0 with I - W >= m I in its symmetric part, where the map is act(W z + c); empty where
+            none is declared.
+        local: Whether a fixed point that is shown to be the only one near by is an equilibrium, where nothing shows
+            that there is no other one.
         definitions: Further names in order; each may use the variables, the state and earlier names.
         implementation: `module:Class` of the torch implementation, imported only when it is needed.
         reference: Where the model is defined.
+        families: The sizes that have members.
+        has_families: Whether variables, sizes or definitions have members; for each depth it is a model without them.
     """
 
     name: str
     title: str
     sizes: tuple[str, ...]
     variables: tuple[Variable, ...]
-    state: str
-    state_shape: tuple[str, ...]
-    map: str
-    contraction: str
+    state: str = ""
+    state_shape: tuple[str, ...] = ()
+    map: str = ""
+    contraction: str = ""
+    monotone: str = ""
+    local: bool = False
     definitions: dict[str, str] = field(default_factory=dict)
     implementation: str = ""
     reference: str = ""
+    families: tuple[str, ...] = ()
+    has_families: bool = False
 
     def __hash__(self) -> int:
         """Return a hash, so that what is made from a declaration can be kept under it; definitions have none."""
         return hash((self.name, self.map))
+
+    @property
+    def has_equilibrium(self) -> bool:
+        """Whether it has a state, which is a fixed point of its map."""
+        return bool(self.state)
+
+    def state_at(self, sizes: Mapping[str, float]) -> tuple[int, int]:
+        """Return the shape of the state, one column for a vector; 0 x 0 where there is none.
+
+        Args:
+            sizes: Values of the size letters.
+        """
+        if not self.has_equilibrium:
+            return 0, 0
+        rows, cols = (*(int(sizes[letter]) for letter in self.state_shape), 1, 1)[:2]
+        return rows, cols
 
     def variable(self, name: str) -> Variable:
         """Return the variable called `name`; raises KeyError where there is none."""
@@ -92,16 +124,20 @@ class ModelSignature:
 def reserved(name: str, model: ModelSignature | None) -> str | None:
     """Return what a name already means, or None where it is free.
 
+    A function's name is free: what is called so has a value where no bracket follows, and the function cannot be called
+    beside it. Only `ones` and `zeros`, which are distributions too, are not.
+
     Example:
-        >>> reserved("norm", None), reserved("beta", None)
-        ('a function of the language', None)
+        >>> reserved("for", None), reserved("ones", None), reserved("rho", None)
+        ('a word of the language', 'a function of the language', None)
     """
     if name in KEYWORDS:
         return "a word of the language"
-    if name in FUNCTIONS:
+    if name in FUNCTIONS and name in DISTRIBUTIONS:
         return "a function of the language"
-    if model is not None and name == model.state:
+    if model is not None and model.has_equilibrium and name == model.state:
         return f"the state of model {model.name}"
-    if model is not None and name in model.definitions:
-        return f"defined by model {model.name} as {model.definitions[name]}"
+    for own, text in model.definitions.items() if model is not None else ():
+        if model is not None and defined(own).name == name:
+            return f"defined by model {model.name} as {text}"
     return None

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import Expr, Kind, Sign
+from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind, Sign
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 
 BINDING = {
     Kind.FOR_ALL: QUANTIFIED,
+    Kind.EACH: QUANTIFIED,
+    Kind.SOME: QUANTIFIED,
+    Kind.OVER: QUANTIFIED,
     Kind.OR: DISJUNCTION,
     Kind.AND: CONJUNCTION,
     Kind.NOT: NEGATION,
@@ -51,7 +54,11 @@ def format_expr(expr: Expr) -> str:
         case Kind.NAME:
             return expr.name
         case Kind.INDEX:
-            return f"{expr.name}[{_part(expr.args[0], DISJUNCTION)}]"
+            return expr.name + "".join(f"[{_part(inside, DISJUNCTION)}]" for inside in expr.args)
+        case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
+            return expr.name
+        case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
+            return f"{expr.name}({format_expr(expr.args[0])})"
         case Kind.CALL if expr.name in _SIGNS:
             return _signed(expr)
         case Kind.CALL:
@@ -75,7 +82,12 @@ def format_expr(expr: Expr) -> str:
             return text
         case Kind.FOR_ALL:
             condition = f" with {_part(expr.args[1], DISJUNCTION)}" if len(expr.args) > 1 else ""
-            return f"{_part(expr.args[0], DISJUNCTION)} for all {', '.join(expr.names)}{condition}"
+            return f"{_quantified(expr.args[0])} for all {', '.join(expr.names)}{condition}"
+        case Kind.EACH | Kind.SOME:
+            word = "all" if expr.kind is Kind.EACH else "some"
+            return f"{_quantified(expr.args[0])} for {word} {_reach(expr)}"
+        case Kind.OVER:
+            return f"{_part(expr.args[0], DISJUNCTION)} for {_reach(expr)}"
         case _:
             strength = BINDING[expr.kind]
             left, right = expr.args
@@ -210,6 +222,16 @@ def binding(expr: Expr) -> int:
 def _part(expr: Expr, wanted: int) -> str:
     text = format_expr(expr)
     return text if binding(expr) >= wanted else f"({text})"
+
+
+def _quantified(expr: Expr) -> str:
+    """Return a statement before a quantifier: one that runs over a range needs no brackets there."""
+    return format_expr(expr) if expr.kind in (Kind.EACH, Kind.SOME) else _part(expr, DISJUNCTION)
+
+
+def _reach(expr: Expr) -> str:
+    start, stop = (_part(bound, SUM) for bound in expr.args[1:])
+    return f"{expr.names[0]} in {start}..{stop}"
 
 
 def _exponent(expr: Expr) -> str:

@@ -10,23 +10,34 @@ from ntk_deq.language.functions import FUNCTIONS
 _SPELLED = {
     "abs(x)": ("absolute", "fabs", "modulus", "magnitude"),
     "A' for a transpose": ("T", "transpose", "transp", "adjoint", "ctranspose"),
+    "arccos(x)": ("acos", "arccosine"),
+    "arctan(x)": ("atan", "arctangent"),
     "A*B for a matrix product": ("matmul", "mm", "mul", "multiply"),
     "cond(A)": ("condition", "condition_number"),
     "diag(v)": ("diagonal", "diagflat"),
     "dot(x, y)": ("inner", "vdot", "inner_product", "innerproduct"),
     "exp(x)": ("expo", "exponential"),
+    "exp(x) - 1, log(1 + x)": ("expm1", "log1p"),
+    "(exp(x) + exp(-x))/2": ("cosh",),
+    "(exp(x) - exp(-x))/2": ("sinh",),
+    "1 - erf(x)": ("erfc",),
+    "(1 + erf(x/sqrt(2)))/2 for the normal distribution": ("Phi", "ncdf", "normcdf", "norm_cdf"),
     "fixed_point(Z)": ("fixedpoint", "equilibrium"),
     "fro(A)": ("frobenius", "frob", "norm_F", "normF", "norm_fro", "hs", "hilbert_schmidt"),
     "grad(f, x)": ("nabla", "gradient", "derivative", "diff"),
     "hadamard(A, B)": ("odot", "elementwise", "times", "schur"),
+    "huber(x, delta)": ("huber_loss", "smooth_l1", "pseudo_huber"),
     "I(n)": ("eye", "identity", "Id", "Identity"),
     "inv(A)": ("inverse", "invert"),
     "jac(f, x)": ("jacobian", "Jacobian", "jacobi"),
     "kron(A, B)": ("otimes", "kronecker", "tensor"),
     "lambda_min(A) or lambda_max(A)": ("eig", "eigs", "eigh", "eigvals", "eigenvalues", "spectrum"),
+    "leaky_relu(x, a)": ("leakyrelu", "lrelu", "prelu", "leaky"),
     "log(x)": ("ln",),
     "log(x)/log(2), log(x)/log(10)": ("log2", "log10"),
-    "max(x, 0), or relu(A) of every entry": ("clip", "clamp", "positive_part", "pos"),
+    "max(x, 0), or relu(A) of every entry": ("positive_part", "pos"),
+    "max(min(x, b), a), or x - softthreshold(x, 1) of every entry": ("clip", "clamp", "hardtanh"),
+    "pi/2 - arccos(x)": ("arcsin", "asin"),
     "[A; B] for one above the other": ("vstack", "vertcat"),
     "[A, B] for side by side": ("hstack", "horzcat", "hcat"),
     "[A, B; C, D] for a block matrix": ("block", "bmat", "block_matrix"),
@@ -41,8 +52,14 @@ _SPELLED = {
     "norm(A)": ("norm2", "opnorm", "operator_norm", "spectral_norm", "spectralnorm", "linalg_norm"),
     "rho(A)": ("spectral_radius", "spectralradius", "srad"),
     "sigma_min(A) or sigma_max(A)": ("svd", "svdvals", "singular_values", "svals"),
-    "sqrt(x)": ("root", "square_root"),
-    "step(x) - step(-x)": ("sign", "sgn", "signum"),
+    "sigmoid(x)": ("logistic", "expit", "sigma_fn"),
+    "sign(x)": ("sgn", "signum"),
+    "sin(x)/cos(x)": ("tan", "tangent"),
+    "slope(relu, x), by the function's name": ("dsigma", "prime", "activation_derivative", "deriv"),
+    "softthreshold(x, t)": ("soft_threshold", "softshrink", "shrink", "soft", "prox_l1"),
+    "softplus(x)": ("softrelu", "smooth_relu"),
+    "sqrt(x), of a matrix that of every entry": ("root", "square_root"),
+    "sqrtm(A)": ("matrix_sqrt", "msqrt", "sqrt_matrix", "matrix_root"),
     "step(x)": ("heaviside", "indicator", "unit_step"),
     "sum(A)/(n*m) with the sizes of A": ("mean", "average", "avg"),
     "trace(A)": ("tr", "Tr", "Trace"),
@@ -50,18 +67,26 @@ _SPELLED = {
     "x*y' for the outer product": ("outer", "outer_product"),
     "x^2": ("square", "pow", "power"),
 }
-_NAMES = sorted(name for name, function in FUNCTIONS.items() if function.entrywise and function.takes_matrices)
+_NAMES = sorted(name for name, function in FUNCTIONS.items() if function.by_entries)
 _ENTRYWISE = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
 _MISSING = {
-    "softmax": ("softmax", "softmin", "log_softmax", "logsumexp"),
+    "such function; log(sum(exp(x))) is written so": (
+        "logsumexp", "lse", "softmin", "log_softmax", "logsoftmax",
+    ),
     f"activation of this name; its entrywise functions are {_ENTRYWISE}": (
-        "sigmoid", "tanh", "gelu", "silu", "swish", "elu", "selu", "leaky_relu", "prelu", "erf", "logistic",
-        "hardtanh", "mish",
+        "gelu", "silu", "swish", "elu", "selu", "relu6", "hardsigmoid", "hardswish", "mish", "softsign", "celu",
     ),
-    "trigonometric or hyperbolic functions": (
-        "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2", "arcsin", "arccos", "arctan", "sinh",
-        "cosh", "asinh", "acosh", "atanh", "sinc",
+    "such function; it has sin, cos, arccos, arctan, tanh and exp": (
+        "cot", "sec", "csc", "atan2", "arctan2", "asinh", "acosh", "atanh", "arsinh", "arcosh", "artanh", "sinc",
+        "coth", "sech",
     ),
+    "special functions but erf": ("gamma_fn", "lgamma", "digamma", "beta_fn", "bessel", "zeta"),
+    "proximal maps; that of t*abs(x) is softthreshold(x, t), a projection onto x >= 0 relu(x)": (
+        "prox", "proximal", "proj", "projection", "moreau", "envelope",
+    ),
+    "suprema and infima; a claim speaks of all values": ("sup", "inf", "argsup", "supremum", "infimum"),
+    "integrals; primitive(relu, x) is that of a function of each entry": ("integral", "integrate", "quad", "int"),
+    "convolutions; a convolution is a product with a matrix": ("conv", "conv1d", "conv2d", "convolve"),
     "rounding": ("floor", "ceil", "round", "trunc", "mod", "rem", "frac"),
     "places of extremes": ("argmax", "argmin"),
     "products over entries": ("prod", "product", "cumprod", "cumsum"),
@@ -73,9 +98,11 @@ _HINTS = {name: f"write {spelling}" for spelling, names in _SPELLED.items() for 
 _HINTS |= {name: f"the language has no {what}" for what, names in _MISSING.items() for name in names}
 _HINTS = {name: hint for name, hint in _HINTS.items() if name not in FUNCTIONS}
 
-_CONSTANTS = dict.fromkeys(
-    ("pi", "e", "euler"), "the language has no such constant; write a fraction, or quantify over an interval around it"
-)
+_CONSTANTS = {
+    "e": "write exp(1), unless `e` is a name that is missing",
+    "euler": "write exp(1)",
+    "tau": "write 2*pi, unless `tau` is a name that is missing",
+}
 TRANSPOSES = frozenset({"T", "H", "top", "intercal"})
 """Exponents that stand for a transpose in print."""
 
@@ -89,8 +116,8 @@ def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
         called: Whether it stands as a function, `name(...)`.
 
     Example:
-        >>> hint_for("sin", ["min"], called=True), hint_for("sin", ["min"], called=False)
-        ('the language has no trigonometric or hyperbolic functions', 'did you mean `min`?')
+        >>> hint_for("tan", ["tanh"], called=True), hint_for("rank", ["tanh"], called=False)
+        ('write sin(x)/cos(x)', None)
         >>> hint_for("tr", ["trace"], called=True), hint_for("norn", ["norm"], called=True)
         ('write trace(A)', 'did you mean `norm`?')
     """

@@ -1,8 +1,14 @@
-"""The models that claim files and the library know, by name. Needs no torch until an implementation is asked for."""
+"""The models that claim files and the library know, by name: those of `models.yaml`, and what is registered.
+
+Needs no torch until an implementation is asked for.
+"""
 
 from __future__ import annotations
 
+from importlib import resources
+
 from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.files.yaml import plain, read_text
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 
 _REGISTRY: dict[str, ModelSignature] = {}
@@ -38,54 +44,44 @@ def model_signature(name: str) -> ModelSignature:
     return _REGISTRY[name]
 
 
-IMPLICIT_RELU = register_model(
-    ModelSignature(
-        name="implicit-relu",
-        title="ReLU implicit network: Z = relu(gamma Z A + relu(X W)), yhat = Z b",
-        sizes=("N", "d", "m"),
-        variables=(
-            Variable("W", ("d", "m"), Role.PARAMETER, "weights of the feature map"),
-            Variable("A", ("m", "m"), Role.PARAMETER, "weights of the implicit layer"),
-            Variable("b", ("m",), Role.PARAMETER, "weights of the output layer"),
-            Variable("gamma", (), Role.HYPERPARAMETER, "fixed scale of the implicit layer", domain="(0, 1)"),
-            Variable("X", ("N", "d"), Role.INPUT, "inputs, one sample a row"),
-            Variable("y", ("N",), Role.TARGET, "targets"),
-        ),
-        state="Z",
-        state_shape=("N", "m"),
-        map="relu(gamma*Z*A + Phi)",
-        contraction="gamma*norm(A)",
-        definitions={
-            "Phi": "relu(X*W)",
-            "yhat": "Z*b",
-            "L": "norm(yhat - y)^2/2",
-        },
-        implementation="ntk_deq.systems.implicit_relu:ImplicitReLU",
-        reference="Gao and Gao (2022), arXiv:2205.07463, (1)-(4)",
-    )
-)
+_CLASSES = {
+    "implicit-relu": "ntk_deq.systems.implicit_relu:ImplicitReLU",
+    "linear-implicit": "ntk_deq.systems.linear_implicit:LinearImplicit",
+}
+"""Models with a class of their own, which computes what the formulas say."""
 
-LINEAR_IMPLICIT = register_model(
-    ModelSignature(
-        name="linear-implicit",
-        title="Linear implicit network: z = W z + U x for each sample, yhat = b'z",
-        sizes=("N", "d", "m"),
-        variables=(
-            Variable("W", ("m", "m"), Role.PARAMETER, "weights of the implicit layer"),
-            Variable("U", ("m", "d"), Role.PARAMETER, "weights of the input"),
-            Variable("b", ("m",), Role.PARAMETER, "weights of the output layer"),
-            Variable("X", ("N", "d"), Role.INPUT, "inputs, one sample a row"),
-            Variable("y", ("N",), Role.TARGET, "targets"),
-        ),
-        state="Z",
-        state_shape=("N", "m"),
-        map="Z*W' + X*U'",
-        contraction="norm(W)",
-        definitions={
-            "yhat": "Z*b",
-            "L": "norm(yhat - y)^2/2",
-        },
-        implementation="ntk_deq.systems.linear_implicit:LinearImplicit",
-        reference="the linear case of Kawaguchi (2021), arXiv:2102.07346",
-    )
-)
+
+def _shipped() -> None:
+    """Register the models of `models.yaml`, which is in the form of a claim file and says the shape of every state."""
+    text = resources.files("ntk_deq.language").joinpath("models.yaml").read_text(encoding="utf-8")
+    for name, entry in plain(read_text(text, "models.yaml"))["systems"].items():
+        variables = tuple(_variable(key, own) for key, own in entry["variables"].items())
+        ((state, image),) = entry["equilibrium"].items()
+        register_model(
+            ModelSignature(
+                name=name,
+                title=entry["title"],
+                sizes=tuple(dict.fromkeys(letter for variable in variables for letter in variable.shape)),
+                variables=variables,
+                state=state,
+                state_shape=_letters(entry["shape"]),
+                map=image,
+                contraction=entry["contraction"],
+                definitions=entry["define"],
+                implementation=_CLASSES.get(name, ""),
+                reference=entry["reference"],
+            )
+        )
+
+
+def _variable(name: str, entry: dict[str, str]) -> Variable:
+    domain, description = entry.get("domain", "real"), entry.get("description", "")
+    return Variable(name, _letters(entry.get("shape", "[]")), Role(entry["role"]), description, domain)
+
+
+def _letters(shape: str) -> tuple[str, ...]:
+    return tuple(letter for letter in shape.strip("[]").split(", ") if letter)
+
+
+_shipped()
+IMPLICIT_RELU, LINEAR_IMPLICIT = (model_signature(name) for name in ("implicit-relu", "linear-implicit"))

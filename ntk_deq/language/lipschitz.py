@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import format_expr, format_number
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
+from ntk_deq.language.written import Lift, definition_of, formula_of, put
 
 Factors = tuple[str, ...] | None
 """The factors of a constant as texts; none of them for the constant 1, None where the state does not occur."""
@@ -17,8 +20,8 @@ Factors = tuple[str, ...] | None
 def lipschitz_constant(image: Expr, state: str, definitions: Mapping[str, Expr]) -> str:
     """Return a Lipschitz constant of a map, a formula in its variables.
 
-    Sums add, numbers count with their absolute value, matrices with their norm; functions whose slopes are 1 at most,
-    such as relu, count nothing.
+    Sums add, numbers count with their absolute value, matrices with their norm, and functions of each entry with the
+    largest of their slopes, which is 1 for relu and tanh, 1/4 for sigmoid, max(1, abs(a)) for leaky_relu(., a).
 
     Args:
         image: The map, typed.
@@ -73,8 +76,10 @@ def _visit(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> Factors:
         case Kind.DIVIDE if found[1] is None and found[0] is not None:
             divisor = _size(expr.args[1], "norm")
             return (*found[0], f"1/{divisor}")
-        case Kind.CALL if _moves_no_wider(expr.name):
-            return found[0]
+        case Kind.CALL if found[0] is not None and all(factors is None for factors in found[1:]):
+            own = _factors(expr)
+            if own is not None:
+                return (*own, *found[0])
         case Kind.CALL if expr.name == "hadamard" and None in found:
             factors, other = (found[0], expr.args[1]) if found[1] is None else (found[1], expr.args[0])
             assert factors is not None
@@ -82,13 +87,26 @@ def _visit(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> Factors:
     raise _unknown(expr, "no Lipschitz constant of this part in the state is known.")
 
 
-def _moves_no_wider(name: str) -> bool:
-    """Whether a function moves two values no farther apart: `vec`, and what has slopes of 1 at most."""
-    facts = FUNCTIONS[name].entrywise
-    return name == "vec" or (facts is not None and facts.lipschitz <= 1)
+def _factors(call: Expr) -> Factors:
+    """Return what a function of its first argument multiplies distances by at most; None: that is not known."""
+    definition = definition_of(call.name, len(call.args))
+    if definition is not None:
+        own = FUNCTIONS[call.name].definition
+        assert own is not None
+        values = dict(zip(definition[0], call.args, strict=True))
+        lift = Lift(call.span, matrix=False)
+        text = format_expr(put(formula_of(own.lipschitz), values, lift.number, lift.plain))
+        return () if text == "1" else (text,)
+    facts = FUNCTIONS[call.name].entrywise
+    bound = FUNCTIONS[call.name].lipschitz if facts is None else facts.lipschitz
+    if bound is None or not math.isfinite(bound):
+        return None
+    return () if bound == 1 else (format_number(Fraction(str(bound))),)
 
 
 def _size(expr: Expr, matrices: str) -> str:
+    while expr.kind is Kind.TRANSPOSE:  # which no norm sees
+        expr = expr.args[0]
     if expr.kind is Kind.NUMBER and expr.value is not None and expr.value >= 0:
         return format_expr(expr)
     scalar = expr.type is not None and expr.type.sort is not Sort.MATRIX
@@ -96,5 +114,7 @@ def _size(expr: Expr, matrices: str) -> str:
 
 
 def _unknown(expr: Expr, message: str) -> ExpressionError:
-    hint = "sums, products with what is free of the state, relu, abs and softplus have one"
+    hint = (
+        "sums, products with what is free of the state, and functions of bounded slope such as relu and tanh have one"
+    )
     return ExpressionError(message, (expr.span.start, expr.span.stop), hint)

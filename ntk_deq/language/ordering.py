@@ -161,7 +161,7 @@ class Ordering:
             return Order.SAME
         if any(self._is_matrix(arg) for arg in (*old.args, *new.args)):
             return Order.UNKNOWN
-        facts = entrywise_of(old.name)
+        facts = entrywise_of(old.name) if len(old.args) == 1 else None
         if old.name in _EXTREMES or (facts is not None and facts.growth > 0):
             return joint(orders)
         if facts is not None and facts.growth < 0:

@@ -50,20 +50,65 @@ class Entrywise:
         growth: 1 where it nowhere falls, -1 where it nowhere rises, 0 for neither.
         curvature: 1 where it is convex, -1 where it is concave, 0 for neither.
         kink: Where it has no derivative.
-        lipschitz: The largest of its slopes, by size; inf where they have no bound.
+        valued: Whether it has a value where it jumps.
+        slopes: Bounds of (f(x) - f(z))/(x - z) for all x and z, from below and above; infinite where there are none.
         sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
         slope: Its derivative in NumPy, {} the argument.
         formula: What it is in simpler functions of the language, of the argument x.
+        derivative: Its derivative in functions of the language, of the argument x.
+        primitive: Its integral from 0 to x, likewise.
+        of_numbers: Whether its notation is that of a number; of a matrix, its name is set upright.
     """
 
     domain: Range = field(default_factory=Range)
     growth: int
     curvature: int
     kink: Kink = Kink.NOWHERE
-    lipschitz: float = math.inf
+    valued: bool = True
+    slopes: tuple[float, float] = (-math.inf, math.inf)
     sides: tuple[int, int] | None = None
     slope: str | None = None
     formula: str | None = None
+    derivative: str | None = None
+    primitive: str | None = None
+    of_numbers: bool = False
+
+    @property
+    def lipschitz(self) -> float:
+        """A bound of |f(x) - f(z)|/|x - z| for all x and z; inf where there is none, as for what jumps."""
+        return max(map(abs, self.slopes))
+
+    @property
+    def proximal(self) -> bool:
+        """Whether it is the proximal map of a convex function: it nowhere falls, and has slopes of 1 at most.
+
+        References:
+            Moreau, Bulletin de la SMF 93, 1965.
+        """
+        return self.growth == 1 and self.lipschitz <= 1 and self.domain == Range()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """A function of each entry and of a parameter, a number, that is written out in functions of each entry.
+
+    Attributes:
+        names: What `formula` calls the entry and the parameter; it holds for calls with so many arguments.
+        formula: What a call means: sums, in which a number is added to every entry, products with numbers, and calls.
+        lipschitz: A bound of its slopes in the entry, a formula in the parameter.
+        proximal: Whether it is the proximal map of a convex function, whatever the parameter.
+        primitive: Its integral in the entry from 0, where that has a closed form.
+        numpy: A call in NumPy, {0} the entry and {1} the parameter.
+        slope: Its derivative in the entry, likewise.
+    """
+
+    names: tuple[str, str]
+    formula: str
+    lipschitz: str
+    proximal: bool = False
+    primitive: str | None = None
+    numpy: str
+    slope: str
 
 
 @dataclass(frozen=True)
@@ -81,6 +126,8 @@ class Function:
         form: How it is written with brackets of its own; None: as a call.
         needs_model: Whether it has a meaning only where the setting names a model.
         entrywise: What is true of it as a function of one number, if it is one.
+        definition: What it is as a function of each entry and of a parameter, if it can be called so.
+        lipschitz: What it multiplies distances in the Frobenius norm by at most, where it is no function of each entry.
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
             saying.
         commutes: Whether the order of its arguments does not matter.
@@ -112,6 +159,8 @@ class Function:
     form: str | None = None
     needs_model: bool = False
     entrywise: Entrywise | None = None
+    definition: Definition | None = None
+    lipschitz: float | None = None
     turns: bool = False
     commutes: bool = False
     degree: Degree | None = None
@@ -138,18 +187,30 @@ class Function:
     @property
     def takes_matrices(self) -> bool:
         """Whether its first argument may be a matrix."""
-        return self.parameters[0] is not Parameter.SCALAR
+        return bool(self.parameters) and self.parameters[0] is not Parameter.SCALAR
+
+    @property
+    def by_entries(self) -> bool:
+        """Whether it acts on each entry of its first argument; what else it takes are numbers."""
+        return self.takes_matrices and (self.entrywise is not None or self.definition is not None)
 
     @property
     def transposes(self) -> bool:
         """Whether transposes of its arguments transpose its value, where both are matrices."""
-        return self.turns or (self.entrywise is not None and self.takes_matrices)
+        return self.turns or self.by_entries
+
+    def defined(self, count: int) -> Definition | None:
+        """Return what a call with so many arguments is written out as; None where it is not."""
+        definition = self.definition
+        return definition if definition is not None and len(definition.names) == count else None
 
     @property
     def signature(self) -> str:
         """The call as people read it, for example `kron(matrix, matrix)`."""
         if self.form is not None:
             return self.form
+        if not self.parameters:
+            return self.name
         required = [str(p) for p in self.parameters[: len(self.parameters) - self.optional]]
         text = ", ".join(required)
         for parameter in self.parameters[len(required) :]:
@@ -164,6 +225,8 @@ class Function:
     @property
     def counts(self) -> str:
         """How many arguments it takes, in words."""
+        if not self.parameters:
+            return "no arguments: it is a number"
         least, most = len(self.parameters) - self.optional, len(self.parameters)
         number = f"{least} or {most}" if least != most else str(most)
         return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"

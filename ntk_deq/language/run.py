@@ -1,4 +1,7 @@
-"""What changes along the run of a claim, and which definitions need more of the run than its start."""
+"""Kinds of run, each said once: its keys, its index, its words; what changes along it, what it needs of a start.
+
+A kind of run is a record here and a twin (`ntk_deq.verify.twins`), which computes it, judges along it and searches it.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,172 @@ from functools import lru_cache
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
+from ntk_deq.language.steps import STEPS, TIMES, Index
 from ntk_deq.language.tree import Expr, Formula, Kind, sort_definitions
 
 
-class Method(StrEnum):
-    """What a run does."""
+class KeyValue(StrEnum):
+    """What a key of a run takes."""
 
-    FIXED_POINT = "fixed-point"
-    GRADIENT_DESCENT = "gradient-descent"
-    GRADIENT_FLOW = "gradient-flow"
+    COUNT = "a whole number from 1 on"
+    PART = "a number between 0 and 1"
+    FORMULA = "a number > 0, as a formula of what is known at the start"
+    FLAG = "true or false"
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """A key of `run` in a claim file; a field of `Run` of the same name holds what it says.
+
+    Attributes:
+        name: The key.
+        value: What it takes.
+        meaning: What it is for, for people.
+        default: What it is where it is left out.
+        required: Whether it may not be left out.
+        most: The largest number of a `COUNT`.
+    """
+
+    name: str
+    value: KeyValue
+    meaning: str
+    default: float | bool | None = None
+    required: bool = False
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class RunKind:
+    """What is true of one kind of run.
+
+    Attributes:
+        name: The kind as claim files write it, under `method`.
+        title: The kind in running text.
+        summary: The kind in one line.
+        rule: What `method: NAME` means for a name with its index.
+        index: What its index counts.
+        letter: The letter of the index in reports.
+        trains: Whether the parameters of the model change along it, by the gradient of its loss; else only its state.
+        costly: Whether each look at an instance is a run of its own, so that few and distinct ones are judged.
+        budget: What its `steps` are, in words, with `{steps}` for the number.
+        keys: What a claim says of it.
+
+    Example:
+        >>> [key.name for key in RUN_KINDS["gradient-flow"].keys], str(RUN_KINDS["gradient-flow"])
+        (['steps', 'until', 'horizon'], 'gradient-flow')
+    """
+
+    name: str
+    title: str
+    summary: str
+    rule: str
+    index: Index
+    letter: str
+    trains: bool
+    costly: bool
+    budget: str
+    keys: tuple[RunKey, ...]
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def takes(self, name: str) -> bool:
+        """Whether a claim can give a key."""
+        return any(key.name == name for key in self.keys)
 
     @property
-    def trains(self) -> bool:
-        """Whether the parameters change along the run."""
-        return self is not Method.FIXED_POINT
+    def formulas(self) -> tuple[str, ...]:
+        """The keys that are formulas of what is known at the start."""
+        return tuple(key.name for key in self.keys if key.value is KeyValue.FORMULA)
+
+
+MAX_STEPS = 10_000
+MAX_TRAINING_STEPS = 1_000_000
+_UNTIL = "The run ends when L is this part of L[0]."
+
+FIXED_POINT = RunKind(
+    name="fixed-point",
+    title="fixed-point",
+    summary="The iteration of the model's map.",
+    rule="Z[l] is iterate l of the model's map, Z[0] = 0.",
+    index=STEPS,
+    letter="l",
+    trains=False,
+    costly=False,
+    budget="{steps} steps",
+    keys=(
+        RunKey(
+            "steps",
+            KeyValue.COUNT,
+            "Number of steps; the index runs from 0 to it.",
+            required=True,
+            most=MAX_STEPS,
+        ),
+    ),
+)
+GRADIENT_DESCENT = RunKind(
+    name="gradient-descent",
+    title="gradient descent",
+    summary="Training in steps.",
+    rule="W[k+1] = W[k] - step*grad(L, W)[k] for all parameters W at once.",
+    index=STEPS,
+    letter="k",
+    trains=True,
+    costly=True,
+    budget="at most {steps} steps",
+    keys=(
+        RunKey(
+            "step",
+            KeyValue.FORMULA,
+            "The step size, a number > 0 or a formula of what is known at the start.",
+            required=True,
+        ),
+        RunKey("steps", KeyValue.COUNT, "Its most steps.", default=2000, most=MAX_TRAINING_STEPS),
+        RunKey("until", KeyValue.PART, _UNTIL, default=1e-6),
+        RunKey(
+            "beyond",
+            KeyValue.FLAG,
+            "Whether the claim speaks of later steps too, for which gradient flow then stands; else it ends.",
+            default=True,
+        ),
+    ),
+)
+GRADIENT_FLOW = RunKind(
+    name="gradient-flow",
+    title="gradient flow",
+    summary="Training in continuous time.",
+    rule="dW/dt = -grad(L, W) for all parameters W at once; the index is a time.",
+    index=TIMES,
+    letter="t",
+    trains=True,
+    costly=True,
+    budget="at most {steps} steps of the integrator",
+    keys=(
+        RunKey("steps", KeyValue.COUNT, "Most steps of the integrator.", default=10_000, most=MAX_TRAINING_STEPS),
+        RunKey("until", KeyValue.PART, _UNTIL, default=1e-10),
+        RunKey(
+            "horizon",
+            KeyValue.FORMULA,
+            "The run ends at this time, a number > 0 or a formula of what is known at the start.",
+        ),
+    ),
+)
+
+RUN_KINDS = {kind.name: kind for kind in (FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW)}
+"""Kinds of run by name."""
 
 
 @dataclass(frozen=True)
 class Run:
     """What gives a claim its step index.
 
-    `fixed-point`: the state at step l is the l-th iterate of the model's map from zero (Z[0] = 0), l = 0..steps.
-    `gradient-descent`: theta[k+1] = theta[k] - step * dL/dtheta, k = 0, 1, ...; the instance is theta[0].
-    `gradient-flow`: d theta/dt = -dL/dtheta, t >= 0; the index is a time.
-
     Attributes:
-        method: What the run does.
+        kind: What the run does.
         steps: Its most steps: of the map, of descent, or of the integrator.
         step: The step size of gradient-descent, a scalar formula of the claim; None for the others.
         until: The loss, as a part of L[0], at which a training run ends.
@@ -47,13 +187,24 @@ class Run:
         judged: Steps, or times, spread over a training run that are judged at most, besides telling ones.
     """
 
-    method: Method
+    kind: RunKind
     steps: int
     step: Formula | None = None
     until: Fraction = Fraction(1, 10**6)
     horizon: Formula | None = None
     beyond: bool = True
     judged: int = 48
+
+    @property
+    def formulas(self) -> dict[str, Formula]:
+        """What is fixed before the run starts, by key."""
+        known = ((name, getattr(self, name)) for name in self.kind.formulas)
+        return {name: formula for name, formula in known if formula is not None}
+
+    @property
+    def iterates(self) -> int:
+        """The last step at which the state is an iterate of the model's map."""
+        return 0 if self.kind.trains else self.steps
 
 
 PATH_LENGTH = "path_length"
@@ -64,7 +215,7 @@ LOSS = "L"
 
 
 def changing_names(
-    method: Method | None, model: ModelSignature | None, let: Mapping[str, Formula] | None = None
+    kind: RunKind | None, model: ModelSignature | None, let: Mapping[str, Formula] | None = None
 ) -> frozenset[str]:
     """Return the names that may carry an index in a claim.
 
@@ -72,18 +223,18 @@ def changing_names(
     `let`, without an index), and `path_length`. In a fixed-point run it is the state.
 
     Args:
-        method: What the claim's run does, or None where it has no run.
+        kind: What the claim's run does, or None where it has no run.
         model: The model of the setting, or None.
         let: The claim's definitions.
 
     Example:
         >>> from ntk_deq.language.library import model_signature
-        >>> sorted(changing_names(Method.GRADIENT_FLOW, model_signature("linear-implicit")))
+        >>> sorted(changing_names(GRADIENT_FLOW, model_signature("linear-implicit")))
         ['L', 'U', 'W', 'Z', 'b', 'path_length', 'yhat']
-        >>> changing_names(Method.FIXED_POINT, model_signature("linear-implicit"))
+        >>> changing_names(FIXED_POINT, model_signature("linear-implicit"))
         frozenset({'Z'})
     """
-    course = Course(method, model)
+    course = Course(kind, model)
     let = let or {}
     for name in sort_definitions(let)[0]:
         course.define(name, let[name].expr)
@@ -95,7 +246,7 @@ class Course:
     """What the names of a claim do along its run; definitions are added one by one, each after those it uses.
 
     Args:
-        method: What the run does, or None.
+        kind: What the run does, or None.
         model: The model of the setting, or None.
 
     Attributes:
@@ -104,7 +255,7 @@ class Course:
         late: Definitions that use more of the run than its start.
     """
 
-    method: Method | None
+    kind: RunKind | None
     model: ModelSignature | None
     changing: set[str] = field(default_factory=set, init=False)
     stepped: set[str] = field(default_factory=set, init=False)
@@ -112,9 +263,10 @@ class Course:
 
     def __post_init__(self) -> None:
         """Enter what the model brings along."""
-        if self.method is None or self.model is None:
+        if self.kind is None or self.model is None:
             return
-        self.changing.add(self.model.state)
+        if self.model.has_equilibrium:
+            self.changing.add(self.model.state)
         if self.trains:
             self.changing |= {*self.model.names(Role.PARAMETER), PATH_LENGTH}
             for name, text in self.model.definitions.items():
@@ -123,10 +275,11 @@ class Course:
     @property
     def trains(self) -> bool:
         """Whether the parameters change along the run."""
-        return self.method is not None and self.method.trains
+        return self.kind is not None and self.kind.trains
 
     def define(self, name: str, expr: Expr) -> None:
-        """Add a definition."""
+        """Add a definition, of a member of a family under the family's name."""
+        name = defined(name).name
         if self.trains and any(self._changes(node) for node in expr.walk()):
             self.changing.add(name)
         if any(self._is_stepped(node) for node in expr.walk()):

@@ -9,9 +9,40 @@ from ntk_deq.errors import ExpressionError
 from ntk_deq.language.hints import hint_for
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import TIME, Type
+from ntk_deq.language.types import STEP, TIME, Type
 
 _PARTS = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.NEGATE)
+
+
+@dataclass(frozen=True)
+class Index:
+    """What the index of a run counts, and the words for it.
+
+    Attributes:
+        type: Its type in formulas.
+        whole: Whether it is a whole number, each followed by a next one.
+        word: One value of it.
+        many: Several of them.
+        parts: What such a value may be made of.
+        change: How that changes which carries one.
+        extent: How much of it there is, as in "steps to the floor".
+        each: What a rate is counted per.
+    """
+
+    type: Type
+    whole: bool
+    word: str
+    many: str
+    parts: str
+    change: str
+    extent: str
+    each: str
+
+
+STEPS = Index(STEP, True, "step", "step indices", "integers and step indices", "with the step", "steps", "per step")
+TIMES = Index(TIME, False, "time", "times", "numbers and times", "with time", "time", "per unit of time")
+INDICES = {index.type: index for index in (STEPS, TIMES)}
+"""Indices by their types."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +70,15 @@ class Steps:
             node: The node.
             bracket: Whether it stands in Z[...], otherwise behind `with`.
         """
-        if bracket and self._is_time and node.kind is not Kind.NAME and not _is_zero(node):
+        if bracket and not self._index.whole and node.kind is not Kind.NAME and not _is_zero(node):
             fail(node.span, "a time is 0 or the index alone: gradient-flow has no numbered steps and no next one.")
         if node.kind not in _PARTS:
-            parts = "numbers and times" if self._is_time else "integers and step indices"
-            fail(node.span, f"a {self._word} may be made of {parts} with + and - only.")
+            fail(node.span, f"a {self._index.word} may be made of {self._index.parts} with + and - only.")
 
     def check_condition(self, node: Expr) -> None:
         """Refuse what is no condition on steps behind `with`."""
         if node.kind not in (Kind.COMPARE, Kind.AND, Kind.OR, Kind.NOT):
-            fail(node.span, f"`with` takes comparisons of {self._many}, such as p <= q.")
+            fail(node.span, f"`with` takes comparisons of {self._index.many}, such as p <= q.")
 
     def check_quantifier(self, node: Expr, sizes: Iterable[str]) -> None:
         """Refuse a quantifier without a run, and index names that have a meaning already or do not occur."""
@@ -64,12 +94,12 @@ class Steps:
 
     def step(self, node: Expr, bound: frozenset[str]) -> Type:
         """Return the type of a part of a step; `bound` are the index names in scope."""
-        if node.kind is Kind.NUMBER and node.value is not None and node.value.denominator != 1 and not self._is_time:
+        if node.kind is Kind.NUMBER and node.value is not None and node.value.denominator != 1 and self._index.whole:
             fail(node.span, f"a step must be an integer. Got {float(node.value):g}.")
         if node.kind is Kind.NAME and node.name not in bound:
             hint = f"add `for all {node.name}` at the end of the statement"
             if self.trajectory:
-                hint += f"; a definition takes its names without a {self._word}"
+                hint += f"; a definition takes its names without a {self._index.word}"
             known = node.name in self.environment or node.name in self.trajectory
             fail(node.span, f"`{node.name}` is no {self.index} here.", None if known else hint)
         return self.index
@@ -82,26 +112,21 @@ class Steps:
             return self.trajectory[node.name]
         if node.name in self.environment:
             carriers = ", ".join(sorted(self.indexed)) or "nothing in this claim"
-            change = "with time" if self._is_time else "with the step"
-            fail(node.span, f"`{node.name}` does not change {change}.", f"what carries a {self._word}: {carriers}")
+            fail(
+                node.span,
+                f"`{node.name}` does not change {self._index.change}.",
+                f"what carries a {self._index.word}: {carriers}",
+            )
         raise unknown(node, self.indexed or self.environment)
 
     def check_bare(self, node: Expr) -> None:
         """Refuse a name without a step that has a value at a step only."""
         if node.name in self.trajectory:
-            fail(node.span, f"`{node.name}` has a value at a {self._word} only.", f"write {node.name}[...]")
+            fail(node.span, f"`{node.name}` has a value at a {self._index.word} only.", f"write {node.name}[...]")
 
     @property
-    def _is_time(self) -> bool:
-        return self.index == TIME
-
-    @property
-    def _word(self) -> str:
-        return "time" if self._is_time else "step"
-
-    @property
-    def _many(self) -> str:
-        return "times" if self._is_time else "step indices"
+    def _index(self) -> Index:
+        return INDICES[self.index]
 
 
 def unknown(node: Expr, allowed: Iterable[str], what: str = "name") -> ExpressionError:

@@ -5,8 +5,8 @@ Definitions of a claim: the order in which they build on each other, and those t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
@@ -17,6 +17,10 @@ from ntk_deq.language.types import Type
 
 if TYPE_CHECKING:
     from ntk_deq.language.types import Type
+
+
+CONSTANT_NAMES = frozenset({"pi"})
+"""Names of numbers, unless something else is called so; a constant is a call without arguments."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Kind(StrEnum):
 
     NUMBER = "number"  # value
     NAME = "name"  # name
-    INDEX = "index"  # name[args[0]]: a quantity at a step
+    INDEX = "index"  # name[args[0]]: a quantity at a step, or a member of a family; name[args[0]][args[1]]: both
     CALL = "call"  # name(args...)
     AT = "at"  # at(args[0], names[0] = args[1], ...): a model quantity with some variables replaced
     NEGATE = "negate"  # -args[0]
@@ -49,6 +53,13 @@ class Kind(StrEnum):
     OR = "or"
     NOT = "not"
     FOR_ALL = "for all"  # args[0] for all names [with args[1]]: names are step indices
+    EACH = "for all in"  # args[0] for all names[0] in args[1]..args[2]: a letter that runs over a range
+    SOME = "for some in"  # args[0] for some names[0] in args[1]..args[2]
+    OVER = "over"  # args[0] for names[0] in args[1]..args[2], the only argument of sum, prod, max, min, blockdiag
+
+
+RANGED = frozenset({Kind.EACH, Kind.SOME, Kind.OVER})
+"""Kinds in which a letter runs over a range; they are gone once a claim is written out for a depth."""
 
 
 class Sign(StrEnum):
@@ -91,6 +102,26 @@ class Expr:
             node = stack.pop()
             yield node
             stack.extend(reversed(node.args))
+
+
+def is_member(expr: Expr) -> bool:
+    """Whether a node of a typed tree is a member of a family without a step, `W[l]`, and no value at a step, `Z[k]`."""
+    inside = expr.args[0].type if expr.kind is Kind.INDEX and len(expr.args) == 1 else None
+    return inside is not None and not inside.sort.is_index
+
+
+def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:
+    """Return a tree without types in which names of constants that are not declared stand for the constants.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> tree = parse("2*pi*r")
+        >>> sorted(names_in(with_constants(tree))), sorted(names_in(with_constants(tree, {"pi", "r"})))
+        (['r'], ['pi', 'r'])
+    """
+    if expr.kind is Kind.NAME and expr.name in CONSTANT_NAMES and expr.name not in declared:
+        return replace(expr, kind=Kind.CALL)
+    return replace(expr, args=tuple(with_constants(arg, declared) for arg in expr.args)) if expr.args else expr
 
 
 def names_in(expr: Expr) -> set[str]:

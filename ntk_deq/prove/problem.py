@@ -5,7 +5,7 @@ Statements about terms: comparisons with zero, joined by `and` and `or`; negatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -15,10 +15,10 @@ from itertools import product
 from ntk_deq.claims.claim import Claim
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.functions import entrywise_of
-from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort, Type
+from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove.terms import Op, Term, Terms
 
 
@@ -230,14 +230,25 @@ def applicable(claim: Claim) -> bool:
 def _readable(node: Expr) -> bool:
     if node.kind not in _KINDS or not _plain(node.type):
         return False
-    return node.kind is not Kind.CALL or node.name in _OWN or _formula(node.name) is not None
+    return _known(node)
 
 
 @cache
-def _formula(name: str) -> Expr | None:
-    """Return what the record of a function says that it is in simpler ones, or None."""
+def _formula(name: str, count: int) -> tuple[tuple[str, ...], Expr] | None:
+    """Return what the record of a function says that it is in simpler ones, and the names of its arguments, or None."""
+    definition = definition_of(name, count)
+    if definition is not None:
+        return definition
     facts = entrywise_of(name)
-    return None if facts is None or facts.formula is None else parse(facts.formula)
+    return None if facts is None or facts.formula is None or count != 1 else ((ENTRY,), formula_of(facts.formula))
+
+
+def _known(part: Expr) -> bool:
+    """Whether a part of a formula of a record can be read."""
+    if part.kind is not Kind.CALL or part.name in _OWN:
+        return True
+    formula = _formula(part.name, len(part.args))
+    return formula is not None and all(_known(inner) for inner in formula[1].walk())
 
 
 def _plain(type_: Type | None) -> bool:
@@ -403,9 +414,9 @@ class _Reader:
         return self.terms.power(base, exponent.value)
 
     def _call(self, name: str, parts: list[Term]) -> Term:
-        formula = _formula(name)
+        formula = _formula(name, len(parts))
         if formula is not None:
-            return self._put(formula, parts[0])
+            return put(formula[1], dict(zip(formula[0], parts, strict=True)), self.terms.constant, self._put)
         match name:
             case "log":
                 self._require(parts[0], Relation.POSITIVE)
@@ -419,13 +430,8 @@ class _Reader:
             joined = self.terms.maximum(joined, part) if name == "max" else self.terms.minimum(joined, part)
         return joined
 
-    def _put(self, formula: Expr, argument: Term) -> Term:
-        """Return the term of a formula of x with an argument in its place."""
-        if formula.kind is Kind.NAME:
-            return argument
-        if formula.kind is Kind.NUMBER:
-            return self.terms.constant(formula.value or 0)
-        return self._combined(formula, [self._put(arg, argument) for arg in formula.args])
+    def _put(self, node: Expr, parts: Sequence[Term]) -> Term:
+        return self._combined(node, list(parts))
 
     def _require(self, term: Term, relation: Relation) -> None:
         value = term.value if term.op is Op.CONSTANT else None

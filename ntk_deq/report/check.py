@@ -14,14 +14,23 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
-from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.claims.describe import (
+    SystemDescription,
+    choose_words,
+    depth_words,
+    describe_systems,
+    member_words,
+    run_words,
+    size_words,
+)
+from ntk_deq.claims.entries import by_names, range_letters
 from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.language.types import BOOLEAN, SizeRange, Type
+from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
 
 
@@ -109,6 +118,9 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
     if suite.title:
         say(console, (one_line(suite.title), "bold"))
         console.print()
+    for system in describe_systems(claims):
+        _render_system(console, system)
+        console.print()
     for claim in claims:
         if isinstance(claim, IllFormed):
             _render_ill_formed(console, claim)
@@ -123,6 +135,26 @@ def render_check(console: Console, suite: Suite, claims: Sequence[Claim | IllFor
         say(console, (f"{count}, {bad} ill-formed", "bold red"))
     else:
         say(console, (f"{count}, every formula is well-formed", "green"))
+
+
+def _render_system(console: Console, system: SystemDescription) -> None:
+    title = f"  {system.title}" if system.title else ""
+    sizes = f"  sizes {system.sizes}" if system.sizes else ""
+    say(console, ("system ", "dim"), (system.name, "bold"), title, (sizes, "dim"))
+    state = [system.equilibrium] if system.equilibrium is not None else []
+    groups = [("variables", system.variables), ("state", state), ("define", system.definitions)]
+    rows = [row for _, rows in groups for row in rows]
+    widths = [max((cell_len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    for section, lines in groups:
+        for number, (name, kind, words) in enumerate(lines):
+            head: list[Piece] = [
+                (f"  {'' if number else section}".ljust(13), "dim"),
+                (name.ljust(widths[0] + 2), "cyan"),
+            ]
+            rest: list[Piece] = [words] if section == "variables" else highlight(words)
+            say_hanging(console, [*head, (kind.ljust(widths[1] + 2), "green")], rest)
+        if section == "state" and state:
+            say_hanging(console, [("  exists     ", "dim")], [system.certificate])
 
 
 def highlight(text: str) -> list[Piece]:
@@ -191,6 +223,9 @@ def _render_claim(console: Console, claim: Claim) -> None:
     chosen = choose_words(claim)
     if chosen is not None:
         say_hanging(console, [("  choose   ", "dim")], [chosen])
+    depths = depth_words(claim)
+    if depths is not None:
+        say_hanging(console, [("  depths   ", "dim")], [depths])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
@@ -207,24 +242,30 @@ def _setting_words(setting: Setting) -> list[Piece]:
     kind = "whole domain" if setting.universal else "draws from a distribution"
     if setting.images is not None:
         kind = f"images from {setting.images.source}, rest drawn"
-    sizes = "".join(f", {letter} = {_range(size)}" for letter, size in setting.sizes.items())
+    sizes = "".join(f", {size_words(letter, size)}" for letter, size in setting.sizes.items())
     return [(setting.name, "cyan"), f": {model}, {kind}{sizes}"]
-
-
-def _range(size: SizeRange) -> str:
-    return str(size.low) if size.fixed else f"{size.low}..{size.high}"
 
 
 def _names(claim: Claim) -> dict[str, Type]:
     """Return the type of each name of the model or setting that the formulas use, sizes and step indices apart."""
-    own = {*claim.given, *claim.let, *(letter for setting in claim.settings for letter in setting.sizes)}
+    own = {*claim.given, *by_names(claim.let), *(letter for setting in claim.settings for letter in setting.sizes)}
+    own |= range_letters(claim.let, (*claim.assume.values(), *claim.conclude.values()))
     used: dict[str, Type] = {}
     start = start_formulas(claim).values()
+    members = {
+        name: (member_words(name, variable.over), variable.type)
+        for setting in claim.settings
+        for name, variable in setting.variables.items()
+        if variable.over is not None
+    }
     for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
         for node in formula.expr.walk():
             if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or node.type is None:
                 continue
-            if not node.type.sort.is_index:
+            if node.name in members:
+                name, type_ = members[node.name]
+                used.setdefault(name, type_)
+            elif not node.type.sort.is_index:
                 used.setdefault(node.name, node.type)
     return used
 
@@ -239,7 +280,8 @@ def _domain_words(free: Free) -> str:
 def _render_lines(console: Console, claim: Claim) -> None:
     rows: list[tuple[str, str, str, list[Piece]]] = []
     for free in claim.given.values():
-        rows.append(("given", free.name, str(free.type), [_domain_words(free)]))
+        over = "" if free.over is None else f" for {free.over.text}"
+        rows.append(("given", member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
     groups: list[tuple[str, dict[str, Formula]]] = [
         ("let", claim.let),
         ("assume", claim.assume),

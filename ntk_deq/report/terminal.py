@@ -20,12 +20,12 @@ from ntk_deq.report.console import (
     relative_margin,
     say,
     say_hanging,
+    say_values,
     short_margin,
     short_number,
     short_seconds,
     showable,
 )
-from ntk_deq.report.matrices import say_values
 from ntk_deq.report.runs.words import starts_words, terminal_lines
 from ntk_deq.report.words import (
     EXIT_MEANINGS,
@@ -36,6 +36,7 @@ from ntk_deq.report.words import (
     little_support,
     replay_command,
     second_look,
+    several_equilibria,
     shown_margin,
     verdict_style,
     worst_margin,
@@ -171,6 +172,9 @@ class TerminalReport:
         little = little_support(result)
         if little:
             say_hanging(self._console, [" " * _INDENT], [(one_line(little), "yellow")])
+        several = several_equilibria(result)
+        if several:
+            say_hanging(self._console, [" " * _INDENT], [(several, "dim")])
         for line in terminal_lines(result.runs):
             say(self._console, (line, "dim"), indent=_INDENT)
         starts = starts_words(result.starts)

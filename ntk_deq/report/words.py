@@ -101,6 +101,15 @@ def little_support(result: ClaimResult) -> str:
     return f"little support: {result.support.remark}" if result.support.remark else ""
 
 
+def several_equilibria(result: ClaimResult) -> str:
+    """Return in words that there may be other equilibria than those that were judged, or "" where there are none."""
+    support = result.support
+    if not support.nearby:
+        return ""
+    what = f"{support.nearby} of {support.met} instances" if support.nearby < support.met else "all instances"
+    return f"equilibria: on {what} one that was found from zero, alone near by; there may be others farther away"
+
+
 def shown_margin(result: ClaimResult) -> tuple[Margin | None, float]:
     """Return the margin that a report shows of a result, and the scale that it is relative to (0: unknown).
 

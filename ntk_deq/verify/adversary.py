@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -16,25 +17,7 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.verify.judge import Judgement, Standing, hypotheses_standing, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.scoring import TrainingScorer
-
-LONGEST, SHORTEST = 5000.0, 150.0
-"""Bounds of the default budget of a universal setting, in instances that are scored alone."""
-
-OPERATIONS = 180_000
-"""Operations that the default budget comes to, two to four seconds: of short formulas more instances are tried."""
-
-AROUND = 25
-"""Operations that everything around a look at an instance is worth."""
-
-DIFFERENTIATING = 2
-"""Times that a formula with a derivative is evaluated, about."""
-
-TRAINED_BUDGET = 300.0
-"""The default budget in training runs."""
-
-DRAWN_SHARE = 10
-"""What part of a budget is spent where data are drawn: instances are larger there, and little may move."""
+from ntk_deq.verify.twins import twin_of
 
 _CANDIDATES, _NEAR = 8, 3  # candidates and near misses that are judged when the search is over
 
@@ -75,7 +58,7 @@ def find_counterexamples(
         starts: Instances to start from: the ladder's tightest feasible ones.
         seed: The run's seed.
         budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
-            `Scorer.cost`. None: `default_budget`.
+            `Scorer.cost`. None: its own `budget`.
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.thread_time`, or None.
@@ -93,11 +76,11 @@ def find_counterexamples(
         known[id(instance)] = judged(instance)
         return refutes(known[id(instance)])
 
-    kind = TrainingScorer if claim.trains else ClaimScorer
-    scorers = [kind(claim, setting, device=device, dtype=dtype, deadline=deadline)]
-    if isinstance(scorers[0], ClaimScorer) and scorers[0].joint:
+    scorer_of = partial(twin_of(claim).scorer, claim, setting, device=device, dtype=dtype, deadline=deadline)
+    scorers = [scorer_of()]
+    if scorers[0].joint:
         # Newton's method finds one solution of several, and none where they are not isolated.
-        scorers.append(ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline, solving=False))
+        scorers.append(scorer_of(solving=False))
     counterexamples, others = list[Judgement](), list[Judgement]()
     evaluations, best = 0, Score(-math.inf, math.inf)
     for scorer in scorers:
@@ -106,7 +89,7 @@ def find_counterexamples(
             claim.given,
             score=scorer,
             starts=starts,
-            budget=default_budget(scorer) if budget is None else budget / len(scorers),
+            budget=scorer.budget if budget is None else budget / len(scorers),
             seed=seed,
             confirm=confirm,
         )
@@ -141,7 +124,7 @@ def find_satisfying(
         starts: Instances to start from: the ladder's nearest ones.
         seed: The run's seed.
         budget: What the search may cost, in instances scored alone, many small ones together being cheap: see
-            `Scorer.cost`. None: `default_budget`.
+            `Scorer.cost`. None: its own `budget`.
         device: Where to compute.
         dtype: In which precision.
         deadline: When to give up, on the clock of `time.thread_time`, or None.
@@ -160,19 +143,7 @@ def find_satisfying(
         claim.given,
         score=scorer,
         starts=starts,
-        budget=default_budget(scorer) if budget is None else budget,
+        budget=scorer.budget if budget is None else budget,
         seed=seed,
         confirm=confirm,
     )
-
-
-def default_budget(scorer: ClaimScorer | TrainingScorer) -> float:
-    """Return what the search of one setting may cost by default: two to four seconds, whatever the claim.
-
-    It is counted, not timed, so that a run depends on its seed alone.
-    """
-    if isinstance(scorer, TrainingScorer):
-        return TRAINED_BUDGET
-    each = AROUND + scorer.operations * (1 if scorer.differentiable else DIFFERENTIATING)
-    budget = min(LONGEST, max(SHORTEST, OPERATIONS / each))
-    return budget if scorer.setting.universal else budget / DRAWN_SHARE

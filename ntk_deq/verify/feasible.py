@@ -10,17 +10,13 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.repair import Repair
 from ntk_deq.language.setting import Setting
-from ntk_deq.verify.adversary import default_budget
 from ntk_deq.verify.judge import hypotheses_fail
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.scoring import TrainingScorer
+from ntk_deq.verify.twins import twin_of
+from ntk_deq.verify.uses import DRAWN_SHARE
 
 TRAINED = 24
-"""Instances of a claim on training in a universal setting, each with a run; a quarter of it where data are drawn."""
-
-DRAWN_SHARE = 10
-"""A setting with draws gets one instance for so many of a universal one."""
+"""Instances of a claim in a universal setting, where each is a run; a quarter of it where data are drawn."""
 
 DRAWN_LEAST = 8
 """And at least so many."""
@@ -39,7 +35,7 @@ def planned(claim: Claim, options: Options) -> list[tuple[Setting, int]]:
     """Return how many instances of the ladder each setting of a claim gets."""
     asked = claim.instances or options.instances
     count = asked or options.usual
-    if claim.trains:
+    if claim.costly:
         return [(s, asked or min(count, TRAINED if s.universal else TRAINED // 4)) for s in claim.settings]
     return [(s, count if s.universal else min(count, max(DRAWN_LEAST, count // DRAWN_SHARE))) for s in claim.settings]
 
@@ -64,9 +60,10 @@ class Feasible:
             return instance
         if setting.name not in self._repairs:
             options = self._options
-            kind = TrainingScorer if self._claim.trains else ClaimScorer
-            scorer = kind(self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline)
-            effort = MOVING * default_budget(scorer)
+            scorer = twin_of(self._claim).scorer(
+                self._claim, setting, device=options.device, dtype=options.dtype, deadline=self._deadline
+            )
+            effort = MOVING * scorer.budget
             self._repairs[setting.name] = Repair(setting, self._claim.given, scorer, options.seed, effort)
         vain = self._vain.get(setting.name, 0)
         for variant in islice(self._repairs[setting.name].candidates(instance), REPLACED if vain < IN_VAIN else 1):

@@ -58,6 +58,8 @@ def findings(claim: Claim, options: Options, result: ClaimResult, judge: Judge) 
         return ()
     # Variants of the claim are judged by the way: they leave nothing behind.
     plain = replace(options, findings=False, store=None, out=None)
+    if claim.depths:  # an instance belongs to one depth, and a constant of the bound to all
+        return tuple(hypothesis_findings(claim, plain, judge))
     return (*hypothesis_findings(claim, plain, judge), *constant_findings(claim, plain, judge))
 
 
@@ -176,7 +178,7 @@ def constant_findings(claim: Claim, options: Options, judge: Judge) -> Iterator[
     judged as any other, search included: where that refutes it, smaller factors are tried. Bounds along a training run
     are left out: the report shows how much of each is used.
     """
-    if claim.trains:
+    if claim.costly:
         return
     rooms = {bound: Room() for bound in bounds(claim)}
     if not rooms:

@@ -49,7 +49,7 @@ def instance_environment(
                 radius = add_up(radius, fro_up(tensor - moved.to(tensor)))
             known = ball(moved, radius) if precision is None else as_ball(precise(moved, radius))
             variables[name] = Matrix(known, size)
-    last_step = claim.run.steps if claim.run is not None and not claim.trains else 0
+    last_step = 0 if claim.run is None else claim.run.iterates
     return Environment(
         setting.model, instance.sizes, variables, claim.let, notes, PROVIDERS, last_step=last_step, precision=precision
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,16 +18,17 @@ from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.language.tree import Formula, Kind
+from ntk_deq.language.tree import Formula
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.instance_environment import instance_environment
-from ntk_deq.verify.training.between import inlined, needs_the_run
-from ntk_deq.verify.training.judged import JudgedRun, along, begin, certain_end, finished, refined, start_run
+from ntk_deq.verify.runs import Course, NoRunError
 from ntk_deq.verify.training.summary import Start, TrainingRecord
-from ntk_deq.verify.training.trajectory import NoRunError
+from ntk_deq.verify.twins import twin_of
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
+    "equilibrium": "(implicit) a fixed point of the map is found, and shown to be the only one near by",
+    "monotone": "(implicit) the declared modulus m is above zero, and the weight of the layer has I - W >= m I",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists, and every step that is named",
 }
 
@@ -55,6 +57,7 @@ class Judgement:
         estimated: Operations whose error bound is an estimate, each with the reason.
         runs: The training runs that the conclusions were judged on.
         start: Their start.
+        nearby: Within which distance the equilibrium is known to be the only one, where no more is known; else inf.
     """
 
     instance: Instance
@@ -65,6 +68,7 @@ class Judgement:
     estimated: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[TrainingRecord, ...] = ()
     start: Start | None = None
+    nearby: float = math.inf
 
 
 def judge_instance(
@@ -95,32 +99,34 @@ def judge_instance(
             function has no form for it; a single such conclusion is left out.
     """
     notes = Notes(deadline=deadline)
-    claim = inlined(claim) if claim.trains else claim
+    claim = twin_of(claim).prepared(claim)
     if precision is None:
         env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
-        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
+        found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
+        return replace(found, nearby=notes.nearby)
     with working_precision(precision):
         env = instance_environment(
             claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=precision
         )
-        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
+        found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
+        return replace(found, nearby=notes.nearby)
 
 
 def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     hypotheses: dict[str, Outcome] = {}
-    if claim.trains:
-        begin(claim, env)
+    twin = twin_of(claim)
+    twin.begin(claim, env)
     try:
         for name, formula in _in_order(claim, env):
-            if claim.trains and needs_the_run(formula, claim.let):
+            if twin.waits(formula, claim):
                 continue
             hypotheses[name] = _hypothesis(formula, env)
             if hypotheses[name].truth is Truth.FALSE:
                 return Judgement(instance, Standing.UNMET, hypotheses)
-        run = start_run(claim, env, instance) if claim.trains else None
+        run = twin.start(claim, env, instance)
         for name, formula in claim.assume.items():
             if name not in hypotheses:
-                hypotheses[name] = certain_end(run, _outcome(formula, env), formula.expr)
+                hypotheses[name] = run.certain_end(_outcome(formula, env), formula.expr)
                 if hypotheses[name].truth is Truth.FALSE:
                     return Judgement(instance, Standing.UNMET, hypotheses)
     except OutsideClaimError as outside:
@@ -128,28 +134,6 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     except NoRunError as error:
         return _without_run(claim, instance, env, hypotheses, str(error))
     return _concluded(claim, instance, env, hypotheses, run)
-
-
-def over_steps(formula: Formula) -> bool:
-    """Whether a hypothesis speaks of a whole run."""
-    return any(node.kind is Kind.FOR_ALL for node in formula.expr.walk())
-
-
-def cautious(claim: Claim, conclusions: Mapping[str, Outcome], notes: Notes) -> dict[str, Outcome]:
-    """Return the outcomes of conclusions where a hypothesis speaks of every step of a training run.
-
-    It is known at the judged steps only. That does no harm to a conclusion that is true, since the implication then is;
-    but one that breaks may do so on a run which, between two judged steps, does not meet the hypothesis.
-    """
-    speaking = [name for name, formula in claim.assume.items() if claim.trains and over_steps(formula)]
-    if not speaking:
-        return dict(conclusions)
-    reason = f"{', '.join(map(repr, speaking))} must hold at every step, and is known at the judged ones only"
-    notes.estimated.setdefault("hypothesis about every step", reason)
-    return {
-        name: replace(outcome, truth=Truth.UNSURE, reason=reason) if outcome.truth is Truth.FALSE else outcome
-        for name, outcome in conclusions.items()
-    }
 
 
 def _without_run(
@@ -163,12 +147,12 @@ def _without_run(
 
 
 def _concluded(
-    claim: Claim, instance: Instance, env: Environment, hypotheses: dict[str, Outcome], run: JudgedRun | None
+    claim: Claim, instance: Instance, env: Environment, hypotheses: dict[str, Outcome], run: Course
 ) -> Judgement:
     """Evaluate the conclusions, along a run at more of its steps where those judged first do not show all of it."""
     notes = env.notes
     conclusions, gaps, limits = _conclusions(claim, env, run)
-    finer = None if run is None else refined(run, conclusions)
+    finer = run.refined(conclusions)
     if finer is not None:
         run = finer
         conclusions, gaps, limits = _conclusions(claim, env, run)
@@ -176,37 +160,40 @@ def _concluded(
         raise limits[0]
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
-    records: tuple[TrainingRecord, ...] = ()
-    start = None
-    if run is not None:
-        conclusions, records, start = finished(run, conclusions)
-        conclusions = cautious(claim, conclusions, notes)
+    conclusions, records, start = run.finished(conclusions)
     # A hypothesis that is merely tight is not certain.
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
     standing = Standing.MET if certain else Standing.UNSURE
     reason = "; ".join(dict.fromkeys(reasons))
     return Judgement(
-        instance, standing, hypotheses, conclusions, reason, estimated=notes.estimated, runs=records, start=start
+        instance,
+        standing,
+        hypotheses,
+        conclusions,
+        reason,
+        estimated=notes.estimated,
+        runs=records,
+        start=start,
     )
 
 
 def _conclusions(
-    claim: Claim, env: Environment, run: JudgedRun | None
+    claim: Claim, env: Environment, run: Course
 ) -> tuple[dict[str, Outcome], list[OutsideClaimError], list[LimitError]]:
     """Evaluate the conclusions one by one; those without a value, and those beyond a limit, come apart."""
     conclusions, gaps, limits = {}, list[OutsideClaimError](), list[LimitError]()
     for name, formula in claim.conclude.items():
         try:
             outcome = _outcome(formula, env)
-            if run is not None and run.only_starts and outcome.reason == NO_STEP:
+            if run.only_starts and outcome.reason == NO_STEP:
                 raise OutsideClaimError("defined", NO_LATER_STEP, certain=True)
-            conclusions[name] = outcome if run is None else along(run, outcome, name)
+            conclusions[name] = run.along(outcome, name)
         except OutsideClaimError as error:
-            late = run is not None and run.only_starts and error.hypothesis == "defined"
+            late = run.only_starts and error.hypothesis == "defined"
             outside = OutsideClaimError("defined", NO_LATER_STEP, certain=True) if late else error
             # A step after the end of the run, say. What has no derivative at a kink is passed over, as in other claims.
-            if run is not None and not outside.certain and outside.hypothesis != "differentiable":
+            if run.leaves_open and not outside.certain and outside.hypothesis != "differentiable":
                 conclusions[name] = Outcome(Truth.UNSURE, None, str(outside))
             gaps.append(outside)
         except LimitError as limit:
@@ -266,12 +253,11 @@ def _posed(
 
 def _at_the_start(claim: Claim, env: Environment) -> Iterator[Outcome]:
     """Yield the outcomes of the hypotheses that can be known without a training run."""
-    known = _in_order(claim, env)
-    if claim.trains:
-        begin(claim, env)
-        known = [(name, formula) for name, formula in known if not needs_the_run(formula, claim.let)]
-    for _, formula in known:
-        yield _hypothesis(formula, env)
+    twin = twin_of(claim)
+    twin.begin(claim, env)
+    for _, formula in _in_order(claim, env):
+        if not twin.waits(formula, claim):
+            yield _hypothesis(formula, env)
 
 
 def _in_order(claim: Claim, env: Environment) -> list[tuple[str, Formula]]:

@@ -23,7 +23,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations.floats import domain_margin, solved_names
 from ntk_deq.verify.equations.plan import Equations, Place, Plan
-from ntk_deq.verify.uses import Uses
+from ntk_deq.verify.uses import Uses, default_budget
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call
@@ -105,12 +105,18 @@ class ClaimScorer:
         self._equations = (*unsolved, *(False,) * used.equilibrium)
         compared = [part.expr for part in self._hypotheses]
         if used.equilibrium and self._formulas is not None:
-            compared.append(self._formulas.contraction)
+            compared.append(self._formulas.contraction or self._formulas.map)
         self.needs = tuple(self._needed(expr, computed) for expr in compared)
         low = self._plans_at_the_ends()[0]
         self.joint = low is not None and bool(low.joint)
         self.operations = used.operations
         self._efforts = [self._effort(expr) for expr in compared]
+
+    @property
+    def budget(self) -> float:
+        """What a search of the setting may cost by default; the depths of a claim with families share it."""
+        whole = default_budget(self.operations, differentiable=self.differentiable, universal=self.setting.universal)
+        return whole / self.claim.depths_alike
 
     def _effort(self, expr: Expr) -> _Effort:
         used = self._used([expr])
@@ -247,7 +253,8 @@ class ClaimScorer:
         """
         if self._formulas is None:
             return False
-        formulas = (self._formulas.map, self._formulas.contraction, *self._formulas.definitions.values())
+        parts_ = (self._formulas.image, self._formulas.contraction, *self._formulas.definitions.values())
+        formulas = (formula for formula in parts_ if formula is not None)
         return any(node.name in moving for formula in formulas for node in formula.walk() if node.kind is Kind.NAME)
 
     def state_entries(self, base: Instance) -> int:
@@ -256,10 +263,7 @@ class ClaimScorer:
         return rows * cols
 
     def _state_shape(self, base: Instance) -> tuple[int, int]:
-        if self.setting.model is None:
-            return 0, 0
-        rows, cols = (*self.setting.model.state_shape, None)[:2]
-        return base.sizes[str(rows)], 1 if cols is None else base.sizes[cols]
+        return (0, 0) if self.setting.model is None else self.setting.model.state_at(base.sizes)
 
     def _scores(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> Scores:
         names = self._names(base, moving, batch)
@@ -291,9 +295,7 @@ class ClaimScorer:
 
     def _existence(self, names: TensorNames) -> Tensor:
         """The relative margin of the implicit hypothesis that the equilibrium exists."""
-        assert self._formulas is not None
-        factor = scalar(tensor_value(self._formulas.contraction, names))
-        margin = well_posed(names, factor) / factor.detach().clamp_min(1.0)
+        margin = well_posed(names)
         return torch.where(margin.detach() == 0, margin.new_full((), BROKEN_BY_EQUALITY), margin)
 
     def _names(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> TensorNames:
@@ -404,9 +406,7 @@ def score_instance(
 
 def _solve_alone(names: TensorNames, start: Tensor | None) -> Tensor:
     """Return the equilibrium of one instance with a large state; marks one where none is seen to exist."""
-    assert names.formulas is not None
-    contraction = scalar(tensor_value(names.formulas.contraction, names)).detach()
-    lost = ~(well_posed(names, contraction) > 0)
+    lost = ~(well_posed(names).detach() > 0)
     if names.trouble is not None:
         names.trouble.append(lost)
     if bool(lost):

@@ -33,8 +33,8 @@ from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import Standing, standing_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import Finding, FindingKind
-from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.choose import choose_constants, scalars
+from ntk_deq.verify.twins import twin_of
 
 ATTEMPTS = 3
 """Instances tried at each value of a size, at most, where constants are chosen or data drawn."""
@@ -51,7 +51,12 @@ NEAR = 0.98
 
 def names_to_move(claims: Sequence[Claim | IllFormed]) -> frozenset[str]:
     """Return what `smallest_findings` can be asked for: size letters with a range, and quantified scalars."""
-    settings = [(claim, setting) for claim in claims if isinstance(claim, Claim) for setting in claim.settings]
+    settings = [
+        (claim, setting)
+        for claim in claims
+        if isinstance(claim, Claim) and not claim.depths
+        for setting in claim.settings
+    ]
     letters = {letter for _, setting in settings for letter, size in setting.sizes.items() if not size.fixed}
     return frozenset(letters | {name for claim, setting in settings for name in scalars(claim, setting)})
 
@@ -232,7 +237,7 @@ class _Search:
 
     @property
     def _hypotheses(self) -> str:
-        late = self.claim.trains and any(needs_the_run(f, self.claim.let) for f in self.claim.assume.values())
+        late = any(twin_of(self.claim).waits(formula, self.claim) for formula in self.claim.assume.values())
         return "the hypotheses that are known at the start" if late else "the hypotheses"
 
     def _placed(self, text: str) -> str:

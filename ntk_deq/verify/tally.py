@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,7 @@ class Tally:
         self.estimated: dict[str, str] = {}
         self.runs: list[TrainingRecord] = []
         self._clear = 0
+        self._nearby: list[float] = []
         self._identities = {name for name, formula in claim.conclude.items() if _says_equal(formula.expr)}
         self._families: dict[str, set[str]] = {s.name: set() for s in claim.settings}
         self._sizes: dict[str, set[tuple[int, ...]]] = {s.name: set() for s in claim.settings}
@@ -157,6 +159,7 @@ class Tally:
     def _support(self, judgement: Judgement) -> None:
         """Count what an instance that meets the hypotheses adds to the support of a verdict."""
         instance = judgement.instance
+        self._nearby += [judgement.nearby] if judgement.nearby < math.inf else []
         self._families[instance.setting].add(_kind(instance.family))
         self._sizes[instance.setting].add(tuple(instance.sizes.values()))
         ordered = [o.comparison for name, o in judgement.conclusions.items() if name not in self._identities]
@@ -170,7 +173,8 @@ class Tally:
         """
         families, sizes = (sum(map(len, found.values())) for found in (self._families, self._sizes))
         clear = None if self._identities == self.conclusions.keys() else self._clear
-        found = Support(self.met, clear, families, sizes, searched)
+        alone = min(self._nearby, default=0.0)
+        found = Support(self.met, clear, families, sizes, searched, nearby=len(self._nearby), alone=alone)
         return replace(found, remark="; ".join(self._lacks(found)))
 
     def _lacks(self, found: Support) -> Iterator[str]:
@@ -202,20 +206,31 @@ class Tally:
         """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""
         if self.counterexamples:
             reason = f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it"
-            return Verdict.REFUTED, "; ".join([reason, *self._entrywise()])
+            return Verdict.REFUTED, "; ".join([reason, *self._one_of_several(), *self._entrywise()])
         if stopped:
             return Verdict.UNDECIDED, stopped
         if self.met == 0:
             return self._nothing_met()
         if self.doubts:
             return Verdict.UNDECIDED, self._doubt()
-        unconfirmed = [name for name, tally in self.conclusions.items() if not tally.confirmed]
-        if unconfirmed:
-            return (
-                Verdict.UNDECIDED,
-                f"no instance bears out {unconfirmed[0]!r} for certain: all are tight, or two sides near zero",
-            )
+        if self.unconfirmed:
+            return Verdict.UNDECIDED, self._bears_out()
         return Verdict.HOLDS, ""
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """The conclusions that no instance bears out for certain."""
+        return tuple(name for name, tally in self.conclusions.items() if not tally.confirmed)
+
+    def lacking(self, reason: str) -> tuple[str, ...]:
+        """Return the conclusions that no instance bears out, where that is the reason of the verdict and nothing else.
+
+        Instances of another depth of a claim with families may bear them out.
+        """
+        return self.unconfirmed if self.unconfirmed and reason == self._bears_out() else ()
+
+    def _bears_out(self) -> str:
+        return f"no instance bears out {self.unconfirmed[0]!r} for certain: all are tight, or two sides near zero"
 
     def untested(self) -> tuple[str, ...]:
         """Say which strict conclusions were never true for certain where a hypothesis is an equality."""
@@ -228,6 +243,12 @@ class Tally:
                 verb = "is an equality" if len(missing) == 1 else "are equalities"
                 remarks.append(f"{name!r} is strict, and was not tested where {equal} {verb}")
         return tuple(remarks)
+
+    def _one_of_several(self) -> list[str]:
+        """Say it where every counterexample has an equilibrium besides which there may be others."""
+        if not all(judgement.nearby < math.inf for judgement in self.counterexamples):
+            return []
+        return ["the claim speaks of every equilibrium; that of a counterexample is one, and there may be others"]
 
     def _entrywise(self) -> list[str]:
         """Return what to write for another order of symmetric matrices, where a conclusion broke that orders them."""

@@ -19,7 +19,7 @@ from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
-from ntk_deq.verify.feasible import DRAWN_SHARE, Feasible, planned
+from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
 from ntk_deq.verify.options import Options
@@ -29,6 +29,8 @@ from ntk_deq.verify.replay import save_counterexample
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
+from ntk_deq.verify.twins import twin_of
+from ntk_deq.verify.uses import DRAWN_SHARE
 from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
@@ -94,6 +96,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
+        self.twin = twin_of(self.claim)
         limit = self.options.time_limit
         self.deadline = None if limit is None else time.thread_time() + limit
         self.tally = Tally(self.claim)
@@ -200,14 +203,14 @@ class Trial:
                 left -= bool(self.tally.counterexamples)
                 if left < 0:
                     return
-        aims = self.claim.trains and self.claim.choose is not None and self.claim.choose.aims
+        aims = self.twin.aims and self.claim.choose is not None and self.claim.choose.aims
         if aims and self.chosen and self.options.search != 0 and not self.tally.counterexamples:
             self._aim()
 
     def _instances(self, setting: Setting, count: int) -> Iterator[Instance]:
-        """Yield instances of the ladder; of a claim on training distinct ones, since each has the same run."""
+        """Yield instances of the ladder; distinct ones where each is a run."""
         given, seed = self.claim.given, self.options.seed
-        if self.claim.trains:
+        if self.claim.costly:
             for instance in distinct_instances(setting, given, count=count, seed=seed):
                 yield self._chosen(setting, instance)
         else:
@@ -231,11 +234,11 @@ class Trial:
 
     def _aim(self) -> None:
         """Judge further choices of the constants, on draws of their own, and on short runs where these decide."""
-        from ntk_deq.verify.training.aims import DRAWS, brief, shared_out
+        from ntk_deq.verify.training.aims import DRAWS, shared_out
         from ntk_deq.verify.training.choose import choose_constants
 
         counts = {setting.name: count for setting, count in planned(self.claim, self.options)}
-        short = replace(self.claim, run=self.claim.run and brief(self.claim.run))
+        short = replace(self.claim, run=self.claim.run and self.twin.brief(self.claim.run))
         for setting, aim, number in shared_out(self.claim, self.chosen):
             near, same = self.chosen[setting.name], False
             for draw in range(DRAWS):
@@ -288,10 +291,10 @@ class Trial:
             starts = [judgement.instance for judgement in self.close.get(setting.name, [])]
             if not starts:
                 starts = self._satisfying(setting, budget)
-            if self.claim.trains and self.claim.choose is None:
+            if self.claim.costly and self.claim.choose is None:
                 self._sweep(setting, starts)
             # What is drawn does not move, and the scalars of a training run are swept.
-            if self.claim.trains and not (starts and setting.universal):
+            if self.claim.costly and not (starts and setting.universal):
                 continue
             if self.tally.counterexamples or not (starts or setting.universal):
                 continue
@@ -350,8 +353,8 @@ class Trial:
     def _shrink(self) -> None:
         if self.tally.counterexamples:
             self.entered("shrinking")
-        # With a training run each look at another instance would be another run.
-        if self.tally.counterexamples and (self.claim.trains or not self.options.shrink):
+        # Where each is a run, each look at another instance would be another run.
+        if self.tally.counterexamples and (self.claim.costly or not self.options.shrink):
             self.plainest = min(self.tally.counterexamples, key=plainness)
         elif self.tally.counterexamples:
             self.plainest = plainest_counterexample(

@@ -8,6 +8,21 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.language.tree import Expr, Kind
 
+LONGEST, SHORTEST = 5000.0, 150.0
+"""Bounds of the default budget of a universal setting, in instances that are scored alone."""
+
+OPERATIONS = 180_000
+"""Operations that the default budget comes to, two to four seconds: of short formulas more instances are tried."""
+
+AROUND = 25
+"""Operations that everything around a look at an instance is worth."""
+
+DIFFERENTIATING = 2
+"""Times that a formula with a derivative is evaluated, about."""
+
+DRAWN_SHARE = 10
+"""What part of a budget is spent where data are drawn: instances are larger there, and little may move."""
+
 _ITERATING = 10  # operations that a step of a run of the map counts as
 
 
@@ -70,7 +85,9 @@ class Uses:
             self.operations += _SOLVING
             self._visit_map()
             assert self._formulas is not None
-            self._visit(self._formulas.contraction)
+            for formula in (self._formulas.contraction, self._formulas.monotone):
+                if formula is not None:
+                    self._visit(formula)
 
     def _visit_map(self) -> None:
         """Visit the map; the state that stands in it is given, not the equilibrium."""
@@ -78,3 +95,22 @@ class Uses:
         for node in self._formulas.map.walk():
             if node.kind is Kind.NAME and node.name != self._formulas.state:
                 self._visit_name(node.name)
+
+
+def default_budget(operations: int, *, differentiable: bool, universal: bool) -> float:
+    """Return what the search of one setting may cost by default: two to four seconds, whatever the claim.
+
+    It is counted, not timed, so that a run depends on its seed alone.
+
+    Args:
+        operations: How many operations the claim's formulas have.
+        differentiable: Whether none of them is a derivative.
+        universal: Whether the setting is one, in which everything moves.
+
+    Example:
+        >>> [default_budget(35, differentiable=True, universal=universal) for universal in (True, False)]
+        [3000.0, 300.0]
+    """
+    each = AROUND + operations * (1 if differentiable else DIFFERENTIATING)
+    budget = min(LONGEST, max(SHORTEST, OPERATIONS / each))
+    return budget if universal else budget / DRAWN_SHARE

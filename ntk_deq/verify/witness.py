@@ -24,6 +24,7 @@ from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.results import Computed, Witness
 from ntk_deq.verify.scripts.printer import UnwritableError
 from ntk_deq.verify.scripts.script import counterexample_script
+from ntk_deq.verify.twins import twin_of
 
 MAX_PRINTED = 256  # entries of one variable; a larger one is described by its shape only
 
@@ -73,7 +74,7 @@ def written_out(claim: Claim, judgement: Judgement) -> Witness:
     return replace(
         found,
         hypotheses=tuple((name, _sides(outcome)) for name, outcome in judgement.hypotheses.items()),
-        computed_values=() if claim.trains else tuple(_computed(claim, judgement)),
+        computed_values=() if twin_of(claim).unwritten else tuple(_computed(claim, judgement)),
         script=script,
         unwritten=unwritten,
     )
@@ -98,7 +99,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
     named = {node.name for formula in _formulas(claim) for node in formula.expr.walk()}
     model: list[str] = []
     if env.formulas is not None:
-        model = [env.formulas.state, *env.formulas.definitions]
+        model = [name for name in (env.formulas.state, *env.formulas.definitions) if name]
         for name, expr in reversed(env.formulas.definitions.items()):  # each uses earlier ones only
             named |= {node.name for node in expr.walk()} if name in named else set()
     for name in [*(name for name in model if name in named), *claim.let]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ntk_deq.language.library import IMPLICIT_RELU
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind, Sign, Span
-from ntk_deq.language.types import SCALAR, SizeRange, Type, matrix
+from ntk_deq.language.types import SCALAR, STEP, TIME, SizeRange, Type, matrix
 from ntk_deq.language.typing import infer
 
 SIZES = {letter: SizeRange(1, 6) for letter in "Ndm"}
@@ -67,6 +67,7 @@ CALLS = {
     "kron": ("kron(X, A)", "matrix N*m x d*m"),
     "hadamard": ("hadamard(Z, Phi)", "matrix N x m"),
     "vec": ("vec(X)", "vector N*d"),
+    "softmax": ("softmax(X*W)", "matrix N x m"),
     "inv": ("inv(A)", "matrix m x m"),
     "kronsum": ("kronsum(A, X'*X)", "matrix d*m x d*m"),
     "khatri_rao": ("khatri_rao(W, Z)", "matrix N*d x m"),
@@ -101,7 +102,23 @@ CALLS = {
     "relu": ("relu(X*W)", "matrix N x m"),
     "step": ("step(c)", "scalar"),
     "softplus": ("softplus(X*W)", "matrix N x m"),
-    "sqrt": ("sqrt(c)", "scalar"),
+    "sign": ("sign(c)", "scalar"),
+    "tanh": ("tanh(X*W)", "matrix N x m"),
+    "sigmoid": ("sigmoid(c)", "scalar"),
+    "erf": ("erf(c)", "scalar"),
+    "sin": ("sin(A)", "matrix m x m"),
+    "cos": ("cos(2*pi*c)", "scalar"),
+    "arccos": ("arccos(dot(y, yhat))", "scalar"),
+    "arctan": ("arctan(y)", "vector N"),
+    "huber": ("huber(yhat - y, c)", "vector N"),
+    "shift": ("shift(A, -c)", "matrix m x m"),
+    "leaky_relu": ("leaky_relu(X*W, 1/10)", "matrix N x m"),
+    "softthreshold": ("softthreshold(X, c)", "matrix N x d"),
+    "pi": ("pi", "scalar"),
+    "slope": ("slope(tanh, X)", "matrix N x d"),
+    "slope2": ("slope2(leaky_relu, c, 1/2)", "scalar"),
+    "primitive": ("primitive(relu, X*W)", "matrix N x m"),
+    "sqrt": ("sqrt(A)", "matrix m x m"),
     "exp": ("exp(-c)", "scalar"),
     "log": ("log(c)", "scalar"),
     "grad": ("grad(L, W)", "matrix d x m"),
@@ -237,5 +254,5 @@ def indexed(text: str, *, time: bool) -> Expr:
         index_names=frozenset({"t"}),
         indexed=frozenset(ENVIRONMENT),
         trajectory={"path_length": SCALAR},
-        time=time,
+        index=TIME if time else STEP,
     )

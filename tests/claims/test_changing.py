@@ -8,7 +8,7 @@ from ntk_deq.errors import ExpressionError, Position
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import PATH_LENGTH, Course, Method, changing_names
+from ntk_deq.language.run import FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW, PATH_LENGTH, Course, changing_names
 from ntk_deq.language.tree import Formula
 
 MODEL = ModelSignature(
@@ -28,33 +28,33 @@ MODEL = ModelSignature(
     definitions={"data": "norm(v)", "out": "2*s", "L": "norm(out - w)^2", "scale": "q*data"},
 )
 BASE = {"p", "s", "out", "L", PATH_LENGTH}
-TRAINING = (Method.GRADIENT_DESCENT, Method.GRADIENT_FLOW)
+TRAINING = (GRADIENT_DESCENT, GRADIENT_FLOW)
 
 
 def definitions(**texts):
     return {name: Formula(name, text, parse(text), Position("a", 1, 1)) for name, text in texts.items()}
 
 
-def own(method=Method.GRADIENT_DESCENT, **texts):
+def own(kind=GRADIENT_DESCENT, **texts):
     """Return which of the definitions change."""
-    return changing_names(method, MODEL, definitions(**texts)) - BASE
+    return changing_names(kind, MODEL, definitions(**texts)) - BASE
 
 
-@pytest.mark.parametrize("method", TRAINING)
-def test_parameters_state_and_what_depends_on_them(method):
-    assert changing_names(method, MODEL) == BASE
+@pytest.mark.parametrize("kind", TRAINING)
+def test_parameters_state_and_what_depends_on_them(kind):
+    assert changing_names(kind, MODEL) == BASE
 
 
 def test_a_fixed_point_run_changes_the_state_only():
-    assert changing_names(Method.FIXED_POINT, MODEL, definitions(a="norm(p)", c="norm(s)")) == {"s"}
-    assert changing_names(None, MODEL) == changing_names(Method.GRADIENT_FLOW, None) == frozenset()
+    assert changing_names(FIXED_POINT, MODEL, definitions(a="norm(p)", c="norm(s)")) == {"s"}
+    assert changing_names(None, MODEL) == changing_names(GRADIENT_FLOW, None) == frozenset()
 
 
 @pytest.mark.parametrize("name", model_names())
-@pytest.mark.parametrize("method", TRAINING)
-def test_every_model_changes_in_its_parameters_state_and_loss(name, method):
+@pytest.mark.parametrize("kind", TRAINING)
+def test_every_model_changes_in_its_parameters_state_and_loss(name, kind):
     model = model_signature(name)
-    found = changing_names(method, model)
+    found = changing_names(kind, model)
     assert found >= {*model.names(Role.PARAMETER), model.state, "L", PATH_LENGTH}
     assert not found & set(model.names(Role.INPUT, Role.TARGET, Role.HYPERPARAMETER))
 
@@ -77,7 +77,7 @@ def test_derivatives_change_with_what_they_name():
 
 @pytest.fixture
 def course():
-    course = Course(Method.GRADIENT_DESCENT, MODEL)
+    course = Course(GRADIENT_DESCENT, MODEL)
     for name, text in {
         "start": "norm(p[0])",
         "one": "norm(p[1])",
@@ -108,4 +108,4 @@ def test_derivatives_do_not_reach_through_steps(course):
 
 
 def test_in_a_fixed_point_run_they_do():
-    Course(Method.FIXED_POINT, MODEL).check_derivatives(parse("grad(norm(s[2]), p)"))
+    Course(FIXED_POINT, MODEL).check_derivatives(parse("grad(norm(s[2]), p)"))

@@ -51,6 +51,52 @@ TRAINING = """
 """
 
 
+SYSTEMS = """
+suite: systems
+systems:
+  layer:
+    title: A layer
+    variables:
+      W: {shape: "[n, n]", role: parameter, domain: skew}
+      mu: {role: hyperparameter, domain: "(0, 1)", description: the modulus}
+      c: {shape: "[n]", role: input}
+    equilibrium: {z: relu(W*z + c)}
+    CERTIFICATE
+    define: {L: norm(z)^2}
+  plain:
+    variables: {x: {shape: "[n]", role: parameter}}
+    define: {L: x'*x}
+settings: {s: {model: layer, sizes: {n: 1..2}}, p: {model: plain, sizes: {n: 1}}}
+claims:
+- {id: one, setting: s, conclude: mu > 0}
+- {id: two, setting: [s], conclude: L >= 0}
+- {id: three, setting: p, conclude: sum(L) >= 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [
+        ("monotone: mu", "monotone: I - W >= mu*I for the layer's weight W, certified on each instance"),
+        ("contraction: norm(W)", "contraction: norm(W) < 1"),
+        (
+            "",
+            "left out: norm(W) < 1, read off the map; else a fixed point found from zero that is shown to be the only",
+        ),
+    ],
+)
+def test_a_system_is_described_once_with_its_certificate(tmp_path, certificate, words):
+    path = tmp_path / "a.yaml"
+    path.write_text(SYSTEMS.replace("CERTIFICATE", certificate))
+    layer, plain = describe_suite(load_suite(path)).systems
+    assert layer.certificate.startswith(words)
+    assert layer.equilibrium == ("z", "vector n", "z = relu(W*z + c)")
+    assert layer.variables[0] == ("W", "matrix n x n", "parameter in skew")
+    assert layer.variables[1] == ("mu", "scalar", "hyperparameter in (0, 1): the modulus")
+    assert layer.definitions == (("L", "scalar", "norm(z)^2"),)
+    assert (plain.equilibrium, plain.certificate, plain.title) == (None, "", "")
+
+
 @pytest.fixture
 def described(tmp_path):
     path = tmp_path / "a.yaml"

@@ -9,6 +9,7 @@ from ntk_deq.errors import ExpressionError
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS, reference
 from ntk_deq.language.parser import KEYWORDS
+from ntk_deq.language.tree import CONSTANT_NAMES
 
 
 def test_every_function_has_a_sample() -> None:
@@ -24,6 +25,10 @@ def test_sample_type(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(name for name, function in FUNCTIONS.items() if function.form is None))
 def test_wrong_counts_are_refused_with_the_signature(name: str) -> None:
     function = FUNCTIONS[name]
+    if not function.parameters:
+        with pytest.raises(ExpressionError, match=f"`{name}` takes no arguments"):
+            typed(f"{name}(c)")
+        return
     with pytest.raises(ExpressionError) as caught:
         typed(f"{name}()")
     assert caught.value.hint == f"write {function.signature}"
@@ -33,11 +38,15 @@ def test_wrong_counts_are_refused_with_the_signature(name: str) -> None:
             typed(f"{name}({too_many})")
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - CONSTANT_NAMES))
 def test_statements_are_no_arguments(name: str) -> None:
     count = len(FUNCTIONS[name].parameters) - FUNCTIONS[name].optional
     with pytest.raises(ExpressionError):
         typed(f"{name}({', '.join(['c < 1'] * count)})")
+
+
+def test_constants_are_the_functions_without_arguments() -> None:
+    assert {name for name, function in FUNCTIONS.items() if not function.parameters} == CONSTANT_NAMES
 
 
 def test_no_function_is_a_word_of_the_language() -> None:
@@ -71,7 +80,7 @@ def test_signatures(name: str, signature: str) -> None:
 
 def test_only_scalars_stand_where_scalars_must() -> None:
     for name, function in FUNCTIONS.items():
-        if function.parameters == (Parameter.SCALAR,):
-            assert str(typed(f"{name}(y'*y)").type) == "scalar"
+        if function.parameters[1:] == (Parameter.SCALAR,):
+            assert str(typed(f"{name}(y, y'*y)").type) == "vector N"
             with pytest.raises(ExpressionError, match=f"{name} needs a scalar"):
-                typed(f"{name}(y)")
+                typed(f"{name}(y, y)")

@@ -113,7 +113,7 @@ class TestGood:
               conclude: norm(Z[l+1] - Z[l]) <= gamma*norm(A)*norm(Z[l] - Z[l-1]) for all l
             """)
         )
-        assert (claim.run.method, claim.run.steps) == ("fixed-point", 30)
+        assert (str(claim.run.kind), claim.run.steps) == ("fixed-point", 30)
         assert claim.conclude["conclusion"].expr.kind is Kind.FOR_ALL
 
     def test_a_claim_may_have_several_settings(self, suite):
@@ -136,7 +136,7 @@ class TestIllFormed:
             ("conclude: c + 1", 37, "a statement is needed here", None),
             ("conclude: c > 0, given: {k: real}", 52, "`given.k` is used nowhere", None),
             ("conclude: c > a, let: {a: b, b: a}", 50, "`let.a` is defined by itself: a -> b -> a.", None),
-            ("conclude: norm > 0, let: {norm: 1}", 53, "`let` cannot define `norm`: that is a function", None),
+            ("conclude: ones > 0, let: {ones: 1}", 53, "`let` cannot define `ones`: that is a function", None),
             (
                 "conclude: n > c, let: {n: 1}",
                 50,

@@ -122,7 +122,7 @@ class TestDomains:
             ("{Z: real}", "cannot be called `Z`: that is the state of model implicit-relu"),
             ("{yhat: real}", "cannot be called `yhat`: that is defined by model implicit-relu as Z*b"),
             ("{m: real}", "cannot be called `m`: that is a size letter of setting s"),
-            ("{norm: real}", "cannot be called `norm`: that is a function of the language"),
+            ("{zeros: real}", "cannot be called `zeros`: that is a function of the language"),
             ("{all: real}", "cannot be called `all`: that is a word of the language"),
         ],
     )
@@ -150,7 +150,7 @@ class TestSizes:
         assert hint == "did you mean `implicit-relu`?"
 
     def test_a_size_that_is_a_function(self):
-        assert "A size letter cannot be called `I`" in wrong("sizes: {I: 3}")[0][2]
+        assert "A size letter cannot be called `ones`" in wrong("sizes: {ones: 3}")[0][2]
 
     def test_variables_that_no_memory_holds(self):
         found = wrong("model: implicit-relu\nsizes: {N: 1, d: 1, m: 1000000}")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import resources
+
 import pytest
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file
+from ntk_deq.claims.systems import read_systems
 from ntk_deq.errors import ClaimFileError
+from ntk_deq.files.yaml import read_text
 from ntk_deq.files.yaml_text import to_yaml
 from ntk_deq.language.declaration import Role
-from ntk_deq.language.library import model_names
+from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.verify.runner import Options, judge
 
 FILE = """
@@ -131,7 +136,7 @@ def test_a_system_is_trained(tmp_path, factor, verdict):
         ("yhat: Z*u", "yhat: Z*v", "15:49", "unknown name `v`"),
         ("gamma*norm(A)\n    define", "A\n    define", "14:18", "a number is needed"),
         ("  biased:\n", "  implicit-relu:\n", "4:3", "a registered model has this name"),
-        ("      u: ", "      norm: ", "9:7", "a function of the language"),
+        ("      u: ", "      ones: ", "9:7", "a function of the language"),
         ('"(0, 1)"', '"(0, 1)[m]"', "10:45", "the shape stands under `shape`"),
     ],
 )
@@ -181,3 +186,121 @@ def test_a_smooth_activation(tmp_path, factor, verdict):
     for claim in load_suite(str(path)).claims:
         result = judge(claim, Options(instances=30, search=100))
         assert result.verdict is verdict, (claim.id, result.reason)
+
+
+def test_the_shipped_models_are_what_a_claim_file_would_declare():
+    text = resources.files("ntk_deq.language").joinpath("models.yaml").read_text(encoding="utf-8")
+    for name in model_names():
+        assert text.count(f"  {name}:\n") == 1
+        text = text.replace(f"  {name}:\n", f"  own-{name}:\n")
+    systems, problems = read_systems(read_text(text).entries["systems"])
+    assert not problems
+    for name in model_names():
+        own, known = systems[f"own-{name}"], model_signature(name)
+        assert known.contraction in own.contraction  # which is the larger of it and of what is read off the map
+        assert replace(own, name=name, contraction=known.contraction) == replace(known, implementation="")
+
+
+FORMS = {
+    "without": 'define: {L: "x\'*Q*x/2"}',
+    "found": 'equilibrium: {z: "relu(Q*z + x)"}',
+    "no constant": 'equilibrium: {z: "x*sum(z)*sum(z)"}',
+    "declared": 'equilibrium: {z: "relu(Q*z + x)"}\n    contraction: 2*norm(Q)',
+    "monotone": 'equilibrium: {z: "relu(W*z + x)"}\n    monotone: q/2\n    define: {W: (1 - q)*I(n) - Q\'*Q}',
+    "number": 'equilibrium: {s: "q*s - 1/2"}\n    define: {t: s*Q*x}',
+}
+FORMED = """
+suite: forms
+systems:
+  formed:
+    variables:
+      x: {shape: "[n]", role: parameter}
+      Q: {shape: "[n, n]", role: hyperparameter, domain: psd}
+      q: {role: hyperparameter, domain: "(0, 1)"}
+    FORM
+settings: {s: {model: formed, sizes: {n: 1..2}}}
+claims:
+  - {id: T, setting: s, conclude: CONCLUDE}
+"""
+
+
+def formed(tmp_path, form, conclude="sum(x) == sum(x)"):
+    return loaded(tmp_path, FORMED.replace("FORM", FORMS.get(form, form), 1).replace("CONCLUDE", f'"{conclude}"'))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_and_written(tmp_path, form):
+    claim = formed(tmp_path, form)
+    again = loaded(tmp_path, to_yaml(claim_file(claim)), "again.yaml")
+    model = claim.settings[0].model
+    assert again.settings[0].model == model
+    assert model.has_equilibrium is (form != "without")
+    assert (model.local, bool(model.monotone)) == (form in ("found", "no constant", "number"), form == "monotone")
+    assert bool(model.contraction) is (form not in ("without", "no constant"))
+
+
+@pytest.mark.parametrize(
+    ("form", "conclude", "verdict"),
+    [
+        ("without", "grad(L, x) == Q*x", Verdict.HOLDS),
+        ("without", "grad(L, x) == 2*Q*x", Verdict.REFUTED),
+        ("number", "s == -1/(2*(1 - q))", Verdict.HOLDS),
+        ("number", "norm(t) <= norm(Q*x)/2", Verdict.REFUTED),
+        ("monotone", "norm(z) <= 2*norm(x)/q", Verdict.HOLDS),
+    ],
+)
+def test_every_form_is_judged(tmp_path, form, conclude, verdict):
+    result = judge(formed(tmp_path, form, conclude), Options(instances=30, search=0))
+    assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("define: {}", "neither an `equilibrium` nor definitions"),
+        ("contraction: q\n    define: {L: x'*x}", "the system has none"),
+        ('shape: "[n]"\n    define: {L: x\'*x}', "the system has none"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    contraction: norm(P)', "unknown name `P`"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    monotone: mu', "unknown name `mu`"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    monotone: 0', "must be > 0. Got 0"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    monotone: -1/2', "must be > 0. Got -1/2"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    monotone: Q', "a number is needed"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    monotone: q\n    contraction: q', "one certificate"),
+        ('equilibrium: {z: "abs(Q*z + x)"}\n    monotone: q', "not seen to be one layer"),
+        ('equilibrium: {z: "relu(Q*z + x)"}\n    contraction: norm(z)', "cannot rest on `z` itself"),
+        (
+            'equilibrium: {z: "relu(Q*z + x)"}\n    monotone: k\n    define: {k: 1 + sum(z)}',
+            "cannot rest on `z` itself",
+        ),
+        ('equilibrium: {z: "relu(Q*z + x)", w: x}', "at most 1"),
+        ('equilibrium: {z: "sign(Q*z + x)"}\n    contraction: q', "no Lipschitz constant"),
+        ('equilibrium: {z: "sign(Q*z + x)"}\n    monotone: q', "not seen to be one layer"),
+        ('equilibrium: {z: "relu(Q*fixed_point(z) + x)"}', "`fixed_point` cannot stand in the map"),
+        ('equilibrium: {z: "relu(Q*z + g)"}\n    define: {g: "grad(x\'*Q*x, x)"}', "`grad` cannot stand in the map"),
+        ('equilibrium: {z: "sum(z)*Q"}\n    shape: "[n]"', "the map must be a vector n"),
+        ('equilibrium: {z: "relu(Q*z) + exp(sum(z))*x"}\n    contraction: q', "no Lipschitz constant"),
+    ],
+)
+def test_what_is_wrong_with_a_form_is_said(tmp_path, form, message):
+    with pytest.raises(ClaimFileError) as caught:
+        formed(tmp_path, form)
+    assert any(message in problem.message for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("conclude", "message"),
+    [
+        ("norm(fixed_point(x)) >= 0", "`fixed_point` needs an equilibrium, and model formed has none"),
+        ("norm(next(x)) >= 0", "`next` needs an equilibrium, and model formed has none"),
+        ("norm(Z) >= 0", "unknown name `Z`"),
+    ],
+)
+def test_a_system_without_an_equilibrium_has_no_state(tmp_path, conclude, message):
+    claim = formed(tmp_path, "without", conclude)
+    assert message in claim.problems[0].message
+
+
+def test_a_run_of_the_map_needs_one(tmp_path):
+    text = FORMED.replace("FORM", FORMS["without"]).replace("conclude: CONCLUDE", "RUN, conclude: norm(x) >= 0")
+    claim = loaded(tmp_path, text.replace("RUN", "run: {method: fixed-point, steps: 3}"))
+    assert "needs an equilibrium; model formed has none" in claim.problems[0].message

@@ -10,7 +10,7 @@ import pytest
 from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
-from ntk_deq.language.run import Method
+from ntk_deq.language.run import GRADIENT_DESCENT, GRADIENT_FLOW
 from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import STEP, TIME
 
@@ -109,8 +109,8 @@ class TestTheorems:
         claim, _ = suite(THEOREMS)
         assert isinstance(claim, Claim), claim.problems
         run, choose = claim.run, claim.choose
-        assert (run.method, run.steps, run.until, run.horizon) == (
-            Method.GRADIENT_DESCENT,
+        assert (run.kind, run.steps, run.until, run.horizon) == (
+            GRADIENT_DESCENT,
             2000,
             Fraction(1, 10**6),
             None,
@@ -127,7 +127,7 @@ class TestTheorems:
         _, claim = suite(THEOREMS)
         assert isinstance(claim, Claim), claim.problems
         run = claim.run
-        assert (run.method, run.steps, run.until, run.step) == (Method.GRADIENT_FLOW, 300, Fraction(1, 10**8), None)
+        assert (run.kind, run.steps, run.until, run.step) == (GRADIENT_FLOW, 300, Fraction(1, 10**8), None)
         assert (run.horizon.name, run.horizon.text) == ("horizon", "5/alpha0^2")
         index = next(node for node in claim.conclude["(ii)"].expr.walk() if node.kind is Kind.INDEX)
         assert index.args[0].type == TIME
@@ -148,7 +148,7 @@ class TestTheorems:
             """.replace("\n            ", "\n")
         )
         assert (same.run.step.text, same.choose.objective.text) == ("eta", "eta*alpha0^2")
-        assert (other.run.method, other.run.step, other.choose.maximize) == (Method.GRADIENT_FLOW, None, False)
+        assert (other.run.kind, other.run.step, other.choose.maximize) == (GRADIENT_FLOW, None, False)
         assert (other.run.steps, other.run.until) == (10_000, Fraction(1, 10**10))
         assert (dropped.run.horizon.text, dropped.choose) == ("5/alpha0^2", None)
 

@@ -42,7 +42,9 @@ from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
         ("b'*b*A", "matrix m x m"),
         ("A*(b'*b)", "matrix m x m"),
         ("norm(y'*y)", "scalar"),
-        ("sqrt(y'*y)", "scalar"),
+        ("sqrt(y'*y)", "matrix 1 x 1"),
+        ("sqrt(A)", "matrix m x m"),
+        ("norm(sqrt(y'*y))*A", "matrix m x m"),
         ("kron(b', I(N))", "matrix N x N*m"),
         ("inv(I(N*m) - gamma*kron(A', I(N)))*vec(Z)", "vector N*m"),
         ("diag(A)", "vector m"),
@@ -92,12 +94,18 @@ def test_sizes_that_agree_as_polynomials_agree() -> None:
     assert str(typed("I((N + 1)*m) + kron(ones(N + 1, N + 1), A)").type) == "matrix N*m + m x N*m + m"
 
 
-def test_fixed_sizes_agree_by_their_numbers() -> None:
+def test_letters_stay_distinct_where_a_setting_fixes_both_to_one_number() -> None:
     same = {"N": SizeRange(4, 4), "d": SizeRange(4, 4), "m": SizeRange(2, 2)}
-    assert str(typed("X + X'*y*y'", sizes={"N": SizeRange(4, 4), "d": SizeRange(4, 4)}, model=False).type)
-    assert str(typed("inv(X)", sizes=same).type) == "matrix N x d"
-    with pytest.raises(ExpressionError, match="inv needs a square matrix"):
-        typed("inv(X)", sizes={**same, "d": SizeRange(4, 5)})
+    with pytest.raises(ExpressionError, match=r"inv needs a square matrix. Got matrix N x d \[4 x 4\]"):
+        typed("inv(X)", sizes=same)
+    with pytest.raises(ExpressionError, match="inner sizes d and N differ"):
+        typed("X*y", sizes=same)
+
+
+def test_a_letter_that_is_fixed_agrees_with_its_number() -> None:
+    same = {"N": SizeRange(4, 4), "d": SizeRange(4, 4), "m": SizeRange(2, 2)}
+    assert str(typed("X + zeros(4, 4)", sizes=same).type) == "matrix N x d"
+    assert str(typed("X'*ones(4)", sizes=same).type) == "vector d"
 
 
 def test_a_letter_fixed_at_one_makes_a_scalar() -> None:
@@ -138,7 +146,7 @@ ILL_TYPED = [
     ("dot(b', b)", "dot needs two matrices of the same shape. Got matrix 1 x m [1 x 64] and vector m [64].", "b"),
     ("diag(Z)", "diag needs a vector or a square matrix. Got matrix N x m [8 x 64].", "Z"),
     ("det(Z)", "det needs a square matrix. Got matrix N x m [8 x 64].", "Z"),
-    ("sqrt(A)", "sqrt needs a scalar. Got matrix m x m [64 x 64].", "A"),
+    ("shift(A, A)", "shift needs a scalar. Got matrix m x m [64 x 64].", "A"),
     ("kron(c, A)", "kron needs a matrix. Got a scalar.", "c"),
     ("max(A, 1)", "max takes one matrix, or scalars only. Got matrix m x m [64 x 64].", "A"),
     ("fixed_point(A)", "fixed_point needs a state, matrix N x m [8 x 64]. Got matrix m x m [64 x 64].", "A"),
@@ -198,11 +206,18 @@ def test_errors_name_both_shapes_and_the_place(text: str, message: str, place: s
         ("zeros()", "write zeros(size[, size])"),
         ("A[1]", "what carries a step: L, W, Z"),
         ("unheard_of", None),
-        ("sin(gamma) <= 1", "the language has no trigonometric or hyperbolic functions"),
-        ("norm(softmax(A)) <= 1", "the language has no softmax"),
+        ("tan(gamma) <= 1", "write sin(x)/cos(x)"),
+        ("cosh(gamma) <= 1", "write (exp(x) + exp(-x))/2"),
+        ("sec(gamma) <= 1", "the language has no such function; it has sin, cos, arccos, arctan, tanh and exp"),
+        ("logistic(gamma) <= 1", "write sigmoid(x)"),
+        ("prelu(A, c) <= 1", "write leaky_relu(x, a)"),
+        ("soft_threshold(A, c) <= 1", "write softthreshold(x, t)"),
+        ("norm(argmax(A)) <= 1", "the language has no places of extremes"),
         (
-            "max(tanh(A)) <= 1",
-            "the language has no activation of this name; its entrywise functions are abs, relu, softplus and step",
+            "max(gelu(A)) <= 1",
+            "the language has no activation of this name; its entrywise functions are abs, arccos, arctan, cos, erf, "
+            "exp, huber, leaky_relu, log, relu, shift, sigmoid, sign, sin, softplus, softthreshold, sqrt, step and "
+            "tanh",
         ),
         ("A^T*A", "write A' for a transpose"),
         ("norm(A^H) <= 1", "write A' for a transpose"),
@@ -214,12 +229,12 @@ def test_errors_name_both_shapes_and_the_place(text: str, message: str, place: s
         ("eye(m)", "write I(n)"),
         ("inner(y, y)", "write dot(x, y)"),
         (
-            "pi*gamma",
-            "the language has no such constant; write a fraction, or quantify over an interval around it",
+            "e*gamma",
+            "write exp(1), unless `e` is a name that is missing",
         ),
         ("Gamma*A", "did you mean `gamma`?"),
         ("Trace(A)", "did you mean `trace`?"),
-        ("sin*A", "did you mean `min`?"),
+        ("sin*A", "write sin(scalar or matrix)"),
         ("maxx(A)", "did you mean `max`?"),
     ],
 )

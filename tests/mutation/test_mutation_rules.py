@@ -100,7 +100,7 @@ def test_mutants_of_training_claims_keep_their_run_and_choice(tmp_path):
     assert {m.rule for m in found} >= {"halve", "double", "factor", "exponent", "step", "flip"}
     for mutation in found:
         run, choose = mutation.claim.run, mutation.claim.choose
-        assert (run.method, run.steps, run.until) == (original.run.method, original.run.steps, original.run.until)
+        assert (run.kind, run.steps, run.until) == (original.run.kind, original.run.steps, original.run.until)
         assert (run.step.text, choose.objective.text, choose.maximize) == ("e", "e", True)
         assert all(node.type is not None for node in run.step.expr.walk())
 

@@ -15,7 +15,7 @@ from ntk_deq.claims.claim import Choose, Claim, IllFormed, Suite, Verdict
 from ntk_deq.errors import Position, Problem
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import Method, Run
+from ntk_deq.language.run import FIXED_POINT, GRADIENT_DESCENT, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, SizeRange, matrix
@@ -51,7 +51,7 @@ def claim() -> Claim:
         let={"gamma0": formula("gamma0", "C*norm(A)")},
         assume={"symmetric": formula("symmetric", "A == A'")},
         conclude={"(i)": formula("(i)", "norm(A*b) <= norm(A)*norm(b) and 1 + gamma0 > 0 for all l with l <= 3")},
-        run=Run(Method.FIXED_POINT, 12),
+        run=Run(FIXED_POINT, 12),
         expect=Verdict.REFUTED,
         tags=(),
         mutates=None,
@@ -91,7 +91,7 @@ def test_every_formula_stands_beside_its_type():
 
 def test_a_training_run_and_what_is_chosen_are_in_words():
     step, objective = formula("step", "C/2"), formula("maximize", "C*norm(A)")
-    run = Run(Method.GRADIENT_DESCENT, 2000, step=step)
+    run = Run(GRADIENT_DESCENT, 2000, step=step)
     lines = shown(replace(claim(), run=run, choose=Choose(objective, maximize=True)), width=110).splitlines()
     assert lines[4:6] == [
         "  run      gradient descent, step C/2, at most 2000 steps, until L <= 1e-6 L[0]",

@@ -6,7 +6,8 @@ import torch
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.instance import with_values
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.verify.training.scoring import UNTRIED, TrainingScorer
+from ntk_deq.verify.training.scoring import UNTRIED
+from ntk_deq.verify.twins import twin_of
 
 FILE = """
 suite: t
@@ -40,7 +41,7 @@ def scorer_and_draws(tmp_path, conclude, *, setting="relu", step="eta", until="1
     for name, value in base.values.items():
         draw = torch.rand(ROWS, *value.shape, generator=generator, dtype=torch.float64)
         draws[name] = {"gamma": draw / 4, "eta": draw / 5}.get(name, (2 * draw - 1) * (0.12 if name == "W" else 1))
-    return TrainingScorer(claim, claim.settings[0]), base, draws
+    return twin_of(claim).scorer(claim, claim.settings[0]), base, draws
 
 
 @pytest.mark.parametrize("setting", ["relu", "linear"])

@@ -1,5 +1,6 @@
 """Equilibria that exist for another reason than a contraction: the bound holds, and nothing is claimed without one."""
 
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -12,10 +13,13 @@ from verify_harness import informed, truth_of, value_of
 from ntk_deq.certified.precise import adopt, working_precision
 from ntk_deq.evaluation.environment import Environment, model_formulas
 from ntk_deq.evaluation.existence import existence
-from ntk_deq.evaluation.layer import layer_weight
 from ntk_deq.evaluation.quantity import Matrix, Truth
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_names
 from ntk_deq.language.parser import parse
+from ntk_deq.language.types import SCALAR, shape_type
+from ntk_deq.language.typing import infer
 
 
 def randn(*shape: int, seed: int) -> torch.Tensor:
@@ -148,6 +152,23 @@ def test_the_residual_over_the_modulus_is_no_bound():
     assert existence_gap(values) < modulus
 
 
+def test_the_residual_over_the_modulus_breaks():
+    """At a state near the fixed point the distance is more than five times the residual over the modulus 1/2."""
+    L = torch.tensor([[0.5, 20.0], [-20.0, 0.5]], dtype=torch.float64)
+    values = {**values_of(L, 0, N=1), "W": torch.ones(2, 2).double(), "X": torch.tensor([[1.0, 100.0]]).double()}
+    truth, phi = solution(values), relu(matrix(values["X"]) * matrix(values["W"]))
+    ratios = []
+    for trial in range(50):
+        state = truth + matrix(1e-3 * randn(1, 2, seed=trial))
+        image = relu(state * matrix(L) + phi)
+        distance, residual = square_length(state - truth), square_length(state - image)
+        moved = square_length((state - image) * matrix(L))
+        ratios.append(float(Fraction(str(distance / residual)) / 4))
+        # norm(z1 - z*) <= norm(W (z - z1))/m is one.
+        assert square_length(image - truth) <= 4 * moved
+    assert max(ratios) > 25
+
+
 def existence_gap(values: dict[str, torch.Tensor]) -> fmpq:
     gap = existence(model_env(values, "implicit-relu")).gap
     return matrix(torch.tensor([[float(gap.lower())]], dtype=torch.float64))[0, 0]
@@ -221,8 +242,58 @@ def test_the_weight_is_read_off_the_map(name):
     assert names == {"implicit-relu": ["gamma", "A"], "linear-implicit": ["W"]}[name]
 
 
+TYPES = {name: shape_type(("n", "n")) for name in "ZABP"} | {"g": SCALAR}
+
+
+def weight_of(text, definitions=None):
+    typed = {}
+    for name, formula in (definitions or {}).items():
+        typed[name] = infer(parse(formula), TYPES | {k: e.type for k, e in typed.items()})
+    image = infer(parse(text), TYPES | {k: e.type for k, e in typed.items()})
+    found = layer_weight(image, "Z", typed, shape=("n", "n"))
+    return None if found is None else format_expr(found)
+
+
 @pytest.mark.parametrize(
-    "text", ["relu(Z*A*Z + P)", "relu(A*Z + P)", "relu(Z*A + Z*B)", "abs(Z*A)", "relu(P - Z*A)", "Z"]
+    ("text", "weight"),
+    [
+        ("relu(A*Z + P)", "A"),
+        ("relu(P - A*Z*g)", "(-1)*g*A"),
+        ("relu(Z*A + Z*B)", "(A + B)'"),
+        ("softplus(g*Z*A/2 + P)", "(1/2*g*A)'"),
+        ("A*Z + B*Z - Z", "A + B + (-1)*I(n)"),
+        ("relu((A*Z')' + P)", "A"),
+        ("Z/3", "(1/3*I(n))'"),
+        ("relu(g*trace(A)*Z*(A + B))", "(g*trace(A)*(A + B))'"),
+        *((f"{act}(A*Z + P)", "A") for act in ("tanh", "sigmoid", "softplus")),
+        ("softthreshold(A*Z + P, g)", "A"),
+        ("tanh(shift(A*Z + P, g^2))", "A"),
+    ],
+)
+def test_a_weight_in_every_orientation(text, weight):
+    assert weight_of(text) == weight
+
+
+def test_a_weight_behind_definitions():
+    definitions = {"W": "(1 - g)*A - B'*B", "pre": "W*Z + P", "h": "relu(pre)"}
+    assert weight_of("h", definitions) == "W"
+    assert weight_of("relu(pre - Z*g)", definitions) == "W + (-1)*g*I(n)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"{act}(A*Z)" for act in ("sign", "step", "sin", "exp", "huber", "erf")),
+        "leaky_relu(A*Z, g)",
+        "softthreshold(A*Z, trace(Z))",
+        "relu(Z*A*Z + P)",
+        "abs(Z*A)",
+        "relu(A*Z*B)",
+        "relu(A*Z + Z*B)",
+        "relu(A*Z')",
+        "relu(2*relu(Z))",
+        "P",
+    ],
 )
 def test_a_map_of_another_form_has_no_weight(text):
-    assert layer_weight(parse(text), "Z", tainted={"Z"}, scalars={"gamma"}) is None
+    assert weight_of(text) is None

@@ -80,7 +80,7 @@ def test_every_report_says_it(tmp_path):
     result = judged(tmp_path, "norm(A) >= 0", "norm(A*x) <= norm(A)*norm(x)", instances=3, search=0)
     remark = result.support.remark
     entry = json.loads(json.dumps(result_to_dict(result)))
-    assert set(entry["support"]) == {"met", "clear", "families", "sizes", "searched", "remark"}
+    assert set(entry["support"]) == {"met", "clear", "families", "sizes", "searched", "remark", "nearby", "alone"}
     assert entry["support"]["remark"] == remark
     page = report_html([result], INFO)
     assert f"little support: {remark}" in page

@@ -22,7 +22,7 @@ from ntk_deq.verify.training.continuation import largest_curvature, strays
 from ntk_deq.verify.training.ends import End, LossBounds, end_of_descent, end_of_flow
 from ntk_deq.verify.training.estimates import growth_of_errors
 from ntk_deq.verify.training.flow_course import ended_at_floor
-from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.moments import Point, TimeMoments
 from ntk_deq.verify.training.trainee import Trainee
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
@@ -135,7 +135,7 @@ class TestDescent:
 
 def test_the_time_at_the_floor_is_a_ball():
     points = [Point(at, {}, {}, torch.zeros(())) for at in (0.0, 0.5, 0.75)]
-    moments = Moments(None, points, frozenset(), end_error=1e-8)
+    moments = TimeMoments(None, points, frozenset(), end_error=1e-8)
     assert float(moments.index(0.75).rad()) >= 0.7e-8
     assert float(moments.index(0.5).rad()) < 1e-15
 

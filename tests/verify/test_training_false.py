@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.falsify.ladder import distinct_instances
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge, planned
-from ntk_deq.verify.training.scoring import cost_of
 from ntk_deq.verify.training.sweep import budget_of, ends_within, sweep, telling_values
+from ntk_deq.verify.twins import twin_of
 
 FILE = """
 suite: t
@@ -121,7 +123,8 @@ class TestScalars:
         cheap = loaded(tmp_path, FALLS, given='{eta: "(0, 1]"}', run=DESCENT)
         setting = cheap.settings[0]
         small, large = {"N": 1, "d": 1, "m": 1}, {"N": 50, "d": 1, "m": 500}
-        assert cost_of(cheap, setting, small) < cost_of(cheap, setting, large)
+        cost = partial(twin_of(cheap).cost, cheap, setting)
+        assert cost(small) < cost(large)
         assert budget_of(cheap, setting, small, 300) > 10 * budget_of(cheap, setting, large, 300)
         assert budget_of(cheap, setting, small, 3000) >= 10 * budget_of(cheap, setting, small, 300)
 

@@ -57,7 +57,7 @@ def test_a_claim_about_the_steps_taken_alone(tmp_path):
 @pytest.fixture
 def first_steps_only(monkeypatch):
     """No more steps are judged than the first 48."""
-    monkeypatch.setattr("ntk_deq.verify.training.judged.MOST_FURTHER", 0)
+    monkeypatch.setattr("ntk_deq.verify.training.descent.MOST_FURTHER", 0)
 
 
 @pytest.mark.usefixtures("first_steps_only")

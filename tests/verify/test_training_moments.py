@@ -12,7 +12,7 @@ from ntk_deq.evaluation.quantity import Scalar, Truth
 from ntk_deq.language.run import changing_names
 from ntk_deq.systems import ImplicitReLU, loss_gradients, solve_equilibrium
 from ntk_deq.verify.instance_environment import instance_environment
-from ntk_deq.verify.training.moments import Interval, Moments, Point
+from ntk_deq.verify.training.moments import Interval, Point, StepMoments
 
 FILE = """
 suite: t
@@ -63,7 +63,8 @@ def run(tmp_path):
 
 def moments_of(claim, env, states, lengths, ats):
     points = [Point(k, states[k], {} if k == 0 else dict.fromkeys(states[k], 1e-12), arb(lengths[k])) for k in ats]
-    moments = Moments(env, points, changing_names(claim.run.method, env.model, claim.let), Scalar(arb(ETA), ETA))
+    changing = changing_names(claim.run.kind, env.model, claim.let)
+    moments = StepMoments(env, points, changing, step=Scalar(arb(ETA), ETA))
     env.moments = moments
     return moments
 

@@ -16,7 +16,7 @@ from ntk_deq.dynamics.record import RunStatus
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
-from ntk_deq.verify.training import trajectory as training_run
+from ntk_deq.verify.training import descent as training_run
 from ntk_deq.verify.training.estimates import growth_of_errors
 from ntk_deq.verify.training.trainee import Trainee
 

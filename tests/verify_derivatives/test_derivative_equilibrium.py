@@ -205,7 +205,7 @@ def test_adjoint_is_solved_once_for_all_variables(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_map_that_does_not_see_the_state_needs_no_adjoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    formulas = replace(environment_module.model_formulas("linear-implicit"), map=parse("X*U'"))
+    formulas = replace(environment_module.model_formulas("linear-implicit"), image=parse("X*U'"))
     monkeypatch.setattr(environment_module, "model_formulas", lambda name: formulas)
     env = linear(2, 2, 3, 90)
     found = as_ball(certified("grad(sum(Z), U)", env))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from ntk_deq.certified.ball import require_square
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.precise.elementwise import above, beside, block, transpose
-from ntk_deq.certified.precise.matrix import PreciseMatrix, no_information, require_square, whole_matrix
+from ntk_deq.certified.precise.matrix import PreciseMatrix, no_information, whole_matrix
 from ntk_deq.certified.precise.spectra import eigenvalues_symmetric, middle, mirrored, symmetric_part
 from ntk_deq.certified.precise.sums import EXACT_ORDER, frobenius, inverse
 from ntk_deq.certified.precise.symmetric import eigenbasis, unit_matrix

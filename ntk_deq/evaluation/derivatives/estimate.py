@@ -83,7 +83,7 @@ def _radius(value: Scalar | Matrix) -> float:
 def _around_equilibrium(env: Environment) -> TensorNames:
     """The centres, with the equilibrium already found as the starting point of the differentiable solve."""
     guess = None
-    if env.formulas is not None:
+    if env.formulas is not None and env.formulas.state:
         state = evaluate(Expr(Kind.NAME, _NO_SPAN, name=env.formulas.state), env)
         if isinstance(state, Matrix) and state.ball.radius < math.inf:
             guess = state.ball.centre

@@ -27,11 +27,12 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, plus
+from ntk_deq.evaluation.derivatives.rules import Rule
 from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, Node, Tape, reachable
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor
-from ntk_deq.evaluation.floats import SOLVER, tensor_value
+from ntk_deq.evaluation.floats import SOLVER, tensor_map
 from ntk_deq.evaluation.functions.slopes import IN_FLOATS, rule_of
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.tree import Kind
@@ -126,14 +127,13 @@ class Adjoint:
         return self._iterate(rows).reshape(forcing.shape)
 
     def _iterate(self, forcing: Tensor) -> Tensor:
-        assert self._env.formulas is not None
-        formulas, names = self._env.formulas, tensor_names(self._env)
+        names = tensor_names(self._env)
         like = names.like.to(forcing.dtype)
         variables = {key: value.to(forcing.dtype) for key, value in names.variables.items()}
         names = dataclasses.replace(names, variables=variables, like=like)
 
         def image(state: Tensor) -> Tensor:
-            return tensor_value(formulas.map, dataclasses.replace(names, state=state))
+            return tensor_map(names, state)
 
         transposed = _transposed_derivative(image, self._like.to(forcing.dtype), count=forcing.shape[0])
         return solve_fixed_point(
@@ -222,10 +222,11 @@ class Reverse:
     Args:
         tape: The nodes.
         notes: Where troubles are recorded.
+        rules: Gives the rule of each operation.
     """
 
-    def __init__(self, tape: Tape, notes: Notes) -> None:
-        self._tape, self._notes = tape, notes
+    def __init__(self, tape: Tape, notes: Notes, rules: Callable[[str], Rule] = rule_of) -> None:
+        self._tape, self._notes, self._rules = tape, notes, rules
         self._adjoints: dict[int, Adjoint | PreciseAdjoint] = {}
         self._solved: dict[tuple[int, Seed], Cotangent] = {}
 
@@ -259,7 +260,7 @@ class Reverse:
         if node.operation in IN_FLOATS and isinstance(cot.ball, PreciseMatrix):
             raise LimitError(f"the derivative of {node.operation} is not evaluated at more than float64's precision")
         if node.operation != EQUILIBRIUM:
-            return rule_of(node.operation)(node, cot, place, self._notes)
+            return self._rules(node.operation)(node, cot, place, self._notes)
         if seed is None:
             return self._adjoint(node).solve(cot)
         key = (node.number, seed)

@@ -5,7 +5,7 @@ The nodes of a formula's graph: quantities, what they were computed from, and wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -27,6 +27,7 @@ from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.written import definition_of, put
 
 Value = Scalar | Matrix
 EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH = (
@@ -165,6 +166,15 @@ class Tape:
         self._indices = indices
         return self._build(expr, self.base)
 
+    def image(self, state: Matrix) -> tuple[Node, Node]:
+        """Return the nodes of a state and of what the model's map makes of it.
+
+        Args:
+            state: The state.
+        """
+        given = self._leaf(STATE, ("given",), partial(_value, state))
+        return given, self._build(self._formulas(self.base).map, self.base.with_state(given))
+
     def _add(
         self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
     ) -> Node:
@@ -202,11 +212,45 @@ class Tape:
         if expr.kind is Kind.CALL and expr.name == "fixed_point":
             return self._name(self._formulas(frame).state, frame.free)
         args = tuple(self._build(arg, frame) for arg in expr.args)
+        return self._combined(expr, args, frame)
+
+    def _combined(self, expr: Expr, args: tuple[Node, ...], frame: Frame) -> Node:
+        """Return the node of an operator or a call of nodes."""
+        definition = definition_of(expr.name, len(args)) if expr.kind is Kind.CALL else None
+        if definition is not None:
+
+            def part(node: Expr, parts: Sequence[Node]) -> Node:
+                return self._combined(node, self._spread(node.kind, tuple(parts), frame.env), frame)
+
+            numbers = [self._as_number(arg, frame.env) for arg in args[1:]]
+            values = dict(zip(definition[0], (args[0], *numbers), strict=True))
+            return put(definition[1], values, self._number, part)
         if expr.kind is Kind.CALL and expr.name == "next":
             return self._build(self._formulas(frame).map, frame.with_state(args[0]))
         if expr.kind is Kind.POWER:
             return self._power(args[0], args[1], integer_literal(expr.args[1]), frame.env)
         return self._apply(expr, args, frame.env)
+
+    def _as_number(self, node: Node, env: Environment) -> Node:
+        """Return the node of a number, or of a 1 x 1 matrix as one."""
+        if node.is_scalar:
+            return node
+        return self._operator("sum", (node,), lambda: _value(call("sum", [node.value], env)))
+
+    def _spread(self, kind: Kind, args: tuple[Node, ...], env: Environment) -> tuple[Node, ...]:
+        """Return two terms as matrices where one of them is: a number is added to every entry."""
+        if kind not in (Kind.ADD, Kind.SUBTRACT) or args[0].is_scalar == args[1].is_scalar:
+            return args
+        rows, cols = args[0 if args[1].is_scalar else 1].shape
+        sizes = [self._number(rows).value, self._number(cols).value]
+        ones = self._leaf(CONSTANT, ("ones", rows, cols), lambda: _value(call("ones", sizes, env)))
+
+        def filled(node: Node) -> Node:
+            return self._operator(
+                str(Kind.MULTIPLY), (node, ones), lambda: _value(ar.multiply(node.value, ones.value, env.notes))
+            )
+
+        return tuple(filled(arg) if arg.is_scalar else arg for arg in args)
 
     def _apply(self, expr: Expr, args: tuple[Node, ...], env: Environment) -> Node:
         """Return the node of an operator or a function whose value is that of its arguments' values."""

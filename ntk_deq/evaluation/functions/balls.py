@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from flint import arb
@@ -12,8 +13,12 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.functions.entrywise import TWINS, evaluated
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
+from ntk_deq.evaluation.functions.softmax import softmax_matrix
 from ntk_deq.evaluation.functions.twin import Handler, Value, whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.written import definition_of, put
 
 
 def call(name: str, args: Sequence[Value], env: Environment) -> Value:
@@ -112,7 +117,57 @@ def _extreme(of_scalars: Callable[..., arb], of_entries: Callable[[ct.Ball], arb
 
 
 def _entrywise(name: str) -> Handler:
-    return lambda args, env: evaluated(name, args[0], env)
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        return _written(name)(args, env) if len(args) > 1 else evaluated(name, args[0], env)
+
+    return handler
+
+
+def _written(name: str) -> Handler:
+    """A function of each entry and a number, as it is written out; numbers are added to every entry."""
+
+    def handler(args: Sequence[Value], env: Environment) -> Value:
+        definition = definition_of(name, len(args))
+        assert definition is not None
+        names, formula = definition
+        values: dict[str, Value] = dict(zip(names, (args[0], *map(ar.to_scalar, args[1:])), strict=True))
+
+        def apply(node: Expr, parts: Sequence[Value]) -> Value:
+            return call(node.name, parts, env) if node.kind is Kind.CALL else operator(node.kind, parts, env)
+
+        return put(formula, values, lambda value: Scalar(ct.exact(value), abs(float(value))), apply)
+
+    return handler
+
+
+def spread(number: Scalar, like: Matrix, env: Environment) -> Matrix:
+    """Return the matrix of the shape of another, every entry of which is a number."""
+    rows, cols = like.ball.shape
+    ones = _constant(1.0)([Scalar(arb(rows), float(rows)), Scalar(arb(cols), float(cols))], env)
+    return ar.to_matrix(ar.multiply(number, ones, env.notes))
+
+
+def operator(kind: Kind, args: Sequence[Value], env: Environment) -> Value:
+    """Return the value of an operator in a formula of a record."""
+    if kind is Kind.NEGATE:
+        return ar.negate(args[0])
+    left, right = args
+    if kind in (Kind.ADD, Kind.SUBTRACT):
+        if isinstance(left, Matrix) and isinstance(right, Scalar):
+            right = spread(right, left, env)
+        elif isinstance(left, Scalar) and isinstance(right, Matrix):
+            left = spread(left, right, env)
+    return BINARY[kind](left, right, env.notes)
+
+
+BINARY = {
+    Kind.ADD: ar.add,
+    Kind.SUBTRACT: ar.subtract,
+    Kind.MULTIPLY: ar.multiply,
+    Kind.DIVIDE: ar.divide,
+    Kind.POWER: ar.power,
+}
+"""The operators of two values."""
 
 
 def _sized(functional: Callable[[ct.Ball], arb]) -> Handler:
@@ -159,6 +214,7 @@ def _inverse(args: Sequence[Value], env: Environment) -> Value:
 
 
 OPERATIONS: dict[str, Handler] = {
+    **{name: _written(name) for name, record in FUNCTIONS.items() if record.definition is not None},
     **{name: _entrywise(name) for name in TWINS},
     **{name: twin.ball for name, twin in MATRIX_TWINS.items()},
     "I": _eye,
@@ -179,9 +235,11 @@ OPERATIONS: dict[str, Handler] = {
     "norm1": _norm(ct.norm1),
     "norminf": _norm(ct.norminf),
     "ones": _constant(1.0),
+    "pi": lambda args, env: Scalar(arb.pi(), math.pi),
     "rho": _norm(ct.rho),
     "sigma_max": _norm(ct.sigma_max),
     "sigma_min": _lowest(ct.sigma_min, of_gram=False),
+    "softmax": lambda args, env: softmax_matrix(ar.to_matrix(args[0])),
     "sum": _sized(ct.entry_sum),
     "trace": _sized(ct.trace),
     "vec": _same_shape(ct.vec),

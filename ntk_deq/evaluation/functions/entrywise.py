@@ -31,6 +31,7 @@ from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.functions import numbers
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.interval import Range
@@ -70,23 +71,6 @@ class Twin:
     exact: Callable[[Number], Number] | None = None
 
 
-def rising(function: Callable[[arb], arb]) -> Callable[[arb], arb]:
-    """Return the enclosure on balls of a function that nowhere falls, from its values at numbers.
-
-    Example:
-        >>> wide, function = ct.from_bounds(-5.0, 5.0), lambda x: x + (-x).exp().log1p()
-        >>> function(wide) > 0, 0.006 < rising(function)(wide) < 5.01
-        (False, True)
-    """
-
-    def enclosed(x: arb) -> arb:
-        if not x.is_finite() or x.is_exact():
-            return function(x) if x.is_finite() else ct.nan()
-        return ct.from_bounds(function(x.lower()), function(x.upper()))
-
-    return enclosed
-
-
 def evaluated(name: str, value: Value, env: Environment) -> Value:
     """Return a function's ball on a number or, entry by entry, on a matrix."""
     twin, record = TWINS[name], FUNCTIONS[name]
@@ -94,7 +78,7 @@ def evaluated(name: str, value: Value, env: Environment) -> Value:
     assert facts is not None
     if twin.whole is not None:
         return twin.whole(value, env)
-    if isinstance(value, Scalar) or not record.takes_matrices:
+    if isinstance(value, Scalar):
         number = ar.to_scalar(value)
         ball = twin.number(number.ball)
         if not ball.is_finite() and number.ball.is_finite():
@@ -106,7 +90,8 @@ def evaluated(name: str, value: Value, env: Environment) -> Value:
     if facts.sides:
         return Matrix(found, matrix.scale)
     if not found.is_finite and matrix.ball.is_finite:
-        env.notes.doubt(f"{name} of a matrix: {found.reason}")
+        certain = any(_outside(end(matrix.ball), facts.domain) for end in (ct.entry_min, ct.entry_max))
+        env.notes.undefined(f"{name} of a matrix: {found.reason}", certain=certain)
     rows, cols = found.shape
     return Matrix(found, _scale(twin, matrix.scale, rows * cols, ar.magnitude(ct.frobenius(found))))
 
@@ -117,11 +102,15 @@ def _scale(twin: Twin, scale: float, count: int, size: float) -> float:
 
 
 def _outside(ball: arb, domain: Range) -> bool:
-    """Whether every number of a ball lies outside of a domain that is not bounded from above."""
-    if not math.isfinite(domain.low):
-        return False
-    low = ct.exact(domain.low)
-    return bool(ball <= low if domain.low_open else ball < low)
+    """Whether every number of a ball lies outside of a domain."""
+    below = above = False
+    if math.isfinite(domain.low):
+        low = ct.exact(domain.low)
+        below = bool(ball <= low if domain.low_open else ball < low)
+    if math.isfinite(domain.high):
+        high = ct.exact(domain.high)
+        above = bool(ball >= high if domain.high_open else ball > high)
+    return below or above
 
 
 def matrix_ball(name: str, a: ct.Ball) -> ct.Ball:
@@ -141,8 +130,8 @@ def matrix_ball(name: str, a: ct.Ball) -> ct.Ball:
     a = _dense(a)
     if not a.is_finite:
         return a
-    entries = _entries(a)
-    found = _near(map(twin.number, map(arb, entries)), a)
+    entries = entries_of(a)
+    found = near_balls(map(twin.number, map(arb, entries)), a)
     if a.radius == 0:
         return found
     hull = ct.from_bounds(arb(min(entries)) - arb(a.radius), arb(max(entries)) + arb(a.radius))
@@ -171,8 +160,8 @@ def slopes(twin: Twin, a: ct.Ball) -> ct.Ball:
     a = _dense(a)
     if not a.is_finite:
         return a
-    balls = (ct.with_radius(entry, a.radius) for entry in _entries(a))
-    return _near((slope(x, twin.number(x)) for x in balls), a)
+    balls = (ct.with_radius(entry, a.radius) for entry in entries_of(a))
+    return near_balls((slope(x, twin.number(x)) for x in balls), a)
 
 
 def _dense(a: ct.Ball) -> ct.Ball:
@@ -184,12 +173,20 @@ def _dense(a: ct.Ball) -> ct.Ball:
     return dense
 
 
-def _entries(a: ct.Ball) -> list[float]:
+def entries_of(a: ct.Ball) -> list[float]:
+    """Return the floats of a dense matrix, row after row.
+
+    Raises:
+        LimitError: They are too many.
+    """
+    rows, cols = a.shape
+    if rows * cols > MOST_ENTRIES:
+        raise LimitError(f"A function of {rows} x {cols} entries is not evaluated; {MOST_ENTRIES:,} are, at most.")
     entries: list[float] = a.work.flatten().tolist()
     return entries
 
 
-def _near(values: Iterable[arb], like: ct.Ball) -> ct.Ball:
+def near_balls(values: Iterable[arb], like: ct.Ball) -> ct.Ball:
     """Return the ball around floats near some numbers, in the shape and element type of a matrix."""
     balls = list(values)
     if not all(ball.is_finite() for ball in balls):
@@ -254,15 +251,30 @@ def _exact_step(number: Number) -> Number:
     return fmpq(int(which > 0))
 
 
-def _only_at(point: int, value: int, what: str) -> Callable[[Number], Number]:
+def _only_at(point: int, value: int | fmpq, what: str) -> Callable[[Number], Number]:
     """A function that is algebraic at one algebraic point only."""
 
     def function(number: Number) -> Number:
         if sign(number - fmpq(point)) != 0:
             raise UndecidedError(f"`{what}` is not computed exactly")
-        return fmpq(value)
+        return value if isinstance(value, fmpq) else fmpq(value)
 
     return function
+
+
+def _edge_factor(
+    slope: Callable[[arb], arb], inside: Callable[[arb], bool], what: str
+) -> Callable[[Scalar, Scalar, Notes], Scalar]:
+    """The derivative of a function whose domain has ends, at which it has none."""
+
+    def factor_inside(argument: Scalar, value: Scalar, notes: Notes) -> Scalar:
+        if not inside(argument.ball):
+            certain = argument.ball.is_exact()
+            notes.kink(f"{what} {'at' if certain else 'that may be at'} an end of its domain", certain=certain)
+        ball = slope(argument.ball)
+        return Scalar(ball, ar.magnitude(ball))
+
+    return factor_inside
 
 
 def _root_factor(argument: Scalar, root: Scalar, notes: Notes) -> Scalar:
@@ -271,18 +283,33 @@ def _root_factor(argument: Scalar, root: Scalar, notes: Notes) -> Scalar:
     return ar.to_scalar(ar.divide(Scalar(arb(0.5), 0.5), root, notes))
 
 
-def _softplus(x: arb) -> arb:
-    """Return log(1 + exp(x)) = x + log(1 + exp(-x)), so that nothing is large that need not be."""
-    return x + (-x).exp().log1p() if x > 0 else x.exp().log1p()
+def _least(scale: Any, count: int) -> Any:
+    """The magnitude of values that are at most 1 and at most that of the argument."""
+    most = count**0.5
+    return scale.clamp_max(most) if isinstance(scale, Tensor) else min(scale, most)
 
 
-def _sigmoid(x: arb) -> arb:
-    """Return 1/(1 + exp(-x)) = exp(x)/(1 + exp(x))."""
-    small = (-x if x > 0 else x).exp()
-    return 1 / (1 + small) if x > 0 else small / (1 + small)
+def _one(scale: Any, count: int) -> Any:
+    """The magnitude of values near 1, which may cancel."""
+    most = count**0.5
+    return torch.full_like(scale, most) if isinstance(scale, Tensor) else most
 
 
-_sigmoid_ball = rising(_sigmoid)
+def _sign_ball(a: ct.Ball) -> ct.Ball:
+    """Return the signs of a matrix's entries as step(A) - step(-A)."""
+    return ct.subtract(ct.step(a), ct.step(ct.negate(a)))
+
+
+def _huber(a: Tensor) -> Tensor:
+    """Return m (x - m/2) with m = x clipped to [-1, 1], whose derivative is m."""
+    near = a.clamp(-1.0, 1.0)
+    return near * (a - near / 2)
+
+
+def _exact_huber(number: Number) -> Number:
+    size = al.absolute(number)
+    return size - fmpq(1, 2) if sign(size - fmpq(1)) > 0 else al.power(size, 2) * fmpq(1, 2)
+
 
 TWINS: dict[str, Twin] = {
     "abs": Twin(
@@ -297,23 +324,85 @@ TWINS: dict[str, Twin] = {
         ball=ct.relu,
         exact=lambda number: number if sign(number) > 0 else fmpq(0),
     ),
+    "sign": Twin(
+        tensor=torch.sign,
+        number=numbers.sign,
+        ball=_sign_ball,
+        exact=lambda number: fmpq(sign(number)),
+    ),
     "step": Twin(
-        tensor=lambda a: (a > 0).to(a.dtype),
-        number=rising(lambda x: arb(1) if x > 0 else arb(0)),
+        tensor=lambda a: torch.sign(a).clamp_min(0.0),  # which autograd passes, with zeros
+        number=numbers.step,
         whole=_step,
         exact=_exact_step,
     ),
     "softplus": Twin(
         tensor=lambda a: torch.logaddexp(a, torch.zeros_like(a)),
-        number=rising(_softplus),
-        slope=lambda x, y: _sigmoid_ball(x),
+        number=numbers.softplus,
+        slope=lambda x, y: numbers.sigmoid(x),
         scale=lambda scale, count: scale + _LOG_TWO * count**0.5,  # softplus(x) <= log 2 + |x|
+    ),
+    "tanh": Twin(
+        tensor=torch.tanh,
+        number=numbers.tanh,
+        slope=lambda x, y: numbers.tanh_slope(x),
+        scale=_least,
+        exact=_only_at(0, 0, "tanh"),
+    ),
+    "sigmoid": Twin(
+        tensor=torch.sigmoid,
+        number=numbers.sigmoid,
+        slope=lambda x, y: numbers.sigmoid_slope(x),
+        exact=_only_at(0, fmpq(1, 2), "sigmoid"),
+    ),
+    "erf": Twin(
+        tensor=torch.erf,
+        number=numbers.erf,
+        slope=lambda x, y: numbers.erf_slope(x),
+        scale=_least,
+        exact=_only_at(0, 0, "erf"),
+    ),
+    "sin": Twin(
+        tensor=torch.sin,
+        number=numbers.sin,
+        slope=lambda x, y: numbers.cos(x),
+        scale=_least,
+        exact=_only_at(0, 0, "sin"),
+    ),
+    "cos": Twin(
+        tensor=torch.cos,
+        number=numbers.cos,
+        slope=lambda x, y: -numbers.sin(x),
+        scale=_one,
+        exact=_only_at(0, 1, "cos"),
+    ),
+    "arccos": Twin(
+        tensor=torch.arccos,
+        number=numbers.arccos,
+        slope=lambda x, y: numbers.arccos_slope(x),
+        scale=_one,
+        factor=_edge_factor(numbers.arccos_slope, lambda x: abs(x) < 1, "an arccos"),
+        exact=_only_at(1, 0, "arccos"),
+    ),
+    "arctan": Twin(
+        tensor=torch.arctan,
+        number=numbers.arctan,
+        slope=lambda x, y: numbers.arctan_slope(x),
+        scale=_least,
+        exact=_only_at(0, 0, "arctan"),
+    ),
+    "huber": Twin(
+        tensor=_huber,
+        number=numbers.huber,
+        slope=lambda x, y: numbers.huber_slope(x),
+        scale=lambda scale, count: scale,  # huber(x) <= |x|
+        exact=_exact_huber,
     ),
     "sqrt": Twin(
         tensor=torch.sqrt,
         number=ct.square_root,
         slope=lambda x, y: ct.divide(arb(0.5), y),
-        scale=lambda scale, count: scale**0.5,
+        scale=lambda scale, count: (scale * count**0.5) ** 0.5,  # the sum of the entries is at most that
         factor=_root_factor,
         exact=lambda number: al.root(number, 2),
     ),

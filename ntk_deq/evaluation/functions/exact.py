@@ -12,7 +12,6 @@ from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, 
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
-from ntk_deq.language.functions import FUNCTIONS as RECORDS
 
 Value = Number | ExactMatrix
 
@@ -39,9 +38,9 @@ def as_matrix(value: Value) -> ExactMatrix:
 Arguments = Sequence[Value]
 
 
-def _entrywise(name: str, function: Callable[[Number], Number]) -> Callable[[Arguments], Value]:
+def _entrywise(function: Callable[[Number], Number]) -> Callable[[Arguments], Value]:
     def handler(args: Arguments) -> Value:
-        value = args[0] if RECORDS[name].takes_matrices else scalar(args[0])
+        value = args[0]
         return value.mapped(function) if isinstance(value, ExactMatrix) else function(value)
 
     return handler
@@ -143,7 +142,7 @@ def _room(rows: int, columns: int) -> tuple[int, int]:
 
 
 FUNCTIONS: dict[str, Callable[[Arguments], Value]] = {
-    **{name: _entrywise(name, twin.exact) for name, twin in TWINS.items() if twin.exact is not None},
+    **{name: _entrywise(twin.exact) for name, twin in TWINS.items() if twin.exact is not None},
     **{name: twin.exact for name, twin in MATRIX_TWINS.items() if twin.exact is not None},
     "I": _identity,
     "commutation": _commutation,

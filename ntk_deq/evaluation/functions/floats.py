@@ -8,6 +8,7 @@ writes past its buffers, and it does so on NaN too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,9 @@ from torch import Tensor
 
 from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
+from ntk_deq.evaluation.functions.softmax import tensor_softmax
 from ntk_deq.evaluation.functions.tensors import frobenius, kron, scalar, singular_values, vec, where_finite
 from ntk_deq.evaluation.functions.twin import Magnitude, Sized, of_argument, of_inverse, of_product
-from ntk_deq.language.functions import FUNCTIONS as RECORDS
 
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.
@@ -192,9 +193,9 @@ def _filled(value: float) -> Callable[..., Tensor]:
 
 
 def _entrywise(name: str) -> Callable[..., Tensor]:
-    """The twin's function; what takes no matrix reads a 1 x 1 matrix as a number."""
-    function, takes_matrices = TWINS[name].tensor, RECORDS[name].takes_matrices
-    return lambda like, a: function(a if takes_matrices else scalar(a))
+    """The twin's function."""
+    function = TWINS[name].tensor
+    return lambda like, a: function(a)
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
@@ -218,9 +219,11 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "norm1": lambda like, a: a.abs().sum(-2).amax(-1),
     "norminf": lambda like, a: a.abs().sum(-1).amax(-1),
     "ones": _filled(1.0),
+    "pi": lambda like: like.new_full((), math.pi),
     "rho": _eigenvalue(MODULUS_MAX),
     "sigma_max": lambda like, a: singular_values(a)[..., 0],
     "sigma_min": lambda like, a: singular_values(a)[..., -1],
+    "softmax": lambda like, a: tensor_softmax(a),
     "sum": lambda like, a: a.sum((-2, -1)) if a.ndim > 1 else a,
     "trace": lambda like, a: a.diagonal(dim1=-2, dim2=-1).sum(-1),
     "vec": lambda like, a: vec(a),

@@ -29,6 +29,7 @@ from ntk_deq.evaluation.derivatives.tape import Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
+from ntk_deq.evaluation.functions.softmax import pulled
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
@@ -63,9 +64,11 @@ def _entrywise(name: str) -> Rule:
 
     def of_slopes(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
         argument = node.args[0]
-        if node.is_scalar:
+        if node.shape == (1, 1):
             return scaled(factor(name, ar.to_scalar(argument.value), ar.to_scalar(node.value), notes), cot)
         ball = slopes(twin, argument.dense())
+        if facts.kink is Kink.EDGE and not ball.is_finite:
+            notes.kink(f"{name} of an entry that may be at an end of its domain", certain=False)
         return times_entries(cot, Matrix(ball, ar.magnitude(ct.frobenius(ball))))
 
     return of_slopes if sides is None else of_sides
@@ -109,6 +112,10 @@ def _inverse(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
     """Pass Y = inv(A): -Y' C Y'."""
     transposed = transposed_value(node)
     return minus(times_right(times_left(transposed, cot, node.shape), node.shape, transposed))
+
+
+def _softmax(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+    return pulled(node.matrix(), cot, cot.ball.dtype, cot.ball.device)
 
 
 def _trace(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
@@ -246,6 +253,7 @@ RULES: dict[str, Rule] = {
     "norminf": _row_sum,
     "sigma_max": _singular(0),
     "sigma_min": _singular(-1),
+    "softmax": _softmax,
     "sum": _sum,
     "trace": _trace,
     "vec": _vec,

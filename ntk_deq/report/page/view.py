@@ -17,7 +17,16 @@ from ntk_deq.report.console import matrix_rows, printable, relative_margin, shor
 from ntk_deq.report.page.margins import margin_plot, share_bar, shared_axis
 from ntk_deq.report.page.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.runs.view import RunView, StartsView, run_views, starts_view
-from ntk_deq.report.words import LOOKS, is_alarming, little_support, replay_command, scale_of, second_look, shown_margin
+from ntk_deq.report.words import (
+    LOOKS,
+    is_alarming,
+    little_support,
+    replay_command,
+    scale_of,
+    second_look,
+    several_equilibria,
+    shown_margin,
+)
 from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.
@@ -119,6 +128,7 @@ class ClaimView:
     carets: list[tuple[str, str, str, str]]
     second_look: str
     little_support: str
+    several: str
     replay: str
     runs: list[RunView]
     starts: StartsView | None
@@ -300,6 +310,7 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         carets=_carets(result),
         second_look=second_look(result),
         little_support=little_support(result),
+        several=several_equilibria(result),
         replay=replay_command(result.replay) if result.replay is not None else "",
         runs=run_views(result.runs, anchor),
         starts=starts_view(result.starts),

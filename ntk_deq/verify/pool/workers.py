@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -34,6 +34,7 @@ from ntk_deq.verify.pool.process import (
 from ntk_deq.verify.pool.worker import Done, Entered, Judge, Message, Started, Task, Write, Written, receive, send, work
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import ENDED, Known, Listener, bare_result, judge
+from ntk_deq.verify.twins import twin_of
 
 LIVES = 2
 """Workers that may die of one claim."""
@@ -367,8 +368,10 @@ class _Pool:
                 self._end(worker)
 
 
-def _import_ahead(claims: Iterable[Claim]) -> None:
+def _import_ahead(claims: Collection[Claim]) -> None:
     """Import what every judgement needs some time, so that each worker is born with it, and no limit counts it."""
+    for claim in claims:
+        twin_of(claim)  # with all of training, where one has a run
     settings = [setting for claim in claims for setting in claim.settings]
     if settings:
         importlib.import_module("ntk_deq.language.notation.latex")  # with SymPy
@@ -395,13 +398,14 @@ def long_ones(claims: Mapping[int, Claim], costs: Mapping[str, float], jobs: int
 
     Args:
         claims: Claims by place.
-        costs: Seconds that claims are known to take, by id. Of those not known, claims on training count as long.
+        costs: Seconds that claims are known to take, by id. Of those not known, claims whose
+            instances are runs count as long.
         jobs: Workers.
     """
     share = sum(costs.get(claim.id, 0.0) for claim in claims.values()) / jobs
     found = {
         place: costs.get(claim.id, float("inf"))
         for place, claim in claims.items()
-        if (LONG * costs[claim.id] > share if claim.id in costs else claim.trains)
+        if (LONG * costs[claim.id] > share if claim.id in costs else claim.costly)
     }
     return sorted(found, key=lambda place: -found[place]) if jobs > 1 else []

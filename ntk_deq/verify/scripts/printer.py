@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.record import Function
 from ntk_deq.language.tree import Expr, Kind, Sign
 
 
@@ -176,13 +177,12 @@ SLOPE = "slope of "
 
 
 def _call(name: str, args: Sequence[Code]) -> Code:
-    first, function = args[0], FUNCTIONS[name.removeprefix(SLOPE)]
-    if function.entrywise is not None:
-        template = function.entrywise.slope if name.startswith(SLOPE) else function.numpy
-        if template is None:
-            raise UnwritableError(f"`{name}` is not written out")
-        argument = first if function.takes_matrices else first.number
-        return Code(template.format(argument.text), argument.shape)
+    function = FUNCTIONS[name.removeprefix(SLOPE)]
+    if not args:
+        return Code(function.numpy or name, ())
+    first = args[0]
+    if function.by_entries:
+        return _by_entries(function, args, slope=name.startswith(SLOPE))
     if name in ("max", "min") and len(args) > 1:
         return Code(f"{name}({', '.join(arg.number.text for arg in args)})", ())
     if name in _OF_A_NUMBER and not first.shape:
@@ -192,6 +192,18 @@ def _call(name: str, args: Sequence[Code]) -> Code:
     if function.numpy is not None:
         return Code(function.numpy.format(first.text), ())
     raise UnwritableError(f"`{name}` is not written out")
+
+
+def _by_entries(function: Function, args: Sequence[Code], *, slope: bool) -> Code:
+    """A function of each entry, or its slope; what stands behind the first argument is a number."""
+    facts, definition = function.entrywise, function.defined(len(args))
+    if definition is not None:
+        template: str | None = definition.slope if slope else definition.numpy
+    else:
+        template = None if facts is None else facts.slope if slope else function.numpy
+    if template is None:
+        raise UnwritableError(f"`{function.name}` is not written out")
+    return Code(template.format(args[0].text, *(arg.number.text for arg in args[1:])), args[0].shape)
 
 
 def _kron(a: Code, b: Code) -> Code:
@@ -271,6 +283,8 @@ def _commutation(rows: int, cols: int | None = None) -> Code:
     return Code(f"commutation({rows}, {cols})", (rows * cols, rows * cols))
 
 
+_SOFTMAX = "(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))"
+
 _SIZED: dict[str, Callable[..., Code]] = {
     "I": lambda n: Code(f"np.eye({n})", (n, n)),
     "zeros": _filled("zeros"),
@@ -284,6 +298,7 @@ _SHAPED: dict[str, Callable[..., Code]] = {
     "hadamard": lambda a, b: Code(f"{a.at(_PRODUCT)} * {b.at(_SIGN)}", a.shape, _PRODUCT),
     "dot": lambda a, b: Code(f"np.sum({a.at(_PRODUCT)} * {b.at(_SIGN)})", ()),
     "vec": _vec,
+    "softmax": lambda a: Code(_SOFTMAX.format(a.text), a.shape),
     "inv": lambda a: Code(f"np.linalg.inv({a.text})", a.shape),
     "diag": _diag,
     "pinv": lambda a: Code(f"np.linalg.pinv({a.text})", a.shape[::-1]),

@@ -15,6 +15,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import Witness
 from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError
 from ntk_deq.verify.scripts.tangents import TANGENT, tangent
+from ntk_deq.verify.twins import twin_of
 
 _HELPERS = {
     "vec": '''\
@@ -49,6 +50,25 @@ def settled(step, state):
         print("the iteration has not settled: its last step still moved an entry by", change)
     return state
 ''',
+    "solved": '''\
+def solved(step, state):
+    """A fixed point of a map, by Newton's method with slopes from differences."""
+    for _ in range(4):
+        state = step(state)
+    size, unit = state.size, np.eye(state.size)
+    for _ in range(50):
+        residual = step(state) - state
+        width = max(1.0, np.max(np.abs(state)))
+        if np.max(np.abs(residual)) <= 1e-14 * width:
+            break
+        moved = [step(state + 1e-7 * width * np.reshape(row, state.shape)) - step(state) for row in unit]
+        slopes = np.reshape(moved, (size, size)).T / (1e-7 * width)
+        state = state + np.reshape(np.linalg.solve(unit - slopes, np.ravel(residual)), state.shape)
+    change = np.max(np.abs(step(state) - state))
+    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
+        print("no fixed point is found: at the last state the map moves an entry by", change)
+    return state
+''',
     "linear_solution": '''\
 def linear_solution(push, shape):
     """The matrix d with d == push(d), for an affine map."""
@@ -75,7 +95,7 @@ def compare(left, relation, right):
 ''',
 }  # fmt: skip
 _NEEDS = {"linear_solution": ("vec",), "jacobian": ("vec",)}
-_TAKEN = {*_HELPERS, "np", "abs", "max", "min", "print", "range"}
+_TAKEN = {*_HELPERS, "np", "math", "float", "abs", "max", "min", "print", "range"}
 _WRITTEN = r"d_|(.*_at|at|model_map|along|push)_\d+$"  # names that a script makes up
 
 _LONGEST = 200_000  # characters; a longer script is none that anyone reads
@@ -94,8 +114,8 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     Raises:
         UnwritableError: The conclusion has no form in NumPy, or a value is too large to print.
     """
-    if claim.trains:
-        raise UnwritableError("the conclusion is about a training run")
+    if unwritten := twin_of(claim).unwritten:
+        raise UnwritableError(unwritten)
     script = _Script(claim, witness)
     formula = claim.conclude[witness.conclusion]
     block = _Block(script, [], known={})
@@ -112,7 +132,8 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     head += [f"# {_plain(witness.computed)}"] if witness.computed else []
     head.append("# NumPy rounds to float64: a margin below about 1e-15 of the sides cannot be seen.")
     body = "\n".join([*block.lines, "", *lines])
-    text = "\n".join([*head, "import numpy as np\n", *_helpers(body), "", body]) + "\n"
+    imports = ["import math\n", "import numpy as np\n"] if "math." in body else ["import numpy as np\n"]
+    text = "\n".join([*head, *imports, *_helpers(body), "", body]) + "\n"
     if len(text) > _LONGEST:
         raise UnwritableError("the script would be too long to read")
     return text
@@ -152,15 +173,14 @@ class _Script:
         self.state_shape: tuple[int, int] = (0, 0)
         if setting.model is not None:
             self.formulas = model_formulas(setting.model)
-            rows, cols = (int(witness.sizes.get(size, size)) for size in setting.model.state_shape)
-            self.state_shape = rows, cols
+            self.state_shape = setting.model.state_at(witness.sizes)
         self._count = 0
         self._reached: dict[str, frozenset[str]] = {}
 
     @property
     def state(self) -> str | None:
         """The name of the model's state."""
-        return None if self.formulas is None else self.formulas.state
+        return None if self.formulas is None else self.formulas.state or None
 
     def formula(self, name: str) -> Expr | None:
         """Return the formula behind a name, or None for a variable, a size, a step or the state."""
@@ -258,7 +278,11 @@ class _Block(Printer):
         if formula is not None:
             return self.assign(name, self.code(formula))
         if name == script.state:
-            return self.assign(name, self._settled(f"np.zeros({script.state_shape})"))
+            assert script.formulas is not None
+            plain = not (script.formulas.local or script.formulas.monotone)  # else iteration may not lead there
+            zero = f"np.zeros({script.state_shape})"
+            found = self._settled(zero) if plain else Code(f"solved({self._map()}, {zero})", script.state_shape)
+            return self.assign(name, found)
         raise UnwritableError(f"{name} has no value that can be written")
 
     def special(self, expr: Expr) -> Code:
@@ -409,6 +433,11 @@ class _Tangents(_Block):
 def _spelt(name: str) -> str:
     """Return a name as Python spells it; one that Python or the script has a meaning for gets an underscore."""
     if name.startswith(TANGENT):
-        return f"d_{name.removeprefix(TANGENT)}"
+        return f"d_{_spelt(name.removeprefix(TANGENT))}"
+    if name.endswith("]"):  # a member of a family
+        family, _, index = name[:-1].partition("[")
+        return f"{family}__{index.replace('-', 'm')}"
+    if "__" in name:
+        return f"own_{name}"
     taken = keyword.iskeyword(name) or name in _TAKEN or re.match(_WRITTEN, name)
     return f"{name}_" if taken else name

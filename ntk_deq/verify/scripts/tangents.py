@@ -160,8 +160,11 @@ def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) 
         return _bilinear(expr, moved, lambda left, right: _of(expr.name, left, right))
     argument, moving = expr.args[0], moved[0]
     facts = entrywise_of(expr.name)
-    outer = _OUTER.get(expr.name) if facts is None or facts.slope is None else _entrywise
-    if outer is None or moving is None or len(expr.args) > 1:
+    written = FUNCTIONS[expr.name].defined(len(expr.args)) is not None
+    smooth = written or (facts is not None and facts.slope is not None)
+    outer = _entrywise if smooth else _OUTER.get(expr.name)
+    alone = len(expr.args) == 1 or (written and all(part is None for part in moved[1:]))
+    if outer is None or moving is None or not alone:
         raise UnwritableError(f"the derivative of `{expr.name}` is not written out")
     if expr.name == "norm" and 1 not in (shape(argument) or (1,)):
         raise UnwritableError("the derivative of a spectral norm is not written out")
@@ -184,8 +187,8 @@ def _filled(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]
 
 def _entrywise(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
     """The slope of a function of each entry, as its record has it in NumPy."""
-    slope = _of(SLOPE + expr.name, a)
-    return _times(slope, da) if scalar or not FUNCTIONS[expr.name].takes_matrices else _of("hadamard", slope, da)
+    slope = _of(SLOPE + expr.name, a, *expr.args[1:])
+    return _times(slope, da) if scalar else _of("hadamard", slope, da)
 
 
 def _length(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:

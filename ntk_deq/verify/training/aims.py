@@ -15,25 +15,16 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
 from ntk_deq.language.distributions import scalar_names
 from ntk_deq.language.domain import Free
-from ntk_deq.language.run import LOSS, Method, Run
+from ntk_deq.language.run import LOSS
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.scoring import ORDERS, ClaimScorer, is_number
 from ntk_deq.verify.training.between import at_the_start
-from ntk_deq.verify.training.scoring import cost_of
+from ntk_deq.verify.twins import twin_of
 
 DRAWS = 2
 """Draws on which constants are chosen for each further aim."""
-
-BRIEF_STEPS = 40
-"""Steps of descent that are judged there."""
-
-BRIEF_FALL = Fraction(1, 2)
-"""The loss over the first one at which a flow ends there."""
-
-BRIEF_JUDGED = 12
-"""Steps or times that are judged there, besides telling ones."""
 
 DEARER = 2.0
 """Settings that cost more times as much as the cheapest one are left to the claim's own objective."""
@@ -126,8 +117,10 @@ def aims_of(claim: Claim, setting: Setting) -> list[Aim]:
                     found += [Aim(f"{name} at {at:g} of its limit", (small, large), at) for at in _LEVELS]
                 else:
                     found.append(Aim(f"{name} tight", (small, large)))
+    twin = twin_of(claim)
+    rates = [] if twin.soon is None else _rates(claim, twin.soon)
     own = set() if claim.choose is None or not claim.choose.maximize else _names(claim.choose.objective.expr)
-    found += [Aim("largest rate", extreme=rate) for rate in _rates(claim)[:1] if not _names(rate) <= own]
+    found += [Aim("largest rate", extreme=rate) for rate in rates[:1] if not _names(rate) <= own]
     scorer = ClaimScorer(at_the_start(claim), setting)
     drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
     for name in scalars(claim, setting):
@@ -143,20 +136,17 @@ def _names(expr: Expr) -> set[str]:
     return {node.name for node in expr.walk() if node.kind is Kind.NAME}
 
 
-def _rates(claim: Claim) -> list[Expr]:
+def _rates(claim: Claim, soon: Fraction) -> list[Expr]:
     """Return formulas of the share by which bounds L[k] <= B(k) of the conclusions fall at first: 1 - B(h)/B(0)."""
     found = []
-    for formula in claim.conclude.values() if claim.trains else ():
+    for formula in claim.conclude.values():
         for node in formula.expr.walk():
             if node.kind is not Kind.COMPARE or node.operators != ("<=",):
                 continue
             left, right = node.args
             fixed = all(p.args[0].kind is Kind.NUMBER for p in right.walk() if p.kind is Kind.INDEX)
             if left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME and fixed:
-                descends = claim.run is not None and claim.run.method is Method.GRADIENT_DESCENT
-                later, first = (
-                    _at_index(right, left.args[0].name, at) for at in (Fraction(1, 1 if descends else 2**20), 0)
-                )
+                later, first = (_at_index(right, left.args[0].name, at) for at in (soon, 0))
                 one = Expr(Kind.NUMBER, right.span, value=Fraction(1))
                 kept = Expr(Kind.DIVIDE, right.span, (later, first))
                 found.append(Expr(Kind.SUBTRACT, right.span, (one, kept)))
@@ -175,17 +165,6 @@ def scalars(claim: Claim, setting: Setting) -> dict[str, Free]:
     return {name: variable for name, variable in free.items() if variable.type == SCALAR}
 
 
-def brief(run: Run) -> Run:
-    """Return a run that shows the beginning only; where it leaves a claim open the whole run is to be judged.
-
-    Args:
-        run: The run of a claim.
-    """
-    if run.method is Method.GRADIENT_DESCENT:
-        return replace(run, steps=min(run.steps, BRIEF_STEPS), beyond=False, judged=BRIEF_JUDGED)
-    return replace(run, until=max(run.until, BRIEF_FALL), judged=BRIEF_JUDGED)
-
-
 def shared_out(claim: Claim, chosen: dict[str, Instance]) -> Iterator[tuple[Setting, Aim, int]]:
     """Yield the further aims of a claim, each with a setting to try it in and a number: settings take turns.
 
@@ -193,7 +172,7 @@ def shared_out(claim: Claim, chosen: dict[str, Instance]) -> Iterator[tuple[Sett
         claim: A claim with `choose`.
         chosen: By setting: an instance whose constants were chosen for the claim's own objective.
     """
-    costs = {s.name: cost_of(claim, s, chosen[s.name].sizes) for s in claim.settings if s.name in chosen}
+    costs = {s.name: twin_of(claim).cost(claim, s, chosen[s.name].sizes) for s in claim.settings if s.name in chosen}
     cheap = [s for s in claim.settings if s.name in costs and costs[s.name] <= DEARER * min(costs.values())]
     for place, setting in enumerate(cheap):
         for number, aim in enumerate(aims_of(claim, setting)):

@@ -159,7 +159,7 @@ class _Index:
                 continue
             if looks > MOST_LOOKS:
                 return Outcome(Truth.UNSURE, None, f"it was not looked at at every step from {start:g} on")
-            if self._moments.step is not None:
+            if self._moments.whole:
                 if start == stop:
                     if outcome.truth < Truth.NEAR_ZERO:
                         return outcome
@@ -226,7 +226,7 @@ def open_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcom
     hopeless = hopeless or any(outcomes[name].truth < Truth.TIGHT for name in names)
     several, found = has_several_indices(claim) or not names, []
     for here, there in pairwise(moments.points):
-        if moments.step is not None and there.at == here.at + 1 and not several:
+        if moments.whole and there.at == here.at + 1 and not several:
             continue
         interval = Interval(here.at, there.at)
         if hopeless or not all(_certain(claim, moments, name, interval) for name in names):

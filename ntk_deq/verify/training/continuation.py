@@ -27,15 +27,17 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Scalar, Truth
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import LOSS, Method
+from ntk_deq.language.run import GRADIENT_FLOW, LOSS
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training.between import at_every_index, covered_intervals, named_steps, worse
 from ntk_deq.verify.training.estimates import SAFETY
-from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.flow import FlowTwin, flow
+from ntk_deq.verify.training.moments import Moments, Point, StepMoments
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.summary import TrainingRecord
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
-from ntk_deq.verify.training.trajectory import NoRunError, Trajectory, flow, hulls, unfinished
+from ntk_deq.verify.training.trajectory import Trajectory, hulls
 
 STABLE = 1.8
 """Step size times curvature up to which descent is taken to follow the flow; beyond 2 it leaves a minimum."""
@@ -139,7 +141,9 @@ STEP_TESTS = 16
 """States along the flow from which one step is tested."""
 
 
-def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[str, Outcome], TrainingRecord | None]:
+def continued(
+    claim: Claim, instance: Instance, window: StepMoments
+) -> tuple[dict[str, Outcome], TrainingRecord | None]:
     """Judge the conclusions along gradient flow from the same start, at the steps k = t/eta.
 
     Args:
@@ -152,11 +156,10 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         None where it cannot begin.
     """
     assert claim.run is not None
-    assert window.step is not None
     env = window.start
     trainee = Trainee.of(env, instance)
     eta = float(window.step.ball.mid())
-    run = replace(claim.run, method=Method.GRADIENT_FLOW, steps=FLOW_STEPS)
+    run = replace(claim.run, kind=GRADIENT_FLOW, steps=FLOW_STEPS)
     names = [name for name, f in claim.conclude.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
     try:
         times = sorted({eta * at for at in (*named_steps(claim), window.points[-1].at)})
@@ -165,8 +168,14 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         reason = _so_far(window, f"it cannot begin: {error}")
         return {name: Outcome(Truth.UNSURE, None, reason) for name in names}, None
     notes = replace(env.notes, sides=[])
-    moments = Moments(
-        env, course.points, window.changing, window.step, course.losses or None, final=True, end_error=course.end_error
+    moments = StepMoments(
+        env,
+        course.points,
+        window.changing,
+        course.losses or None,
+        end_error=course.end_error,
+        step=window.step,
+        final=True,
     )
     start = replace(env, moments=moments, notes=notes, cache=dict(env.cache))
     moments.start = start
@@ -179,7 +188,7 @@ def continued(claim: Claim, instance: Instance, window: Moments) -> tuple[dict[s
         except OutsideClaimError as outside:
             outcomes[name] = Outcome(Truth.UNSURE, None, _so_far(window, str(outside)))
     env.notes.unsure += [reason for reason in notes.unsure if reason not in env.notes.unsure]
-    why = unfinished(course, run) or course.end.unsure
+    why = FlowTwin().unfinished(course, run) or course.end.unsure
     why = why or strays(window.points[-1], course.points, _field(trainee), eta, env.notes.check_time)
     if why:
         outcomes = {name: replace(o, truth=Truth.UNSURE, reason=_so_far(window, why)) for name, o in outcomes.items()}
@@ -254,7 +263,7 @@ def _distance(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
     return size({name: a[name] - b[name] for name in a})
 
 
-def step_tests(claim: Claim, moments: Moments, trainee: Trainee) -> tuple[int, int]:
+def step_tests(claim: Claim, moments: StepMoments, trainee: Trainee) -> tuple[int, int]:
     """Test one step of descent from states along the flow against the geometric bound that the claim states.
 
     Where the claim says L[k] <= B(k) for all k with B(k+1)/B(k) constant, its proof goes by single steps:
@@ -275,8 +284,7 @@ def step_tests(claim: Claim, moments: Moments, trainee: Trainee) -> tuple[int, i
     return len(chosen), true
 
 
-def _falls(moments: Moments, point: Point, field: GradientField, first: Scalar, second: Scalar) -> bool:
-    assert moments.step is not None
+def _falls(moments: StepMoments, point: Point, field: GradientField, first: Scalar, second: Scalar) -> bool:
     eta = float(moments.step.ball.mid())
     try:
         gradients = field.at(point.parameters, point.at * eta).gradients

@@ -136,12 +136,12 @@ def _apart(a: Mapping[str, Tensor], b: Mapping[str, Tensor], shifts: Mapping[str
     return [math.inf if math.isnan(distance) else distance for distance in found]
 
 
-def estimated_errors(run: TrainingRun, index: int, *, rounding: float = 0.0) -> dict[str, float]:
+def estimated_errors(run: TrainingRun, index: int, *, stepwise: bool, rounding: float = 0.0) -> dict[str, float]:
     """Return the estimated error of each parameter at a snapshot.
 
     The run estimates one for all parameters together. What rounding can account for is shared out by their sizes, the
     rest by the lengths of their paths: parameters of very different scales, such as large input weights and output
-    weights that start at zero, are not mixed up.
+    weights that start at zero, are not mixed up. Where the run goes `stepwise`, errors add up step by step.
     """
     snapshot = run.snapshots[index]
     if run.error is None:
@@ -150,7 +150,6 @@ def estimated_errors(run: TrainingRun, index: int, *, rounding: float = 0.0) -> 
     if apart is not None:
         return {name: max(apart[name], _LEAST * snapshot.path[name]) for name in snapshot.parameters}
     sizes = {name: float(torch.linalg.vector_norm(value)) for name, value in snapshot.parameters.items()}
-    stepwise = run.method == "gradient-descent"  # there errors add up step by step
     units = 2.0**-53 * (snapshot.at if stepwise else 1.0)
     whole = run.error * (snapshot.at / run.end if stepwise else 1.0)
     rest = max(whole - units * math.hypot(*sizes.values()), _LEAST * snapshot.path_length)

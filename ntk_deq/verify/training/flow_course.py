@@ -42,7 +42,7 @@ from ntk_deq.language.tree import Kind
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.training.estimates import again_if_interrupted
-from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.moments import Moments, Point, TimeMoments
 from ntk_deq.verify.training.trainee import Trainee
 
 SHARE = 3
@@ -222,11 +222,11 @@ def early_breaks(
     notes = Notes(deadline=env.notes.deadline)
     # Derivatives have no form in more bits, and need none here.
     start = instance_environment(claim, instance, device=env.like.device, dtype=env.like.dtype, notes=notes)
-    start.moments = Moments(start, [_START], env.moments.changing)
+    start.moments = TimeMoments(start, [_START], env.moments.changing)
     points = first_instants(claim.run, start) if names else []
     if not points:
         return {}, {}
-    start.moments = Moments(start, [_START, *points], env.moments.changing)
+    start.moments = TimeMoments(start, [_START, *points], env.moments.changing)
     broken = {}
     for name in names:
         try:
@@ -312,7 +312,7 @@ def _proven(env: Environment, names: list[str], lengths: Mapping[str, arb], time
 
 def _moments(env: Environment, point: Point) -> Moments:
     assert env.moments is not None
-    return Moments(env, [_START, point], env.moments.changing)
+    return TimeMoments(env, [_START, point], env.moments.changing)
 
 
 def _gradient(env: Environment, name: str) -> Matrix:

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from flint import arb
 from torch import Tensor
@@ -59,43 +60,36 @@ class Interval(float):
 
 @dataclass
 class Moments:
-    """What the names of a claim mean along a training run.
+    """What the names of a claim mean along a training run, of which the judged steps or times are known and no others.
 
     Attributes:
         start: The environment of the instance itself, at step 0.
         points: The judged steps, increasing; the first one is 0.
         changing: Names that change along the run.
-        step: The step size of gradient descent, or None for gradient flow.
         losses: From each judged step to the next: a ball of all losses on the way, or None.
-        beyond: Whether the step after the last judged one is judged too: a run that stopped there for want of an
-            equilibrium still has its parameters.
-        final: Whether the run ends at the last judged step, so that there is none after it.
         end_error: Relative error of the time at which a flow ends, or of the last step where a flow stands for descent.
         resting: Whether nothing ever moves: every step or time is the start.
         endless: Whether there is a step or time after every other.
         only: An interval between two judged steps, to which every quantifier is confined, or None.
+        whole: Whether the index is a whole number, so that there is nothing between a step and the next one.
     """
 
     start: Environment
     points: Sequence[Point]
     changing: frozenset[str]
-    step: Scalar | None = None
     losses: Sequence[arb] | None = None
-    beyond: bool = False
-    final: bool = False
     end_error: float = 0.0
     resting: bool = False
     endless: bool = False
     only: Interval | None = None
+    whole: ClassVar[bool] = False
     _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
 
     def judged(self, indices: int) -> Sequence[float]:
         """Return the steps over which each of so many indices of a quantifier ranges."""
         if self.only is not None:
             return [self.only]
-        steps = [point.at for point in self.points]
-        if self.beyond:
-            steps.append(steps[-1] + 1)
+        steps = self._steps()
         if indices == 1 or len(steps) <= FEW:
             return steps
         return [steps[round(i * (len(steps) - 1) / (FEW - 1))] for i in range(FEW)]
@@ -104,25 +98,34 @@ class Moments:
         """Return a step index as a number; that of an interval is all of it."""
         if isinstance(step, Interval):
             return self.index(float(step)).union(self.index(step.stop))
-        if self.step is None and step != 0:  # a time is a float near the one that is meant, such as a horizon of 1/10
-            error = self.end_error if step == self.points[-1].at else 0.0
-            return sc.with_radius(float(step), max(2.0**-52, error) * step)
-        if self.end_error and step == self.points[-1].at:
-            return sc.with_radius(float(step), self.end_error * step)
-        return arb(step)
+        return self._number(step, self.end_error if step == self.points[-1].at else 0.0)
 
     def has(self, step: float) -> bool:
-        """Whether the run is known at a step: a judged one, or the one after, which a step of descent gives."""
+        """Whether the run is known at a step: a judged one, or one that follows from it."""
         if isinstance(step, Interval) or self._find(step) is not None:
             return True
-        if self.resting:
-            return self.exists(step)
-        return self.step is not None and self._find(step - 1) is not None and self.exists(step)
+        return self.exists(step) if self.resting else self._follows(step)
 
     def exists(self, step: float) -> bool:
         """Whether a step or time is one of the run, as far as that is known."""
-        last = math.inf if self.endless else self.points[-1].at
-        return 0 <= step <= (last if self.final or self.step is None else last + 1)
+        return 0 <= step <= (math.inf if self.endless else self._last)
+
+    @property
+    def _last(self) -> float:
+        """The last step or time that there may be."""
+        return self.points[-1].at
+
+    def _steps(self) -> list[float]:
+        """The steps that are judged."""
+        return [point.at for point in self.points]
+
+    def _number(self, step: float, error: float) -> arb:
+        """Return a step as a number that is known to a relative error."""
+        return sc.with_radius(float(step), error * step) if error else arb(step)
+
+    def _follows(self, step: float) -> bool:
+        """Whether a step that is not judged follows from one that is."""
+        return False
 
     def environment(self, step: float) -> Environment:
         """Return the environment at a step.
@@ -144,9 +147,13 @@ class Moments:
 
     def _at(self, step: float) -> Environment:
         place = self._find(step)
-        if place is None:
-            return self._after(step - 1)
-        return self._environment(self.points[place], {})
+        return self._advanced(step) if place is None else self._environment(self.points[place], {})
+
+    def _advanced(self, step: float) -> Environment:
+        """Return the environment at a step that is not judged."""
+        last = self.points[-1].at
+        why = f"the run ended at {last:,}" if step > last else "the run was not looked at there"
+        raise OutsideClaimError("defined", f"there is no step {step:,} to compare: {why}", certain=False)
 
     def _environment(self, point: Point, wider: Mapping[str, float]) -> Environment:
         values: dict[str, Scalar | Matrix] = {}
@@ -163,27 +170,6 @@ class Moments:
         inside.cache[PATH_LENGTH] = path
         return inside
 
-    def _after(self, step: float) -> Environment:
-        """Take one step of descent from a judged step, in balls."""
-        if self.step is None or self._find(step) is None or not self.exists(step + 1):
-            last = self.points[-1].at
-            late = step + 1 > last
-            why = f"the run ended at {last:,}" if late else "the run was not looked at there"
-            raise OutsideClaimError("defined", f"there is no step {step + 1:,} to compare: {why}", certain=False)
-        before = self.environment(step)
-        values: dict[str, Scalar | Matrix] = {}
-        square = arb(0)
-        for name in self.points[0].parameters:
-            own = before.variables[name]
-            move = to_matrix(multiply(self.step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes))
-            values[name] = to_matrix(add(own, negate(move), before.notes))
-            length = frobenius(move.ball)
-            square += length * length
-        known = before.cache[PATH_LENGTH]
-        assert isinstance(known, Scalar)
-        path = known.ball + square.sqrt()
-        return self._inside(values, Scalar(path, sc.upper(abs(path))))
-
     def _throughout(self, interval: Interval) -> Environment:
         """The environment of all steps of an interval: the parameters stray from its start by the path at most."""
         place = self._find(float(interval))
@@ -196,3 +182,57 @@ class Moments:
             loss = self.losses[place]
             inside.cache[LOSS] = Scalar(loss, sc.upper(abs(loss)))
         return inside
+
+
+@dataclass
+class TimeMoments(Moments):
+    """Moments of a flow: each time is a float near the one that is meant, such as a horizon of 1/10."""
+
+    def _number(self, step: float, error: float) -> arb:
+        return super()._number(step, max(2.0**-52, error) if step != 0 else 0.0)
+
+
+@dataclass
+class StepMoments(Moments):
+    """Moments of descent, where a step in balls leads from each judged step to the next one.
+
+    Attributes:
+        step: The step size.
+        beyond: Whether the step after the last judged one is judged too: a run that stopped there for want of an
+            equilibrium still has its parameters.
+        final: Whether the run ends at the last judged step, so that there is none after it.
+    """
+
+    step: Scalar = field(kw_only=True)
+    beyond: bool = False
+    final: bool = False
+    whole: ClassVar[bool] = True
+
+    @property
+    def _last(self) -> float:
+        return self.points[-1].at + (0 if self.final else 1)
+
+    def _steps(self) -> list[float]:
+        steps = super()._steps()
+        return [*steps, steps[-1] + 1] if self.beyond else steps
+
+    def _follows(self, step: float) -> bool:
+        return self._find(step - 1) is not None and self.exists(step)
+
+    def _advanced(self, step: float) -> Environment:
+        """Take one step of descent from a judged step, in balls."""
+        if not self._follows(step):
+            return super()._advanced(step)
+        before = self.environment(step - 1)
+        values: dict[str, Scalar | Matrix] = {}
+        square = arb(0)
+        for name in self.points[0].parameters:
+            own = before.variables[name]
+            move = to_matrix(multiply(self.step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes))
+            values[name] = to_matrix(add(own, negate(move), before.notes))
+            length = frobenius(move.ball)
+            square += length * length
+        known = before.cache[PATH_LENGTH]
+        assert isinstance(known, Scalar)
+        path = known.ball + square.sqrt()
+        return self._inside(values, Scalar(path, sc.upper(abs(path))))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 import torch
 from flint import arb, fmpq, fmpq_mat
@@ -29,7 +30,8 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError, model
 from ntk_deq.evaluation.equilibria import float_centre
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import Run
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.model import EquilibriumModel, LayerForm
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
@@ -41,6 +43,9 @@ MOST_ENTRIES = 4096
 
 LARGEST_ERROR = 1e-6
 """Where the bound on the distance from the exact trajectory exceeds this, the proof is given up."""
+
+
+Points: TypeAlias = tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
     form, scalars = model.layer_form(), trainee.scalar_radius
-    if form is not None and any(float(getattr(model, name)) != form.factor for name in scalars):
+    if form is not None and any(_number(model, name) != form.factor for name in scalars):
         return Proven(reason=f"{', '.join(scalars)} is known up to rounding only")
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
@@ -97,6 +102,12 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
     return Proven(_points(done, path, known), _losses(done, known), reason, done.losses[: len(path.lengths)])
+
+
+def _number(model: EquilibriumModel, name: str) -> float:
+    """Return a hyperparameter that is a number; NaN for a matrix."""
+    value = torch.as_tensor(getattr(model, name))
+    return float(value) if value.ndim == 0 else math.nan
 
 
 @dataclass
@@ -170,8 +181,10 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         env: The environment of the instance.
     """
     form = trainee.model.layer_form()
-    if form is None or env.model is None:
+    if form is None or env.model is None or not env.model.has_equilibrium:
         return False
+    if output_loss(trainee.model, trainee.X, trainee.y).beside:
+        return False  # what the loss reads of the parameters themselves moves them
     try:
         state = to_matrix(evaluate(parse(model_formulas(env.model).state), env)).ball
     except OutsideClaimError:
@@ -214,7 +227,7 @@ def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> boo
     relu, order = form.activation is RELU, weight.nrows()
     if relu and not spectral_norm(Ball(parameters[form.weight].double())) * form.factor < 1:
         return False  # there may be other equilibria
-    X, y = _rational(trainee.X), _rational(trainee.y)
+    X, y = _rational(trainee.model.input_rows(trainee.X)), _rational(trainee.y)
     before = X * source
     inner = [form.inner is RELU and entry <= 0 for entry in before.entries()]
     entering = _masked(before, inner)
@@ -258,32 +271,38 @@ def _masked(matrix: fmpq_mat, off: Sequence[bool]) -> fmpq_mat:
     return fmpq_mat(matrix.nrows(), matrix.ncols(), kept)
 
 
-def at_rest(done: TrainingRun, run: Run, trainee: Trainee, last: float | None) -> tuple[TrainingRun, tuple[Point, ...]]:
+def at_rest(done: TrainingRun, trainee: Trainee, ats: Sequence[float], steps: int) -> tuple[TrainingRun, Points]:
     """Return a run that goes on for ever where it started, and its judged steps or times.
 
     Args:
         done: The run as far as it went.
-        run: What the claim says of it.
         trainee: What is trained.
-        last: The horizon of a flow, where there is one.
+        ats: The steps or times that are judged: `steps_at_rest` or `times_at_rest`.
+        steps: The steps that it is said to have taken.
     """
-    if done.step is not None:
-        end: float = FAR if run.beyond else run.steps
-        ats: Sequence[float] = sorted({*range(min(round(end), _EACH) + 1), *_spread(round(end)), end})
-    else:
-        end = float(FAR) if last is None else last
-        ats = [0.0, *(end / 10**place for place in range(12, -1, -1))]
     start = done.snapshots[0]
     points = tuple(Point(at, start.parameters, trainee.start_radius, arb(0)) for at in ats)
     rested = replace(
         done,
         status=RunStatus.STATIONARY,
-        steps=round(end) if done.step is not None else done.steps,
-        end=float(end),
+        steps=steps,
+        end=float(ats[-1]),
         snapshots=tuple(replace(start, at=float(at)) for at in ats),
         detail=_REASON,
     )
     return rested, points
+
+
+def steps_at_rest(run: Run) -> list[int]:
+    """Return the steps at which descent that never moves is judged."""
+    end = FAR if run.beyond else run.steps
+    return sorted({*range(min(end, _EACH) + 1), *_spread(end), end})
+
+
+def times_at_rest(horizon: float | None) -> list[float]:
+    """Return the times at which a flow that never moves is judged."""
+    end = float(FAR) if horizon is None else horizon
+    return [0.0, *(end / 10**place for place in range(12, -1, -1))]
 
 
 def _spread(end: int) -> list[int]:

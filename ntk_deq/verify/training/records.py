@@ -107,7 +107,8 @@ def start_record(claim: Claim, instance: Instance, env: Environment, sides: Sequ
         sides: Both sides of every comparison evaluated before the run.
     """
     known = {name: env.cache.get(name) for name in claim.let}
-    contraction = None if env.formulas is None else evaluate_scalar(env.formulas.contraction, env).ball
+    formula = None if env.formulas is None else env.formulas.contraction
+    contraction = None if formula is None else evaluate_scalar(formula, env).ball
     return Start(
         setting=instance.setting,
         index=instance.index,

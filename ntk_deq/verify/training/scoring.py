@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.dynamics.descent import gradient_descent
-from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES
@@ -28,9 +26,9 @@ from ntk_deq.evaluation.instance import Instance, with_values
 from ntk_deq.evaluation.margins import Margins, parts
 from ntk_deq.falsify.score import Scores
 from ntk_deq.language.declaration import Role
-from ntk_deq.language.run import LOSS, PATH_LENGTH, Method, Run
+from ntk_deq.language.run import LOSS, PATH_LENGTH, Run
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Kind
+from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.between import at_the_start
@@ -129,25 +127,44 @@ SNAPSHOTS = 16
 PAIRS = 48
 """Steps followed by the next one at which they are compared, where they speak of more than one step at a time."""
 
-EARLY = (4, 10, 17)
-"""Times of a flow, as powers 2^-k of the inverse rate at the start, at which they are compared besides."""
-
-FLOW_GRADIENTS = 250
-"""Gradients that the integrator of a flow takes, about."""
-
-TOLERANCE = 1e-5
-"""Relative error of the flow's integrator: a verdict comes from another run."""
+TRAINED_BUDGET = 300.0
+"""What the search of a setting may cost by default, in training runs."""
 
 UNTRIED = 1.0
 """The margin of an instance that fails a hypothesis: none is worse to the search, which is after small ones."""
 
 
 _BARE = (Kind.NAME, Kind.NUMBER)
-_PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient
 _BATCH, _BATCHED = 4.0, 0.03  # single runs that a call takes, and each instance in it, where all descend at once
 _ENTRIES = 16  # of the state, that double the share of an instance
 _UNTRAINED = 0.05  # of a short run: the hypotheses at its start
-_FORMULA = 2.0  # gradients that a comparison at one snapshot takes
+
+
+class Scored(Protocol):
+    """What the twin of a kind of training run says of how its runs are scored.
+
+    Attributes:
+        together: Whether many small instances descend together, by `descend`.
+    """
+
+    together: ClassVar[bool]
+
+    def number(self, run: Run) -> Formula | None:
+        """Return the formula of what a run is made of besides its model: its step size, or its horizon, if any."""
+
+    def short(
+        self, run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: float | None, keep: Sequence[int]
+    ) -> TrainingRun:
+        """Train for a few steps.
+
+        Args:
+            run: The run of a claim.
+            model: The start.
+            X: Inputs.
+            y: Targets.
+            number: What `number` says, on the instance.
+            keep: Steps that are kept besides.
+        """
 
 
 class TrainingScorer:
@@ -156,6 +173,7 @@ class TrainingScorer:
     Hypotheses at the start are scored for many instances at once. Those that meet them are trained, one after another.
 
     Args:
+        twin: What is done with runs of its kind.
         claim: A claim with a training run.
         setting: One of its settings.
         device: Where to compute.
@@ -164,9 +182,12 @@ class TrainingScorer:
     """
 
     differentiable = False
+    joint = False
+    budget = TRAINED_BUDGET
 
     def __init__(
         self,
+        twin: Scored,
         claim: Claim,
         setting: Setting,
         *,
@@ -175,7 +196,7 @@ class TrainingScorer:
         deadline: float | None = None,
     ) -> None:
         assert claim.run is not None
-        self.claim, self.run = claim, claim.run
+        self.claim, self.run, self._twin = claim, claim.run, twin
         self._whole = ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline)
         self._start = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
         self._parts = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
@@ -229,7 +250,7 @@ class TrainingScorer:
 
     def _batches(self, base: Instance) -> bool:
         """Whether instances of such sizes descend together."""
-        return self.run.method is Method.GRADIENT_DESCENT and self._whole.state_entries(base) <= MAX_ENTRIES
+        return self._twin.together and self._whole.state_entries(base) <= MAX_ENTRIES
 
     def _together(self, base: Instance, moving: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the margins of the conclusions on many instances, and where they have a value."""
@@ -280,30 +301,14 @@ class TrainingScorer:
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
             trainee = model_class(model).from_variables(values)
-            self._runs = {key: short_run(self.run, trainee, values[inputs], values[targets], number, keep=self._keep)}
+            short = self._twin.short(self.run, trainee, values[inputs], values[targets], number, self._keep)
+            self._runs = {key: short}
         return self._runs[key]
 
     def _number(self, instance: Instance) -> float | None:
         """The step size or the horizon of the run on an instance."""
-        formula = self.run.step if self.run.method is Method.GRADIENT_DESCENT else self.run.horizon
+        formula = self._twin.number(self.run)
         return None if formula is None else float(self._whole.values(instance, {}, formula.expr)[0])
-
-
-def cost_of(claim: Claim, setting: Setting, sizes: Mapping[str, int]) -> float:
-    """Return what a score costs, counted in gradients of a network of one unit (0.15 ms): no clock is asked.
-
-    Args:
-        claim: A claim with a training run.
-        setting: One of its settings, with a model.
-        sizes: The sizes of the instance.
-    """
-    assert claim.run is not None
-    assert setting.model is not None
-    rows, cols = (sizes.get(str(letter), 1) for letter in (*setting.model.state_shape, 1)[:2])
-    descends = claim.run.method is Method.GRADIENT_DESCENT
-    gradients = min(claim.run.steps, STEPS) if descends else FLOW_GRADIENTS
-    formulas = _FORMULA * SNAPSHOTS * sum(len(list(parts(f.name, f.expr))) for f in claim.conclude.values())
-    return gradients * (1 + rows * cols * cols / _PRODUCT) + formulas
 
 
 def _pairs(steps: int) -> tuple[int, ...]:
@@ -313,44 +318,6 @@ def _pairs(steps: int) -> tuple[int, ...]:
     spread = {round(steps ** (i / (PAIRS // 2 - 1))) - 1 for i in range(PAIRS // 2)}
     first = spread | {steps - 1 - k for k in spread}
     return tuple(sorted({k + more for k in first for more in (0, 1) if 0 <= k + more <= steps}))
-
-
-def short_run(
-    run: Run, model: EquilibriumModel, X: Tensor, y: Tensor, number: float | None, *, keep: Sequence[int] = ()
-) -> TrainingRun:
-    """Train for a few steps.
-
-    Args:
-        run: The run of a claim.
-        model: The start.
-        X: Inputs.
-        y: Targets.
-        number: The step size, or the horizon or None.
-        keep: Steps of descent that are kept besides.
-    """
-    until = float(run.until)
-    if run.method is Method.GRADIENT_DESCENT:
-        assert number is not None
-        steps = min(run.steps, STEPS)
-        return gradient_descent(
-            model, X, y, step=number, steps=steps, until=until, snapshots=SNAPSHOTS, keep=keep, blow_up=math.inf
-        )
-    start = GradientField(model, X, y).at(model.parameters(), 0.0)
-    speed = math.hypot(*(float(torch.linalg.vector_norm(g)) for g in start.gradients.values()))
-    scale = abs(float(start.loss)) / speed / speed if speed > 0 else 0.0
-    times = [time for time in (math.ldexp(scale, -k) for k in EARLY) if 0 < time < math.inf]
-    return gradient_flow(
-        model,
-        X,
-        y,
-        horizon=number,
-        until=until,
-        tolerance=TOLERANCE,
-        steps=min(run.steps, STEPS),
-        snapshots=SNAPSHOTS,
-        times=torch.tensor(times, dtype=torch.float64) if times else None,
-        estimate_error=False,
-    )
 
 
 def along(names: TensorNames, run: TrainingRun) -> TensorNames:

@@ -24,16 +24,17 @@ from ntk_deq.falsify.score import Score
 from ntk_deq.language.distributions import scalar_names
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.verify.adversary import TRAINED_BUDGET, Attack
+from ntk_deq.verify.adversary import Attack
 from ntk_deq.verify.judge import Judgement, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.aims import scalars
 from ntk_deq.verify.training.between import at_the_start
-from ntk_deq.verify.training.scoring import TrainingScorer, cost_of
+from ntk_deq.verify.training.scoring import TRAINED_BUDGET
+from ntk_deq.verify.twins import twin_of
 
 WORK = 10_000.0
-"""Gradients of a small network (see `cost_of`) that a sweep of one setting may take at the default budget: 1.5 s."""
+"""Gradients of a small network (`TrainingTwin.cost`) that a sweep of one setting may take by default: 1.5 s."""
 
 LEAST, MOST = 8, 150
 """Runs of a sweep at least, whatever they cost, and at most at the default budget."""
@@ -109,7 +110,7 @@ def budget_of(claim: Claim, setting: Setting, sizes: dict[str, int], search: int
         search: The budget `--search`, or None: the default one, `TRAINED_BUDGET`.
     """
     share = 1.0 if search is None else search / TRAINED_BUDGET
-    return max(LEAST, int(min(MOST, WORK / cost_of(claim, setting, sizes)) * share))
+    return max(LEAST, int(min(MOST, WORK / twin_of(claim).cost(claim, setting, sizes)) * share))
 
 
 def sweep(
@@ -184,7 +185,7 @@ class _Sweep:
         claim, setting = self.claim, self.setting
         self._free = scalars(claim, setting)
         self._drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
-        self._run = TrainingScorer(claim, setting, device=self.device, dtype=self.dtype, deadline=self.deadline)
+        self._run = twin_of(claim).scorer(claim, setting, device=self.device, dtype=self.dtype, deadline=self.deadline)
         self._start = ClaimScorer(
             at_the_start(claim), setting, device=self.device, dtype=self.dtype, deadline=self.deadline
         )

@@ -1,0 +1,95 @@
+"""Difference quotients of a model's map: a ball of matrices S with F(a) - F(b) = S (a - b) for all states of a ball.
+
+Reverse mode with balls around everything that the states of the ball lead to. A function's rule, at such a ball, gives
+its derivatives on a convex set, and so their means along a segment; at a corner the quotients lie between the slopes on
+its two sides. What jumps must stay on one side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.precise import PreciseMatrix, as_ball
+from ntk_deq.certified.precise.matrix import from_rows
+from ntk_deq.certified.rounding import multiply_up, root_up
+from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.derivatives.cotangent import Cotangent, times_entries
+from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.reverse import Reverse
+from ntk_deq.evaluation.derivatives.rules import Rule
+from ntk_deq.evaluation.derivatives.tape import Node, Tape, reachable
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.floats import UndifferentiableError
+from ntk_deq.evaluation.functions.slopes import NoRuleError, rule_of
+from ntk_deq.evaluation.quantity import Matrix
+from ntk_deq.language.functions import entrywise_of, kink_of
+from ntk_deq.language.record import Kink
+
+
+def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
+    """Return the ball of S, entries of the state row after row on both sides; None where none is known.
+
+    Args:
+        env: What the names of the map mean.
+        states: A ball of states.
+    """
+    inside = replace(env, notes=Notes(deadline=env.notes.deadline))  # of the whole ball, not of the formula
+    tape = Tape(inside)
+    rows, cols = states.ball.shape
+    unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
+    try:
+        state, image = tape.image(states)
+        if state.number not in image.depends and not _jumps(image, state):
+            return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, rows * cols).clone()))
+        if _jumps(image, state):
+            return None
+        found = Reverse(tape, inside.notes, rules=_rule).pull(image, Cotangent(unit, 1.0), state).ball
+    except (NoRuleError, OutsideClaimError, UndifferentiableError):
+        return None
+    except LimitError:
+        if env.precision is not None:
+            raise
+        return None
+    return found if found.is_finite else None
+
+
+def _jumps(image: Node, state: Node) -> bool:
+    """Whether something that jumps may do so between two states of the ball."""
+    for node in reachable([image]):
+        if kink_of(node.operation) is Kink.JUMP and state.number in node.args[0].depends:
+            signs = signs_of(node.args[0])
+            if not bool((signs.above | signs.below).all()):
+                return True
+    return False
+
+
+def _rule(operation: str) -> Rule:
+    """Return the rule of an operation by which quotients pass it."""
+    facts = entrywise_of(operation)
+    if facts is None or facts.sides is None:
+        return rule_of(operation)
+    below, above = facts.sides
+
+    def between(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
+        signs = signs_of(node.args[0])
+        open_ = ~(signs.above | signs.below | signs.zero)  # what is zero on all of the ball has the quotient 0
+        count = int(open_.sum())
+        if not count:
+            return rule_of(operation)(node, cot, place, notes)
+        middle, half = (above + below) / 2, abs(above - below) / 2
+        centre = (above * signs.above + below * signs.below + middle * open_).to(torch.float64)
+        if isinstance(cot.ball, PreciseMatrix):
+            spread = arb(0, half)
+            values = [
+                arb(value) + spread if wide else arb(value)
+                for value, wide in zip(centre.flatten().tolist(), open_.flatten().tolist(), strict=True)
+            ]
+            return times_entries(cot, Matrix(as_ball(from_rows(*node.shape, values)), 1.0))
+        ball = ct.Ball(centre.to(cot.ball.centre), multiply_up(half, root_up(float(count))))
+        return times_entries(cot, Matrix(ball, ball.fro))
+
+    return between

@@ -1,0 +1,151 @@
+"""Certificates that a system names, or leaves out: which instances count, and what a verdict says of the rest."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_nearby import env_of
+from verify_harness import informed, judge_all, randn, truth_of, value_of
+
+from ntk_deq.claims.claim import Verdict
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.existence import existence
+from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.report.words import several_equilibria
+
+COLUMNS = ModelSignature(
+    name="columns",
+    title="A monotone network, samples as columns",
+    sizes=("n", "N"),
+    variables=(
+        Variable("A", ("n", "n"), Role.PARAMETER, ""),
+        Variable("B", ("n", "n"), Role.PARAMETER, ""),
+        Variable("mu", (), Role.HYPERPARAMETER, ""),
+        Variable("C", ("n", "N"), Role.INPUT, ""),
+    ),
+    state="Z",
+    state_shape=("n", "N"),
+    map="softplus(W*Z + C)",
+    monotone="mu",
+    definitions={"W": "(1 - mu)*I(n) - A'*A + B - B'"},
+)
+ROWS = ModelSignature(
+    name="rows",
+    title="The same with samples as rows",
+    sizes=("n", "N"),
+    variables=COLUMNS.variables,
+    state="Z",
+    state_shape=("N", "n"),
+    map="softplus(Z*W' + C')",
+    monotone="mu",
+    definitions=COLUMNS.definitions,
+)
+
+
+def values(seed, n=3, N=2, mu=0.5):
+    drawn = {"A": randn(n, n, seed=seed), "B": 3 * randn(n, n, seed=seed + 50), "C": randn(n, N, seed=seed + 90)}
+    return {**drawn, "mu": mu}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_are_columns_or_rows(seed):
+    sizes = {"n": 3, "N": 2}
+    columns, rows = (env_of(model, values(seed), sizes) for model in (COLUMNS, ROWS))
+    Z, turned = value_of("Z", columns), value_of("Z", rows)
+    assert informed(Z)
+    assert torch.allclose(Z.ball.centre, turned.ball.centre.mT, rtol=0, atol=1e-11)
+    gradient = value_of("grad(sum(Z), C)", columns)
+    assert informed(gradient)
+    assert torch.allclose(gradient.ball.centre, value_of("grad(sum(Z), C)", rows).ball.centre, rtol=0, atol=1e-10)
+    single = env_of(COLUMNS, {**values(seed), "C": values(seed)["C"][:, :1].contiguous()}, {"n": 3, "N": 1})
+    assert torch.allclose(value_of("Z", single).ball.centre, Z.ball.centre[:, :1], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("act", ["tanh(WZ)", "sigmoid(WZ)", "softplus(WZ)", "softthreshold(WZ, mu)", "WZ"])
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_every_proximal_activation(act, scale):
+    """Steep weights, where whole Newton steps swing from side to side between the flat ends of tanh."""
+    model = replace(COLUMNS, map=act.replace("WZ", "W*Z + C"), name=act)
+    for seed in range(3):
+        drawn = values(seed, n=5)
+        env = env_of(model, {**drawn, "A": scale * drawn["A"], "B": scale * drawn["B"]}, {"n": 5, "N": 2})
+        Z = value_of("Z", env)
+        assert Z.ball.radius <= 1e-7 * max(1.0, Z.scale)
+        assert truth_of(f"Z == {model.map}", env).truth >= Truth.NEAR_ZERO
+
+
+def test_a_modulus_is_certified_and_not_believed():
+    sizes = {"n": 3, "N": 2}
+    large = {**values(0), "A": torch.zeros(3, 3).double()}
+    claimed = ModelSignature(**{**vars(COLUMNS), "monotone": "3*mu", "name": "claimed"})
+    assert existence(env_of(COLUMNS, large, sizes)).gap is not None
+    with pytest.raises(OutsideClaimError, match="smallest eigenvalue") as caught:
+        value_of("Z", env_of(claimed, large, sizes))
+    assert caught.value.certain
+    with pytest.raises(OutsideClaimError, match="not above zero"):
+        value_of("Z", env_of(COLUMNS, {**large, "mu": -0.5}, sizes))
+
+
+SETTING = """
+  s:
+    model: layer
+    sizes: {n: 1..3}
+systems:
+  layer:
+    variables: {W: {shape: "[n, n]", role: parameter}, c: {shape: "[n]", role: input}}
+    equilibrium: {z: "MAP"}
+"""
+
+
+def judged(folder, text, conclude, more="", assume="", **options):
+    setting = SETTING.replace("MAP", text).rstrip() + (f"\n    {more}\n" if more else "\n")
+    claim = f'  - {{id: T, setting: s, {assume}conclude: "{conclude}"}}'
+    return judge_all(folder, claim, setting, **options)["T"]
+
+
+def test_instances_without_the_declared_modulus_do_not_count(tmp_path):
+    result = judged(tmp_path, "relu(W*z + c)", "norm(z) <= 2*norm(c)", "monotone: 1/2", instances=40)
+    assert result.verdict is Verdict.HOLDS, result.reason
+    assert {record.name: record.failed for record in result.hypotheses}["monotone"] > 5
+    broken = judged(tmp_path, "relu(W*z + c)", "norm(z) <= norm(c)", "monotone: 1/2", instances=40)
+    assert broken.verdict is Verdict.REFUTED
+
+
+def test_a_fixed_point_that_breaks_a_claim_refutes_it(tmp_path):
+    """z = relu(2 z - 1) has the fixed points 0 and 1; from zero the first is found, and a claim speaks of both."""
+    more = "define: {one: ones(n)}"
+    result = judged(tmp_path, "relu(2*z - one) + 0*W*c", "sum(z) >= 1/2", more)
+    assert result.verdict is Verdict.REFUTED
+    assert "there may be others" in result.reason
+    assert result.support.nearby == result.support.met
+    assert judged(tmp_path, "relu(2*z - one) + 0*W*c", "sum(z) <= 1/2", more).verdict is Verdict.HOLDS
+
+
+def test_without_any_fixed_point_nothing_is_decided(tmp_path):
+    result = judged(tmp_path, "relu(z) + ones(n) + 0*W*c", "sum(z) >= 0")
+    assert result.verdict is Verdict.UNDECIDED
+    assert "nor is one near the point found" in result.reason
+
+
+def test_a_composition_of_layers_has_the_product_of_its_constants(tmp_path):
+    text = "W'*relu(W*softplus(W*z + c))"
+    bound = "norm(z) <= norm(W)^2*(norm(W)*norm(z) + norm(softplus(c)))"
+    result = judged(tmp_path, text, bound, assume="assume: norm(W) < 1, ")
+    assert result.verdict is Verdict.HOLDS
+    assert not result.support.nearby
+
+
+def test_a_report_says_that_there_may_be_others(tmp_path):
+    more = "define: {one: ones(n)}"
+    result = judged(tmp_path, "relu(2*z - one) + 0*W*c", "sum(z) <= 1/2", more)
+    assert several_equilibria(result).startswith("equilibria: on all instances one that was found from zero")
+    assert result.support.alone > 0
+    sure = judged(tmp_path, "relu(z/2 - one) + 0*W*c", "sum(z) <= 1/2", more)
+    assert not several_equilibria(sure)
+
+
+def test_an_equation_with_such_an_equilibrium_is_not_solved_by_another(tmp_path):
+    """`c` is not computed from the hypothesis, as the equilibrium may be another one for another c."""
+    result = judged(tmp_path, "relu(2*W*z + c)", "sum(z) == sum(c)", assume='assume: "c == z", ', instances=20)
+    assert result.verdict is not Verdict.REFUTED
