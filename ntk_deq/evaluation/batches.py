@@ -24,6 +24,7 @@ from ntk_deq.language.types import Sort
 
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
 _WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
+_STEEP = 4.0  # the same, times norm(I - J)
 _MAX_STEPS = 16
 _MAX_DAMPED, _HALVINGS = 40, 16
 _TIE = 1e-9  # by so much a weight may miss the declared modulus: one that is built to reach it does so to rounding
@@ -112,8 +113,11 @@ def newton(
             state, solved = torch.where(solved[..., None, None], state, again), solved | more
         image = tensor_map(names, state)
         missed = ~solved | lost
-        # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units.
-        state = torch.where(missed[..., None, None], 0.0, image)
+        # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units;
+        # but where slopes are steep, the map enlarges what the state is off.
+        before, after = frobenius(image - state), frobenius(tensor_map(names, image) - image)
+        steep = (after > _STEEP * before) & (after > _ROUNDINGS * torch.finfo(state.dtype).eps * frobenius(image))
+        state = torch.where(missed[..., None, None], 0.0, torch.where(steep[..., None, None], state, image))
         jacobian = _identity_minus_slope(names, state) if with_jacobian else state
     return state, jacobian, missed
 
@@ -135,13 +139,13 @@ def _stepped(
     image = tensor_map(names, state)
     for step_number in range(count + 1):
         residual = frobenius(image - state)
-        rounding = _ROUNDINGS * eps * torch.maximum(frobenius(state), frobenius(image))
-        solved = residual <= rounding
+        unit = eps * torch.maximum(frobenius(state), frobenius(image))
+        solved = residual <= _ROUNDINGS * unit
         if step_number == count or bool((solved | lost).all()):
             break
         system = _identity_minus_slope(names, state)
         # The map's own rounding is as much larger as its slopes are.
-        solved = residual <= rounding * torch.linalg.matrix_norm(system).clamp_min(1.0)
+        solved = residual <= torch.maximum(_ROUNDINGS * unit, _STEEP * unit * torch.linalg.matrix_norm(system))
         if bool((solved | lost).all()):
             break
         resting = (solved | lost)[..., None, None]
