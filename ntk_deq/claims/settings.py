@@ -23,6 +23,7 @@ from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large
+from ntk_deq.language.tree import CONSTANT_NAMES
 from ntk_deq.language.types import SCALAR, SizeRange, Type, shape_type
 
 _MNIST_SIDE = 28  # pixels of a stored digit
@@ -340,7 +341,7 @@ class _Builder:
                         f"a distribution may use numbers, size letters and scalars. `{used.name}` is none of them."
                     )
                     self.problems.append(expression_problem(node, ExpressionError(message, span), where))
-                else:
+                elif used.name not in CONSTANT_NAMES:
                     known, position = (*DISTRIBUTIONS, *scalars), scalar_position(node, span[0])
                     self.wanted.append(WantedScalar(used.name, where, position, expression_text(node), span, known))
         try:

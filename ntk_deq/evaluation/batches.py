@@ -24,10 +24,10 @@ from ntk_deq.language.types import Sort
 
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
 _WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
-_STEEP = 4.0  # the same, times norm(I - J)
 _MAX_STEPS = 16
 _MAX_DAMPED, _HALVINGS = 40, 16
 _TIE = 1e-9  # by so much a weight may miss the declared modulus: one that is built to reach it does so to rounding
+_STIFF = 64.0  # norm of I - J beyond which the rounding of the map counts beside the state
 _ROUNDINGS = 64.0  # units of round-off, relative to the state, that a residual may keep
 
 
@@ -101,31 +101,42 @@ def newton(
     """
     with torch.no_grad():
         origin = state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
-        for _ in range(_WARM_UP):
-            state = tensor_map(names, state)
-        state = torch.where(lost[..., None, None], 0.0, state)
-        state, solved = _stepped(names, state, lost, _MAX_STEPS, damped=False)
+        state = _warmed_up(names, state, lost)
+        state, solved, stiff = _stepped(names, state, lost, _MAX_STEPS, damped=False)
         if not bool((solved | lost).all()):
             # With slopes that vanish far out, as those of tanh, whole steps swing from side to side.
             origin = torch.where(lost[..., None, None], 0.0, origin)
             resting = lost | solved | ~torch.isfinite(frobenius(tensor_map(names, origin)))
-            again, more = _stepped(names, origin, resting, _MAX_DAMPED)
-            state, solved = torch.where(solved[..., None, None], state, again), solved | more
+            again, more, stiff_again = _stepped(names, origin, resting, _MAX_DAMPED)
+            state = torch.where(solved[..., None, None], state, again)
+            stiff = torch.where(solved, stiff, stiff_again)
+            solved = solved | more
         image = tensor_map(names, state)
         missed = ~solved | lost
-        # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units;
-        # but where slopes are steep, the map enlarges what the state is off.
-        before, after = frobenius(image - state), frobenius(tensor_map(names, image) - image)
-        steep = (after > _STEEP * before) & (after > _ROUNDINGS * torch.finfo(state.dtype).eps * frobenius(image))
-        state = torch.where(missed[..., None, None], 0.0, torch.where(steep[..., None, None], state, image))
+        # The image of a solved state has no negative zeros or residues of inactive units, and is as good as the state,
+        # unless a unit pulls so strongly towards zero that its image is rounding.
+        state = torch.where(stiff[..., None, None], state, image)
+        state = torch.where(missed[..., None, None], 0.0, state)
         jacobian = _identity_minus_slope(names, state) if with_jacobian else state
     return state, jacobian, missed
 
 
+def _warmed_up(names: TensorNames, state: Tensor, lost: Tensor) -> Tensor:
+    """Return what plain steps make of a state, as long as they bring it nearer to its image; zeros where it is lost."""
+    best, least = state, torch.full_like(frobenius(state), torch.inf)
+    for _ in range(_WARM_UP + 1):
+        image = tensor_map(names, state)
+        residual = frobenius(image - state)
+        nearer = residual < least
+        best, least = torch.where(nearer[..., None, None], state, best), torch.where(nearer, residual, least)
+        state = image
+    return torch.where(lost[..., None, None], 0.0, best)
+
+
 def _stepped(
     names: TensorNames, state: Tensor, lost: Tensor, count: int, *, damped: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Take Newton steps, and return the states and whether each is solved.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Take Newton steps, and return the states, whether each is solved, and whether the map's rounding is beyond it.
 
     Args:
         names: What names mean.
@@ -137,15 +148,18 @@ def _stepped(
     """
     eps = torch.finfo(names.like.dtype).eps
     image = tensor_map(names, state)
+    stiff = torch.zeros_like(lost)
     for step_number in range(count + 1):
         residual = frobenius(image - state)
-        unit = eps * torch.maximum(frobenius(state), frobenius(image))
-        solved = residual <= _ROUNDINGS * unit
+        rounding = _ROUNDINGS * eps * torch.maximum(frobenius(state), frobenius(image))
+        solved = residual <= rounding
         if step_number == count or bool((solved | lost).all()):
             break
         system = _identity_minus_slope(names, state)
         # The map's own rounding is as much larger as its slopes are.
-        solved = residual <= torch.maximum(_ROUNDINGS * unit, _STEEP * unit * torch.linalg.matrix_norm(system))
+        slope = torch.linalg.matrix_norm(system)
+        stiff = slope > _STIFF
+        solved = residual <= rounding * slope.clamp_min(1.0)
         if bool((solved | lost).all()):
             break
         resting = (solved | lost)[..., None, None]
@@ -160,7 +174,7 @@ def _stepped(
             moved = state + step
             image = tensor_map(names, moved)
         state = moved
-    return state, solved
+    return state, solved, stiff.expand(solved.shape)
 
 
 def _identity_minus_slope(names: TensorNames, state: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ the only one near Z~ is taken (`nearby`): the claim speaks of every equilibrium,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from flint import arb_mat
 
@@ -30,6 +32,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.format import format_expr
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
+_SHRINKING = 2.0**-20
 
 
 def state_shape(env: Environment) -> tuple[int, int]:
@@ -199,17 +202,21 @@ def _precise_equilibrium(
         state = column.reshape(cols, rows).mT
         return vec(tensor_map(names, state)).reshape(-1)
 
-    jacobian = torch.func.jacrev(flat_map)(found.mT.reshape(-1))
-    inverse = approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+    def inverses() -> Iterator[torch.Tensor | None]:
+        # In a unit that pulls strongly towards zero floats lose the sign of what adds up to its small value.
+        for point in (found, (1 - _SHRINKING) * found):
+            jacobian = torch.func.jacrev(flat_map)(point.mT.reshape(-1))
+            yield approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+
     size = float(torch.linalg.vector_norm(found))
 
     def apply(state: PreciseMatrix) -> PreciseMatrix:
         return adopt(map_once(env, Matrix(as_ball(state), size)).ball)
 
     if known.gap is None:
-        state = Matrix(as_ball(refined_state(apply, found, inverse)), size)
+        state = Matrix(as_ball(refined_state(apply, found, inverses())), size)
         return _near(env, state, map_once(env, state))
-    refined = refined_equilibrium(apply, found, inverse, known.gap, contracts=known.contracts)
+    refined = refined_equilibrium(apply, found, inverses(), known.gap, contracts=known.contracts)
     image = map_once(env, Matrix(as_ball(refined), size))
     return Matrix(as_ball(refined), max(size, image.scale, 0.0 if start is None else start.scale))
 
