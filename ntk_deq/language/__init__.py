@@ -7,6 +7,7 @@ functions.py, matrix_functions.py   the records; values.py: ranges as rules; hin
 domain.py, interval.py, distributions.py, setting.py   where the values of variables come from
 declaration.py, library.py   a model as data, and those that are known (models.yaml); loss.py: what its loss is
 lipschitz.py, layer.py   what is read off a model's map: a Lipschitz constant, the weight of a single layer
+families.py, members.py   things indexed by a layer; expansion.py: a formula written out for a depth
 run.py, steps.py          kinds of run (fixed-point, descent, flow): keys, index, words; what changes along one
 ranges.py, ordering.py, shapes.py   what follows: ranges of formulas, what lies below what, checked sizes
 format.py, notation/      plain text; LaTeX, MathML, SymPy

@@ -13,6 +13,9 @@ QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, 
 
 BINDING = {
     Kind.FOR_ALL: QUANTIFIED,
+    Kind.EACH: QUANTIFIED,
+    Kind.SOME: QUANTIFIED,
+    Kind.OVER: QUANTIFIED,
     Kind.OR: DISJUNCTION,
     Kind.AND: CONJUNCTION,
     Kind.NOT: NEGATION,
@@ -50,9 +53,11 @@ def format_expr(expr: Expr) -> str:
         case Kind.NAME:
             return expr.name
         case Kind.INDEX:
-            return f"{expr.name}[{_part(expr.args[0], DISJUNCTION)}]"
+            return expr.name + "".join(f"[{_part(inside, DISJUNCTION)}]" for inside in expr.args)
         case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
             return expr.name
+        case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
+            return f"{expr.name}({format_expr(expr.args[0])})"
         case Kind.CALL:
             return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
         case Kind.AT:
@@ -74,7 +79,12 @@ def format_expr(expr: Expr) -> str:
             return text
         case Kind.FOR_ALL:
             condition = f" with {_part(expr.args[1], DISJUNCTION)}" if len(expr.args) > 1 else ""
-            return f"{_part(expr.args[0], DISJUNCTION)} for all {', '.join(expr.names)}{condition}"
+            return f"{_quantified(expr.args[0])} for all {', '.join(expr.names)}{condition}"
+        case Kind.EACH | Kind.SOME:
+            word = "all" if expr.kind is Kind.EACH else "some"
+            return f"{_quantified(expr.args[0])} for {word} {_reach(expr)}"
+        case Kind.OVER:
+            return f"{_part(expr.args[0], DISJUNCTION)} for {_reach(expr)}"
         case _:
             strength = BINDING[expr.kind]
             left, right = expr.args
@@ -170,6 +180,16 @@ def binding(expr: Expr) -> int:
 def _part(expr: Expr, wanted: int) -> str:
     text = format_expr(expr)
     return text if binding(expr) >= wanted else f"({text})"
+
+
+def _quantified(expr: Expr) -> str:
+    """Return a statement before a quantifier: one that runs over a range needs no brackets there."""
+    return format_expr(expr) if expr.kind in (Kind.EACH, Kind.SOME) else _part(expr, DISJUNCTION)
+
+
+def _reach(expr: Expr) -> str:
+    start, stop = (_part(bound, SUM) for bound in expr.args[1:])
+    return f"{expr.names[0]} in {start}..{stop}"
 
 
 def _exponent(expr: Expr) -> str:

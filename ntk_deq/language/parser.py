@@ -18,7 +18,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.tree import Expr, Kind, Span
 
-KEYWORDS = frozenset({"and", "or", "not", "for", "all", "with", "at"})
+KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
 
 MAX_LITERAL = 60
@@ -26,6 +26,7 @@ MAX_EXPONENT = 400
 # A longer flat sum or conjunction becomes a balanced tree, so that its depth grows with the logarithm of its length.
 MAX_CHAIN = 50
 
+_MEMBER = re.compile(r"[^\W\d]\w*\[-?[0-9]{1,7}\]")
 _ARITHMETIC = {"+": Kind.ADD, "-": Kind.SUBTRACT, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
 _OPPOSITE = {"+": "-", "-": "+"}
 
@@ -41,6 +42,10 @@ def _span(children: Sequence[Token | Expr | None]) -> Span:
 def _identifier(token: Token) -> str:
     name = str(token)
     span = _span([token])
+    if token.type == "MEMBER":
+        name = name[1:-1]
+        if not _MEMBER.fullmatch(name):
+            raise ExpressionError("between backquotes stands a member by its number.", (span.start, span.stop))
     if name in KEYWORDS:
         raise ExpressionError(f"`{name}` is a word of the language and cannot be a name.", (span.start, span.stop))
     if len(name) > MAX_LITERAL:
@@ -111,11 +116,11 @@ class TreeBuilder(Transformer[Token, Expr]):
         return Expr(Kind.NAME, _span(children), name=_identifier(children[0]))
 
     def index(self, children: list[Token | Expr]) -> Expr:
-        """Build a name at a step, `Z[k]`."""
-        name, _, step, _ = children
+        """Build a name at a step or a member of a family, `Z[k]`, or a member at a step, `W[l][k]`."""
+        name = children[0]
         assert isinstance(name, Token)
-        assert isinstance(step, Expr)
-        return Expr(Kind.INDEX, _span(children), (step,), name=_identifier(name))
+        inside = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.INDEX, _span(children), inside, name=_identifier(name))
 
     def bracketed(self, children: list[Token | Expr]) -> Expr:
         """Pass on what stands in brackets, whose span now includes them."""
@@ -170,6 +175,30 @@ class TreeBuilder(Transformer[Token, Expr]):
                 raise ExpressionError(f"`for all` lists `{name}` twice.", (span.start, span.stop))
         return Expr(Kind.FOR_ALL, span, arguments, names=names)
 
+    def reach(self, children: list[Token | Expr]) -> Expr:
+        """Build what a letter runs over, as a node without a body that `each`, `some` and `over` take apart."""
+        name = children[0]
+        assert isinstance(name, Token)
+        bounds = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.OVER, _span(children), bounds, names=(_identifier(name),))
+
+    def each(self, children: list[Token | Expr]) -> Expr:
+        """Build a statement about every member of a range."""
+        return self._ranged(Kind.EACH, children)
+
+    def some(self, children: list[Token | Expr]) -> Expr:
+        """Build a statement about some member of a range."""
+        return self._ranged(Kind.SOME, children)
+
+    def over(self, children: list[Token | Expr]) -> Expr:
+        """Build what a sum, a product, a maximum is taken of."""
+        return self._ranged(Kind.OVER, children)
+
+    @staticmethod
+    def _ranged(kind: Kind, children: list[Token | Expr]) -> Expr:
+        body, reach = (child for child in children if isinstance(child, Expr))
+        return Expr(kind, _span(children), (body, *reach.args), names=reach.names)
+
     def keyword(self, children: list[Token | Expr]) -> Expr:
         """Return an AT node of one pair as a stand-in that `call` unpacks at once."""
         name, _, value = children
@@ -184,6 +213,10 @@ class TreeBuilder(Transformer[Token, Expr]):
         arguments = [child for child in children if isinstance(child, Expr)]
         span = _span(children)
         pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
+        ranged = [a for a in arguments if a.kind is Kind.OVER]
+        if ranged and len(arguments) > 1:
+            where = (ranged[0].span.start, ranged[0].span.stop)
+            raise ExpressionError(f"what `{head}` takes over a range must be its only argument.", where)
         if str(head) == "at":
             return _at(arguments, pairs, span)
         if pairs:
@@ -212,7 +245,7 @@ def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
 
 
-__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse"]
+__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_reach"]
 
 MAX_TEXT = 20_000
 # Comparing or pickling a tree costs the interpreter about four frames a level; its default limit is 1000 frames.
@@ -273,9 +306,27 @@ def parse(text: str) -> Expr:
         >>> tree.kind, tree.args[0].kind, tree.args[0].operators
         (<Kind.FOR_ALL: 'for all'>, <Kind.COMPARE: 'compare'>, ('<=',))
     """
+    return _parsed(text, "start")
+
+
+def parse_reach(text: str) -> Expr:
+    """Return what a letter runs over, `l in 1..L`: a node of kind OVER with its two bounds and no body.
+
+    Raises:
+        ExpressionError: The text is none.
+
+    Example:
+        >>> reach = parse_reach("l in 1..L")
+        >>> reach.names, [bound.kind.value for bound in reach.args]
+        (('l',), ['number', 'name'])
+    """
+    return _parsed(text, "reach")
+
+
+def _parsed(text: str, start: str) -> Expr:
     _check_limits(text)
     try:
-        tree: Expr = _parser().parse(text)  # type: ignore[assignment]
+        tree: Expr = _parser().parse(text, start=start)  # type: ignore[assignment]
     except UnexpectedCharacters as error:
         raise _unexpected_character(text, error) from None
     except UnexpectedToken as error:
@@ -289,7 +340,14 @@ def parse(text: str) -> Expr:
 @cache
 def _parser() -> Lark:
     grammar = resources.files("ntk_deq.language").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer="contextual", transformer=TreeBuilder(), keep_all_tokens=True)
+    return Lark(
+        grammar,
+        start=["start", "reach"],
+        parser="lalr",
+        lexer="contextual",
+        transformer=TreeBuilder(),
+        keep_all_tokens=True,
+    )
 
 
 def _check_limits(text: str) -> None:

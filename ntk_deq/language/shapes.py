@@ -47,11 +47,15 @@ class Shapes:
         return size.evaluate(self._fixed) if size.letters <= self._fixed.keys() else None
 
     def same(self, left: Size, right: Size) -> bool:
-        """Whether two sizes agree: as polynomials, or as numbers where every letter is fixed."""
+        """Whether two sizes agree: as polynomials, or as a number and letters that are fixed to it.
+
+        Two letters stay two sizes where a setting fixes both to one number: a formula that mixes them up is ill-formed
+        whatever the setting.
+        """
         if left == right:
             return True
-        number = self.number(left)
-        return number is not None and number == self.number(right)
+        number = left.constant if right.letters else right.constant
+        return number is not None and number == self.number(left) == self.number(right)
 
     def same_shape(self, left: Type, right: Type) -> bool:
         """Whether two types have the same sort and the same shape."""
@@ -140,8 +144,8 @@ def too_large(type_: Type, sizes: Mapping[str, SizeRange], *, structured: bool =
         >>> too_large(matrix("n", "n"), {"n": SizeRange(20000, 30000)})
         'a matrix n x n is 20000 x 20000 at the smallest sizes: 400000000 entries; at most 134217728 are allowed'
     """
-    if type_.sort is not Sort.MATRIX:
-        return None
+    if type_.sort is not Sort.MATRIX or not (type_.rows.letters | type_.cols.letters) <= sizes.keys():
+        return None  # a member of a family is looked at where its number is known
     least = {letter: bounds.low for letter, bounds in sizes.items()}
     rows, cols = type_.rows.evaluate(least), type_.cols.evaluate(least)
     if (max(rows, cols) if structured else rows * cols) <= MAX_ENTRIES:

@@ -8,19 +8,6 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
-class SizeRange:
-    """The values a size letter may take, both ends included."""
-
-    low: int
-    high: int
-
-    @property
-    def fixed(self) -> bool:
-        """Whether there is one value only."""
-        return self.low == self.high
-
-
-@dataclass(frozen=True, slots=True)
 class Size:
     """A polynomial with integer coefficients in size letters, in a normal form that makes equal sizes equal objects.
 
@@ -106,6 +93,41 @@ class Size:
 
 
 ONE = Size.of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a letter runs over, `l in 1..L`; which way is settled by `ntk_deq.language.families.downward`.
+
+    Attributes:
+        letter: The letter.
+        start, stop: Its first and its last value.
+        text: As it is written, in one spelling.
+    """
+
+    letter: str
+    start: Size
+    stop: Size
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRange:
+    """The values a size letter may take, both ends included.
+
+    Attributes:
+        low, high: The ends.
+        over: For a family of sizes `n[l]`: its members, each of which has a value of its own.
+    """
+
+    low: int
+    high: int
+    over: Reach | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is one value only."""
+        return self.low == self.high
 
 
 class Sort(StrEnum):

@@ -3,6 +3,7 @@
 A claim is judged in this order; these are the files that a reader of a verdict needs:
 
     runner.py               judge(claim, options): one claim to one result, whatever goes wrong
+    depths.py               a claim with families: its depths one after the other, and their results added up
     trial.py                its stages: stored instances, ladder, boundary, search, shrinking
     feasible.py             which instances of the ladder, and what stands in for those that fail a hypothesis
     judge.py                one instance: hypotheses first, then conclusions

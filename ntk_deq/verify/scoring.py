@@ -114,8 +114,9 @@ class ClaimScorer:
 
     @property
     def budget(self) -> float:
-        """What a search of the setting may cost by default."""
-        return default_budget(self.operations, differentiable=self.differentiable, universal=self.setting.universal)
+        """What a search of the setting may cost by default; the depths of a claim with families share it."""
+        whole = default_budget(self.operations, differentiable=self.differentiable, universal=self.setting.universal)
+        return whole / self.claim.depths_alike
 
     def _effort(self, expr: Expr) -> _Effort:
         used = self._used([expr])

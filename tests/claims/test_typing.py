@@ -94,12 +94,18 @@ def test_sizes_that_agree_as_polynomials_agree() -> None:
     assert str(typed("I((N + 1)*m) + kron(ones(N + 1, N + 1), A)").type) == "matrix N*m + m x N*m + m"
 
 
-def test_fixed_sizes_agree_by_their_numbers() -> None:
+def test_letters_stay_distinct_where_a_setting_fixes_both_to_one_number() -> None:
     same = {"N": SizeRange(4, 4), "d": SizeRange(4, 4), "m": SizeRange(2, 2)}
-    assert str(typed("X + X'*y*y'", sizes={"N": SizeRange(4, 4), "d": SizeRange(4, 4)}, model=False).type)
-    assert str(typed("inv(X)", sizes=same).type) == "matrix N x d"
-    with pytest.raises(ExpressionError, match="inv needs a square matrix"):
-        typed("inv(X)", sizes={**same, "d": SizeRange(4, 5)})
+    with pytest.raises(ExpressionError, match=r"inv needs a square matrix. Got matrix N x d \[4 x 4\]"):
+        typed("inv(X)", sizes=same)
+    with pytest.raises(ExpressionError, match="inner sizes d and N differ"):
+        typed("X*y", sizes=same)
+
+
+def test_a_letter_that_is_fixed_agrees_with_its_number() -> None:
+    same = {"N": SizeRange(4, 4), "d": SizeRange(4, 4), "m": SizeRange(2, 2)}
+    assert str(typed("X + zeros(4, 4)", sizes=same).type) == "matrix N x d"
+    assert str(typed("X'*ones(4)", sizes=same).type) == "vector d"
 
 
 def test_a_letter_fixed_at_one_makes_a_scalar() -> None:

@@ -12,8 +12,9 @@ from sympy.printing.latex import LatexPrinter
 
 from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.members import FOLDED
 from ntk_deq.language.notation.names import latex_letter, symbol
-from ntk_deq.language.notation.sympy import MatrixQuantity, Quantity, convert
+from ntk_deq.language.notation.sympy import OVER, MatrixQuantity, Quantity, convert
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.tree import Expr, Kind
 
@@ -27,9 +28,13 @@ _ACCENTS = {"hat": r"\hat", "bar": r"\bar", "tilde": r"\tilde", "dot": r"\dot"}
 
 # Of a step and of a time, {0} and {1} what stands before and in the brackets.
 _INDEXED = {"[]": r"{0}^{{\left({1}\right)}}", "()": r"{0}\left({1}\right)"}
+# Of a member of a family, and of one at a step or at a time.
+_INDEXED |= {"_": "{0}_{{{1}}}", "_[]": r"{0}_{{{1}}}^{{\left({2}\right)}}", "_()": r"{0}_{{{1}}}\left({2}\right)"}
+_BIG = {"sum": r"\sum", "prod": r"\prod"}
 _WORD = r"\mathrm{"
 _ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
-_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER}
+_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER, "_[]": POWER}
+_LEVELS |= {name + OVER: SUM if name in _BIG else PRODUCT for name in FOLDED}
 
 
 def latex(expr: Expr) -> str:
@@ -48,9 +53,17 @@ def latex(expr: Expr) -> str:
         case Kind.FOR_ALL:
             names = ", ".join(map(_name, expr.names))
             condition = rf" : {latex(expr.args[1])}" if len(expr.args) > 1 else ""
-            return rf"{_clause(expr.args[0], (Kind.COMPARE, Kind.AND))} \quad \forall {names}{condition}"
+            return rf"{_clause(expr.args[0], _UNQUANTIFIED)} \quad \forall {names}{condition}"
+        case Kind.EACH | Kind.SOME:
+            sign = r"\forall" if expr.kind is Kind.EACH else r"\exists"
+            start, stop = map(latex, expr.args[1:])
+            reach = rf"{_name(expr.names[0])} = {start}, \ldots, {stop}"
+            return rf"{_clause(expr.args[0], _UNQUANTIFIED)} \quad {sign} {reach}"
         case _:
             return _term(expr)
+
+
+_UNQUANTIFIED = (Kind.COMPARE, Kind.AND, Kind.EACH, Kind.SOME)
 
 
 def _clause(expr: Expr, bare: tuple[Kind, ...]) -> str:
@@ -218,6 +231,10 @@ class _Printer(LatexPrinter):
         shown = [self._print(argument) for argument in arguments]
         if label == "1x1":
             return shown[0]
+        if label.endswith(OVER):
+            return self._over(label.removesuffix(OVER), arguments, shown)
+        if label.startswith("_") and "_" in shown[0]:
+            shown[0] = f"{{{shown[0]}}}"
         if label == "at":
             pairs = ", ".join(f"{left} = {right}" for left, right in zip(shown[1::2], shown[2::2], strict=True))
             return rf"\left. {shown[0]} \right|_{{{pairs}}}"
@@ -225,3 +242,12 @@ class _Printer(LatexPrinter):
         function = FUNCTIONS.get(label)
         pattern = _INDEXED.get(label) or (function and function.latex) or named
         return pattern.format(*shown) if "{0}" in pattern else pattern.format(", ".join(shown))
+
+    def _over(self, name: str, arguments: tuple[Any, ...], shown: list[str]) -> str:
+        """Print a sum, a product, a maximum over a range."""
+        body, letter, start, stop = shown
+        if name in _BIG:
+            factor = self._part(arguments[0], _TENSOR if name == "sum" else POWER)
+            return rf"{_BIG[name]}_{{{letter} = {start}}}^{{{stop}}} {factor}"
+        sign = rf"\{name}" if name in ("max", "min") else rf"\operatorname*{{{name}}}"
+        return rf"{sign}_{{{letter} = {start}, \ldots, {stop}}} \left({body}\right)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from html import escape
 
@@ -20,7 +21,7 @@ from ntk_deq.language.format import (
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.notation.names import Symbol, symbol
 from ntk_deq.language.run import PATH_LENGTH
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, is_member
 from ntk_deq.language.types import ONE, Sort
 
 # Between a sum and a product: a Kronecker product needs brackets as a factor, not as a summand.
@@ -115,6 +116,8 @@ def _signed(digits: str) -> str:
 
 def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
+    if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER:
+        return SUM if expr.name in _BIG else PRODUCT
     if expr.kind is Kind.CALL:
         function = FUNCTIONS.get(expr.name)
         own = None if function is None or _pattern(expr) is None else function.mathml_binding
@@ -122,7 +125,7 @@ def _strength(expr: Expr) -> float:
     if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
         return PRODUCT
     if expr.kind is Kind.INDEX:
-        return ATOM if _is_time(expr.args[0]) else POWER
+        return ATOM if _is_time(expr.args[-1]) or is_member(expr) else POWER
     if expr.kind is Kind.TRANSPOSE:
         return POWER
     return _TENSOR if expr.kind is Kind.AT else binding(expr)
@@ -152,11 +155,21 @@ def _show_name(expr: Expr) -> str:
 
 def _show_index(expr: Expr) -> str:
     name = _mi("ℓ") if expr.name == PATH_LENGTH else _symbol(symbol(expr.name))
-    index = expr.args[0]
+    if len(expr.args) == 2 or is_member(expr):
+        name = _member(symbol(expr.name), _show(expr.args[0]))
+    if is_member(expr):
+        return name
+    index = expr.args[-1]
     step = _row(_small("("), _show(index), _small(")"))
     if _is_time(index):
         return _row(name, _mo("\N{FUNCTION APPLICATION}"), step)
     return _tag("msup", name, step)
+
+
+def _member(sign: Symbol, index: str) -> str:
+    plain = _symbol(replace(sign, subscript=""))
+    indices = [*(_letter(part) for part in sign.subscript.split(",") if part), index]
+    return _tag("msub", plain, _listed(indices))
 
 
 def _is_time(index: Expr) -> bool:
@@ -273,14 +286,53 @@ def _show_not(expr: Expr) -> str:
 
 def _show_for_all(expr: Expr) -> str:
     names = _listed(_symbol(symbol(name)) for name in expr.names)
-    row = [_part(expr.args[0], DISJUNCTION), _mo(","), _tag("mspace", width="1em"), _mo("∀"), names]
+    body = expr.args[0]
+    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
+    row = [shown, _mo(","), _tag("mspace", width="1em"), _mo("∀"), names]
     if len(expr.args) > 1:
         row += [_mo(":"), _part(expr.args[1], DISJUNCTION)]
     return _row(*row)
 
 
+def _show_ranged(expr: Expr) -> str:
+    """Show a statement for all, or for some, members of a range; inside a call, what is taken over one."""
+    sign = {Kind.EACH: "∀", Kind.SOME: "∃"}.get(expr.kind)
+    reach = _row(_letter_of(expr), _mo("="), *_listed_range(expr))
+    if sign is None:
+        return _row(_show(expr.args[0]), _mo(","), reach)
+    body = expr.args[0]
+    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
+    return _row(shown, _mo(","), _tag("mspace", width="1em"), _mo(sign), reach)
+
+
+def _letter_of(expr: Expr) -> str:
+    return _symbol(symbol(expr.names[0]))
+
+
+def _listed_range(expr: Expr) -> tuple[str, ...]:
+    start, stop = map(_show, expr.args[1:])
+    return start, _mo(","), _mo("…"), _mo(","), stop
+
+
+def _show_folded(name: str, over: Expr) -> str:
+    """Show a sum, a product, a maximum over a range."""
+    body, start, stop = over.args
+    if name in _BIG:
+        under = _row(_letter_of(over), _mo("="), _show(start))
+        big = _tag("munderover", _mo(_BIG[name]), under, _show(stop))
+        return _row(big, _part(body, _TENSOR if name == "sum" else POWER))
+    under = _row(_letter_of(over), _mo("="), *_listed_range(over))
+    head = _tag("munder", _tag("mi", escape(name), mathvariant="normal"), under)
+    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(_show(body)))
+
+
+_BIG = {"sum": "∑", "prod": "∏"}
+
+
 def _show_call(expr: Expr) -> str:
     name, arguments = expr.name, expr.args
+    if arguments and arguments[0].kind is Kind.OVER:
+        return _show_folded(name, arguments[0])
     if name in _NOTATIONS and arguments:
         return _NOTATIONS[name](arguments)
     pattern = _pattern(expr)
@@ -357,4 +409,7 @@ _SHOWN: dict[Kind, Callable[[Expr], str]] = {
     Kind.OR: _show_or,
     Kind.NOT: _show_not,
     Kind.FOR_ALL: _show_for_all,
+    Kind.EACH: _show_ranged,
+    Kind.SOME: _show_ranged,
+    Kind.OVER: _show_ranged,
 }

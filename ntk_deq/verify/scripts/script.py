@@ -424,6 +424,11 @@ class _Tangents(_Block):
 def _spelt(name: str) -> str:
     """Return a name as Python spells it; one that Python or the script has a meaning for gets an underscore."""
     if name.startswith(TANGENT):
-        return f"d_{name.removeprefix(TANGENT)}"
+        return f"d_{_spelt(name.removeprefix(TANGENT))}"
+    if name.endswith("]"):  # a member of a family
+        family, _, index = name[:-1].partition("[")
+        return f"{family}__{index.replace('-', 'm')}"
+    if "__" in name:
+        return f"own_{name}"
     taken = keyword.iskeyword(name) or name in _TAKEN or re.match(_WRITTEN, name)
     return f"{name}_" if taken else name
