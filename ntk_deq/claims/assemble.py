@@ -326,6 +326,8 @@ class _Assembler:
                 self._add(("setting",), f"In the setting of this claim, `{name}`: {error.message}", hint=error.hint)
             elif section == "given":
                 self._add((section, name), f"`given.{name}`: {error.message}", hint=error.hint)
+            elif (section, name) == ("run", "method"):
+                self._add((section,), error.message, key=True)
             else:
                 self._add_error((section, name), error)
         return found.typed, tuple(found.depths)

@@ -155,6 +155,7 @@ class _Builder:
         named = [("variables", name) for name in self.model.variables]
         named += [("equilibrium", state)] if state else []
         met: set[str] = set()
+        members: set[str] = set()
         for section, key in [*named, *(("define", name) for name in self.model.define)]:
             try:
                 name = defined(key).name
@@ -162,11 +163,11 @@ class _Builder:
                 self._add((section, key), error.message, key=True)
                 continue
             taken = reserved(name, None) or ("a size letter" if name in letters else None)
-            if taken is None and name in met and key == name:
+            if taken is None and (name in met or (name in members and key == name)):
                 taken = "another name of this system"
             if taken:
                 self._add((section, key), f"`{name}` cannot be called so: that is {taken}.", key=True)
-            met.add(name)
+            (met if key == name else members).add(name)
 
     def _state_shape(
         self, state: str, own: tuple[str, ...], variables: list[Variable], sizes: tuple[str, ...]
