@@ -297,3 +297,69 @@ def test_the_feed_forward_suite_comes_out_as_expected(name):
         assert isinstance(claim, Claim)
         result = judge(claim, Options(usual=40, search=400, shrink=False))
         assert result.as_expected, (claim.id, result.reason)
+
+
+class TestRuns:
+    FILE = """suite: t
+settings:
+  small:
+    model: implicit-relu
+    sizes: {N: 2, d: 3, m: 4, K: 2}
+    init: {W: "normal(0, 1/m)", A: "normal(0, 1/(16*m))", b: "normal(0, 1/m)", gamma: 1/2}
+    data: {X: orthonormal_rows, y: rademacher}
+claims:
+  - id: C
+    setting: small
+    instances: 1
+    let: {"P[0]": W, "P[l] for l in 1..K": "2*P[l-1]"}
+    run: {method: gradient-descent, step: 1/100, steps: 4, until: 0.5, beyond: false}
+    conclude: "%s for all l in 0..K for all k"
+"""
+
+    @pytest.mark.parametrize(
+        ("statement", "verdict"),
+        [
+            ("norm(P[l][k] - P[l][0]) <= 2^l*norm(W[k] - W[0]) + 1/1000", Verdict.HOLDS),
+            ("norm(P[l][k]) <= norm(W[k]) + 1/1000", Verdict.REFUTED),
+        ],
+    )
+    def test_members_along_a_training_run(self, tmp_path, statement, verdict):
+        path = tmp_path / "a.yaml"
+        path.write_text(self.FILE % statement)
+        (claim,) = load_suite(path).claims
+        assert isinstance(claim, Claim)
+        assert judge(claim, Options(search=0)).verdict is verdict
+
+
+class TestSystems:
+    FILE = """suite: t
+systems:
+  ff:
+    variables:
+      W: {shape: "[n[l], n[l-1]] for l in 1..D", role: parameter}
+      X: {shape: "[n[0], N]", role: input}
+    define: {"z[0]": X, "z[l] for l in 1..D": "relu(W[l]*z[l-1])"}
+settings:
+  s: {model: ff, sizes: {D: 1..3, N: 1..2, n: "1..3 for l in 0..D"}}
+claims:
+  - {id: C, setting: s, conclude: "fro(z[D]) <= prod(norm(W[l]) for l in %s)*fro(X)"}
+"""
+
+    @pytest.mark.parametrize(("reach", "verdict"), [("1..D", Verdict.HOLDS), ("2..D", Verdict.REFUTED)])
+    def test_a_declared_network(self, tmp_path, reach, verdict):
+        path = tmp_path / "a.yaml"
+        path.write_text(self.FILE % reach)
+        (claim,) = load_suite(path).claims
+        assert isinstance(claim, Claim)
+        result = judge(claim, Options(usual=24, search=60, out=str(tmp_path / "out")))
+        assert result.verdict is verdict
+        if verdict is Verdict.REFUTED:
+            assert result.replay is not None
+            again = replay(read_counterexample(Path(result.replay)))
+            assert again.identical
+            assert not again.edited
+            assert result.counterexample is not None
+            done = subprocess.run(
+                [sys.executable, "-c", result.counterexample.script], capture_output=True, text=True, check=True
+            )
+            assert "margin -" in done.stdout
