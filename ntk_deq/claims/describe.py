@@ -12,6 +12,7 @@ from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.errors import Problem
 from ntk_deq.language.declaration import ModelSignature, Variable
 from ntk_deq.language.domain import Free
+from ntk_deq.language.library import model_names
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
@@ -131,7 +132,7 @@ def describe_suite(suite: Suite) -> SuiteDescription:
 
 
 def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescription, ...]:
-    """Return the models that claims speak of, each once, in the form that `check` prints.
+    """Return the systems that claims speak of, each once, in the form that `check` prints; not those we ship.
 
     Args:
         claims: The claims; those that are ill-formed bring none.
@@ -139,7 +140,7 @@ def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescrip
     known: dict[ModelSignature, Setting] = {}
     for claim in claims:
         for setting in claim.settings if isinstance(claim, Claim) else ():
-            if setting.model is not None:
+            if setting.model is not None and setting.model.name not in model_names():
                 known.setdefault(setting.model, setting)
     return tuple(_system(model, _types(setting)) for model, setting in known.items())
 

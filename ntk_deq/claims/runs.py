@@ -60,7 +60,7 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
         declared_loss(model)
     except ForeignLossError as error:
         return f"{kind}: {error}"
-    if not model.implementation:
+    if not model.implementation and model.has_equilibrium:
         try:
             rowwise_model(model)
         except ArgumentError as error:

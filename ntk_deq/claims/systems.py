@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import parsed
+from ntk_deq.claims.entries import reach_fault
 from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.claims.schema import SystemModel
-from ntk_deq.claims.settings import reach_fault
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
 from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
 from ntk_deq.language.families import defined, member_name, split_for, split_member
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_names
 from ntk_deq.language.lipschitz import lipschitz_constant
@@ -28,6 +30,7 @@ from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
 _MAX_PARTS = 10_000  # of a formula with its definitions written out
+_BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
 
@@ -281,6 +284,9 @@ class _Builder:
     ) -> ModelSignature | None:
         """Return the declaration with what shows that the equilibrium exists; None where it is declared wrongly."""
         assert image is not None
+        if (name := _of_the_model(image, definitions)) is not None:
+            self._add(("equilibrium", draft.state), f"`{name}` cannot stand in the map, or in a definition behind it.")
+            return None
         if self.model.contraction is not None and self.model.monotone is not None:
             self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
             return None
@@ -363,6 +369,24 @@ class _Builder:
         self.problems.append(Problem(place(self.node, location, key=key), f"`{where}`: {message}"))
 
 
+def _of_the_model(image: Expr, definitions: dict[str, Expr]) -> str | None:
+    """Return what a map must not use, as it is about the model itself: its equilibrium, its map, derivatives; or None.
+
+    Args:
+        image: The map.
+        definitions: The definitions.
+    """
+    waiting, met = [image], set[str]()
+    while waiting:
+        for node in waiting.pop().walk():
+            if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
+                return "at" if node.kind is Kind.AT else node.name
+            if node.kind is Kind.NAME and node.name in definitions and node.name not in met:
+                met.add(node.name)
+                waiting.append(definitions[node.name])
+    return None
+
+
 def _letters(variable: Variable) -> list[str]:
     """Return the size letters that a variable needs, families of sizes and the bounds of its own range among them."""
     own = "" if variable.over is None else variable.over.letter
@@ -398,7 +422,9 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
         entry = {"shape": shape.strip()} if shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "reference": signature.reference, "variables": variables}
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
     if signature.has_equilibrium:
         data["equilibrium"] = {signature.state: signature.map}
         if signature.state_shape:

@@ -400,6 +400,8 @@ def _unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
         hint = None
     if token.type in ("NAME", "NUMBER", "LPAR") and not {"TIMES", "SLASH"} & set(error.accepts or error.expected):
         hint = None
+    if token.type == "LPAR" and text[:start].rstrip().endswith("'"):
+        hint = "a prime is a transpose; the derivative of a function of each entry is slope(NAME, x)"
     if token.type == "NAME" and text[:start].rstrip().endswith("]"):
         hint = "write * for a product"
     return ExpressionError(f"unexpected {str(token)!r}.", (start, start + len(token)), hint)

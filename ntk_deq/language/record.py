@@ -40,7 +40,7 @@ class Entrywise:
         curvature: 1 where it is convex, -1 where it is concave, 0 for neither.
         kink: Where it has no derivative.
         valued: Whether it has a value where it jumps.
-        slopes: Bounds of its slopes, from below and above; infinite where they have none.
+        slopes: Bounds of (f(x) - f(z))/(x - z) for all x and z, from below and above; infinite where there are none.
         sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
         slope: Its derivative in NumPy, {} the argument.
         formula: What it is in simpler functions of the language, of the argument x.
@@ -64,7 +64,7 @@ class Entrywise:
 
     @property
     def lipschitz(self) -> float:
-        """The largest of its slopes, by size, or a bound of it; inf where they have no bound."""
+        """A bound of |f(x) - f(z)|/|x - z| for all x and z; inf where there is none, as for what jumps."""
         return max(map(abs, self.slopes))
 
     @property
@@ -83,8 +83,9 @@ class Definition:
 
     Attributes:
         names: What `formula` calls the entry and the parameter; it holds for calls with so many arguments.
-        formula: What a call means. No two numbers are added to, or multiplied with, the entry but in `shift` and `*`.
-        lipschitz: A bound of its slopes in the entry, in the parameter.
+        formula: What a call means: sums, in which a number is added to every entry, products with numbers, and calls.
+        lipschitz: A bound of its slopes in the entry, a formula in the parameter.
+        proximal: Whether it is the proximal map of a convex function, whatever the parameter.
         primitive: Its integral in the entry from 0, where that has a closed form.
         numpy: A call in NumPy, {0} the entry and {1} the parameter.
         slope: Its derivative in the entry, likewise.
@@ -93,6 +94,7 @@ class Definition:
     names: tuple[str, str]
     formula: str
     lipschitz: str
+    proximal: bool = False
     primitive: str | None = None
     numpy: str
     slope: str

@@ -17,7 +17,8 @@ A claim is judged in this order; these are the files that a reader of a verdict 
     tally.py                many judgements to one verdict, evidence and support
     prover.py               claims about numbers alone (`ntk_deq.prove`)
 
-Training runs: `training/` (trajectory.py runs them, moments.py says what names mean along them, judged.py evaluates).
+Runs: runs.py says what a kind of run is to a judgement and to a search, twins.py finds it; `training/` has descent.py
+and flow.py (judged.py: what they share; moments.py: what names mean along them).
 What is written down: results.py and witness.py (records), replay/ (counterexample files), store.py, scripts/ (Python to
 copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/, workers.py.
 """

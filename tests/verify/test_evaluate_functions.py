@@ -16,9 +16,12 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import CONSTANT_NAMES
+from ntk_deq.language.written import BY_NAME
 
 STRUCTURAL = {"grad", "jac", "fixed_point", "next"}  # they need more than the values of their arguments
-PLAIN = sorted(set(FUNCTIONS) - STRUCTURAL)
+PLAIN = sorted(set(FUNCTIONS) - STRUCTURAL - BY_NAME.keys() - CONSTANT_NAMES)
+WRITTEN = {name for name, function in FUNCTIONS.items() if function.definition and not function.entrywise}
 SHAPES = ((1, 1), (2, 2), (3, 3), (1, 3), (3, 1), (2, 4), (4, 2))
 SIZES = {"n": 2, "m": 3}
 
@@ -44,6 +47,11 @@ def arguments(name, shape, seed):
             values[variable] = randn(rows, 1, seed=seed + place)
         else:
             values[variable] = randn(rows, cols, seed=seed + place)
+    facts = function.entrywise
+    if facts is not None and facts.domain.high == 1:
+        values["a0"] = values["a0"].tanh() * 0.9
+    elif facts is not None and facts.domain.low == 0:
+        values["a0"] = values["a0"].abs() + 0.1
     return f"{name}({', '.join(texts)})", values
 
 
@@ -57,8 +65,8 @@ def test_every_function_of_the_language_has_an_evaluator():
     from ntk_deq.evaluation.floats import FUNCTIONS as TENSOR_FUNCTIONS
     from ntk_deq.evaluation.functions.balls import OPERATIONS
 
-    assert set(OPERATIONS) == set(PLAIN)
-    assert set(TENSOR_FUNCTIONS) == set(PLAIN)
+    assert set(OPERATIONS) == {*PLAIN, *CONSTANT_NAMES}
+    assert set(TENSOR_FUNCTIONS) == {*PLAIN, *CONSTANT_NAMES} - WRITTEN
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -231,3 +231,51 @@ def test_a_counterexample_comes_with_what_follows_from_it(tmp_path):
     assert found["Z"].radius < 1e-9
     assert found["ZZ"].value[0][0] == pytest.approx(sum(z * z for z in Z[0]))
     assert float(found["r0"].value.split(" ")[0].rstrip("…")) >= 0
+
+
+SYSTEMS = """
+suite: systems
+systems:
+  vector:
+    variables: {W: {shape: "[n, n]", role: parameter}, c: {shape: "[n]", role: input}}
+    equilibrium: {z: "relu(W*z + c) - softplus(W'*z)/2"}
+  columns:
+    variables: {W: {shape: "[n, n]", role: parameter, domain: skew}, C: {shape: "[n, m]", role: input}}
+    equilibrium: {Z: "relu(3*W*Z + C)"}
+    monotone: 1/2
+  number:
+    variables: {a: {role: parameter}, c: {role: input}}
+    equilibrium: {z: "relu(a*z + c)"}
+  plain:
+    variables: {x: {shape: "[n]", role: parameter}, Q: {shape: "[n, n]", role: input}}
+    define: {L: "x'*Q*x/2"}
+settings:
+  vector: {model: vector, sizes: {n: 2}}
+  columns: {model: columns, sizes: {n: 2, m: 3}}
+  number: {model: number, sizes: {}}
+  plain: {model: plain, sizes: {n: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "conclusion"),
+    [
+        ("vector", f"z >= {FAR}"),
+        ("vector", f"grad(sum(z), W) >= {FAR}"),
+        ("columns", f"Z >= {FAR}*ones(n, m)"),
+        ("columns", f"grad(sum(Z), C) >= {FAR}"),
+        ("number", f"z*c + z >= {FAR}"),
+        ("number", f"grad(z, a) >= {FAR}"),
+        ("plain", f"grad(L, x) >= {FAR}"),
+    ],
+)
+def test_scripts_of_systems(tmp_path, setting, conclusion):
+    path = tmp_path / "claims.yaml"
+    path.write_text(f'{SYSTEMS}claims:\n  - {{id: S, setting: {setting}, conclude: "{conclusion}"}}\n', "utf-8")
+    (claim,) = load_suite(path).claims
+    result = judge(claim, Options(instances=20, search=0, boxes=0, seed=1))
+    assert result.verdict is Verdict.REFUTED, result.reason
+    witness = result.counterexample
+    assert witness.script, witness.unwritten
+    (margin,) = margins(output(tmp_path, witness.script))
+    assert witness.margin.lo - 1e-6 <= margin <= witness.margin.hi + 1e-6

@@ -5,8 +5,9 @@ from __future__ import annotations
 from flint import arb
 
 from ntk_deq.certified.arithmetic import OPERATORS, EntryComparison
+from ntk_deq.certified.ball import require_one_shape
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, multiply
-from ntk_deq.certified.precise.matrix import PreciseMatrix, first_reason, from_rows, require_same_shape, require_size
+from ntk_deq.certified.precise.matrix import PreciseMatrix, first_reason, from_rows, require_size
 from ntk_deq.certified.scalar import from_bounds, is_true, nan
 from ntk_deq.errors import ArgumentError
 
@@ -28,7 +29,7 @@ def add(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     Raises:
         ArgumentError: The shapes differ.
     """
-    require_same_shape("add", a, b)
+    require_one_shape("add", a, b)
     return PreciseMatrix(a.entries + b.entries, first_reason(a, b))
 
 
@@ -38,7 +39,7 @@ def subtract(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     Raises:
         ArgumentError: The shapes differ.
     """
-    require_same_shape("subtract", a, b)
+    require_one_shape("subtract", a, b)
     return PreciseMatrix(a.entries - b.entries, first_reason(a, b))
 
 
@@ -59,7 +60,7 @@ def hadamard(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     Raises:
         ArgumentError: The shapes differ.
     """
-    require_same_shape("hadamard", a, b)
+    require_one_shape("hadamard", a, b)
     products = [multiply(x, y) for x, y in zip(a.flat, b.flat, strict=True)]
     return from_rows(*a.shape, products, first_reason(a, b))
 
@@ -158,7 +159,7 @@ def compare_entries(op: str, a: PreciseMatrix, b: PreciseMatrix) -> EntryCompari
     """
     if op not in OPERATORS:
         raise ArgumentError(f"`op` of compare_entries must be one of {' '.join(OPERATORS)}. Got {op!r}.")
-    require_same_shape("compare_entries", a, b)
+    require_one_shape("compare_entries", a, b)
     if not (a.is_finite and b.is_finite):
         return EntryComparison(False, False, nan())
     pairs = list(zip(a.flat, b.flat, strict=True))

@@ -19,7 +19,7 @@ enclosures of all eigenvalues can show that one is simple.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -77,11 +77,15 @@ class Kinks:
         root: What is differentiated.
         target: The variable.
         states: The state in the map of each equilibrium, by the equilibrium's number.
+        several: Numbers of the states of equilibria besides which there may be others.
     """
 
-    def __init__(self, root: Node, target: Node, states: Mapping[int, Node]) -> None:
+    def __init__(
+        self, root: Node, target: Node, states: Mapping[int, Node], several: Container[int] = frozenset()
+    ) -> None:
         self._root, self._target = root, target
         self._nodes = reachable([root])[::-1]
+        self._several = several
         self._states = {states[node.number].number: node for node in self._nodes if node.operation == EQUILIBRIUM}
         changing = {target.number}
         changing |= {number for number, node in self._states.items() if target.number in node.depends}
@@ -132,12 +136,14 @@ class Kinks:
     def _zeros(self) -> dict[int, Tensor]:
         """Return, for each state, the entries that are not shown to be zero.
 
-        Where every state that is zero on a set of entries has an image that is so too, the equilibrium is zero there.
-        What is asked of the image must hold at all those states, so that no value at the equilibrium is looked at.
+        Where every state that is zero on a set of entries has an image that is so too, the equilibrium is zero there,
+        if it is the only one. What is asked of the image must hold at all those states, so that no value at the
+        equilibrium is looked at.
         """
         nowhere = {number: torch.zeros(node.shape, dtype=torch.bool) for number, node in self._states.items()}
         images = {number: node.args[0].number for number, node in self._states.items()}
-        alive, active, self._active = nowhere, self._active, set()
+        alive = {number: nowhere[number] | (number in self._several) for number in nowhere}
+        active, self._active = self._active, set()
         while True:
             for node in self._nodes:
                 self._step(node, nowhere, alive, everywhere=True)

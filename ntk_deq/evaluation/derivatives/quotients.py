@@ -23,6 +23,7 @@ from ntk_deq.evaluation.derivatives.reverse import Reverse
 from ntk_deq.evaluation.derivatives.rules import Rule
 from ntk_deq.evaluation.derivatives.tape import Node, Tape, reachable
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError, rule_of
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.functions import entrywise_of, kink_of
@@ -47,7 +48,7 @@ def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
         if _jumps(image, state):
             return None
         found = Reverse(tape, inside.notes, rules=_rule).pull(image, Cotangent(unit, 1.0), state).ball
-    except (NoRuleError, OutsideClaimError):
+    except (NoRuleError, OutsideClaimError, UndifferentiableError):
         return None
     except LimitError:
         if env.precision is not None:

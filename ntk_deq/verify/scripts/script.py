@@ -44,6 +44,25 @@ def settled(step, state):
         print("the iteration has not settled: its last step still moved an entry by", change)
     return state
 ''',
+    "solved": '''\
+def solved(step, state):
+    """A fixed point of a map, by Newton's method with slopes from differences."""
+    for _ in range(4):
+        state = step(state)
+    size, unit = state.size, np.eye(state.size)
+    for _ in range(50):
+        residual = step(state) - state
+        width = max(1.0, np.max(np.abs(state)))
+        if np.max(np.abs(residual)) <= 1e-14 * width:
+            break
+        moved = [step(state + 1e-7 * width * np.reshape(row, state.shape)) - step(state) for row in unit]
+        slopes = np.reshape(moved, (size, size)).T / (1e-7 * width)
+        state = state + np.reshape(np.linalg.solve(unit - slopes, np.ravel(residual)), state.shape)
+    change = np.max(np.abs(step(state) - state))
+    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
+        print("no fixed point is found: at the last state the map moves an entry by", change)
+    return state
+''',
     "linear_solution": '''\
 def linear_solution(push, shape):
     """The matrix d with d == push(d), for an affine map."""
@@ -250,7 +269,11 @@ class _Block(Printer):
         if formula is not None:
             return self.assign(name, self.code(formula))
         if name == script.state:
-            return self.assign(name, self._settled(f"np.zeros({script.state_shape})"))
+            assert script.formulas is not None
+            plain = not (script.formulas.local or script.formulas.monotone)  # else iteration may not lead there
+            zero = f"np.zeros({script.state_shape})"
+            found = self._settled(zero) if plain else Code(f"solved({self._map()}, {zero})", script.state_shape)
+            return self.assign(name, found)
         raise UnwritableError(f"{name} has no value that can be written")
 
     def special(self, expr: Expr) -> Code:

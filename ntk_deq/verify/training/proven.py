@@ -30,7 +30,8 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError, model
 from ntk_deq.evaluation.equilibria import float_centre
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import Run
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.model import EquilibriumModel, LayerForm
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
@@ -77,7 +78,7 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
     form, scalars = model.layer_form(), trainee.scalar_radius
-    if form is not None and any(float(getattr(model, name)) != form.factor for name in scalars):
+    if form is not None and any(_number(model, name) != form.factor for name in scalars):
         return Proven(reason=f"{', '.join(scalars)} is known up to rounding only")
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
@@ -101,6 +102,12 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
     return Proven(_points(done, path, known), _losses(done, known), reason, done.losses[: len(path.lengths)])
+
+
+def _number(model: EquilibriumModel, name: str) -> float:
+    """Return a hyperparameter that is a number; NaN for a matrix."""
+    value = torch.as_tensor(getattr(model, name))
+    return float(value) if value.ndim == 0 else math.nan
 
 
 @dataclass
@@ -176,6 +183,8 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     form = trainee.model.layer_form()
     if form is None or env.model is None or not env.model.has_equilibrium:
         return False
+    if output_loss(trainee.model, trainee.X, trainee.y).beside:
+        return False  # what the loss reads of the parameters themselves moves them
     try:
         state = to_matrix(evaluate(parse(model_formulas(env.model).state), env)).ball
     except OutsideClaimError:
@@ -218,7 +227,7 @@ def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> boo
     relu, order = form.activation is RELU, weight.nrows()
     if relu and not spectral_norm(Ball(parameters[form.weight].double())) * form.factor < 1:
         return False  # there may be other equilibria
-    X, y = _rational(trainee.X), _rational(trainee.y)
+    X, y = _rational(trainee.model.input_rows(trainee.X)), _rational(trainee.y)
     before = X * source
     inner = [form.inner is RELU and entry <= 0 for entry in before.entries()]
     entering = _masked(before, inner)
