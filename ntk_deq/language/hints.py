@@ -81,7 +81,7 @@ _MISSING = {
     "pseudoinverse; of a matrix of full column rank it is inv(A'*A)*A'": ("pinv", "pseudoinverse"),
     "nuclear norm": ("nuclear", "nuc", "trace_norm", "schatten"),
     "places of extremes": ("argmax", "argmin"),
-    "products over entries": ("prod", "product", "cumprod", "cumsum"),
+    "products over entries; over a range write prod(f for l in 1..L)": ("prod", "product", "cumprod", "cumsum"),
     "functions of a matrix beyond powers": ("expm", "logm", "sqrtm", "funm"),
     "second derivatives": ("hess", "hessian", "Hessian", "laplacian"),
     "probabilities; a claim speaks of all instances": ("expectation", "Pr", "prob", "probability", "var", "Var", "std"),

@@ -178,6 +178,17 @@ class TestMeaning:
         wanted = sum(k * float(torch.linalg.matrix_norm(w, 2)) ** 2 for k, w in enumerate(weights, 1))
         assert value("S") == pytest.approx(wanted, rel=1e-12)
 
+    def test_one_member_replaced(self, tmp_path):
+        text = (
+            "setting: net, given: {V: 'real[n[l], n[l-1]] for l in 1..L'}, "
+            + FORWARD.replace("}", ', f: "z[L]"}')
+            + ', conclude: "fro(at(f, W[j] = V[j]) - f) <= norm(V[j] - W[j])*prod(norm(W[l]) for l in 1..j-1)'
+        )
+        holds = text + '*prod(norm(W[l]) for l in j+1..L)*fro(X) for all j in 1..L"'
+        assert judged(tmp_path, holds).verdict is Verdict.HOLDS
+        breaks = text + '*fro(X) for all j in 1..L"'
+        assert judged(tmp_path, breaks, Options(usual=60, search=300)).verdict is Verdict.REFUTED
+
 
 class TestShares:
     def test_instances_search_and_time_are_shared_out(self, tmp_path):
