@@ -120,8 +120,15 @@ def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
         ('write sin(x)/cos(x)', None)
         >>> hint_for("tr", ["trace"], called=True), hint_for("norn", ["norm"], called=True)
         ('write trace(A)', 'did you mean `norm`?')
+        >>> hint_for("Ax", ["A", "x", "b"], called=False)
+        'write A*x for a product'
     """
-    near = nearest_name(name, sorted(other for other in allowed if other.isidentifier()))
+    allowed = sorted(other for other in allowed if other.isidentifier())
+    if not called:
+        for cut in range(1, len(name)):
+            if name[:cut] in allowed and name[cut:] in allowed and name[:cut] != name[cut:]:
+                return f"write {name[:cut]}*{name[cut:]} for a product"
+    near = nearest_name(name, allowed)
     # A name that differs in case alone is a slip, whatever it means elsewhere.
     hint = (_HINTS if called else _CONSTANTS).get(name)
     if hint is not None and not (near is not None and near.casefold() == name.casefold()):
