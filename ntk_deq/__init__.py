@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         condition_number,
         lambda_max,
         lambda_min,
+        lipschitz_bounds,
         ntk_gram,
         sigma_max,
         sigma_min,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         ImplicitReLU,
         LinearImplicit,
         equilibrium_features,
+        equilibrium_module,
         loss_gradients,
         predict,
         solve_adjoint,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     )
     from ntk_deq.verify.pool.workers import judge_in_workers
     from ntk_deq.verify.runner import Options, judge, judge_claims
+    from ntk_deq.verify.system import system
 
 _HOMES = {
     "ntk_deq.claims.load": ("load_suite",),
@@ -89,6 +92,7 @@ _HOMES = {
         "ImplicitReLU",
         "LinearImplicit",
         "equilibrium_features",
+        "equilibrium_module",
         "loss_gradients",
         "predict",
         "solve_adjoint",
@@ -99,6 +103,7 @@ _HOMES = {
         "condition_number",
         "lambda_max",
         "lambda_min",
+        "lipschitz_bounds",
         "ntk_gram",
         "sigma_max",
         "sigma_min",
@@ -106,6 +111,7 @@ _HOMES = {
     ),
     "ntk_deq.verify.pool.workers": ("judge_in_workers",),
     "ntk_deq.verify.runner": ("Options", "judge", "judge_claims"),
+    "ntk_deq.verify.system": ("system",),
 }
 _SUBPACKAGES = (
     "certified",
@@ -141,6 +147,7 @@ __all__ = [
     "__version__",
     "condition_number",
     "equilibrium_features",
+    "equilibrium_module",
     "every",
     "fixed_point",
     "gradient_descent",
@@ -151,6 +158,7 @@ __all__ = [
     "judge_in_workers",
     "lambda_max",
     "lambda_min",
+    "lipschitz_bounds",
     "load_images",
     "load_suite",
     "logarithmic",
@@ -167,6 +175,7 @@ __all__ = [
     "solve_equilibrium",
     "solve_fixed_point",
     "spectrum",
+    "system",
     "train",
 ]
 

@@ -1,7 +1,4 @@
-"""The loss and its gradient along a run: exact implicit gradients from warm-started equilibria and adjoints.
-
-The contraction factor of a model along a run, without a decomposition at every step.
-"""
+"""The loss and its gradient along a run: exact implicit gradients from warm-started equilibria and adjoints."""
 
 from __future__ import annotations
 
@@ -15,23 +12,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
 from ntk_deq.equilibrium.history import scaled_norm
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
+from ntk_deq.equilibrium.starts import Solved
 from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
-from ntk_deq.errors import ArgumentError, NtkDeqError
+from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
-from ntk_deq.systems.loss_maps import LossMaps, loss_maps
+from ntk_deq.systems.compiled_maps import loss_maps
+from ntk_deq.systems.loss_maps import LossMaps
 from ntk_deq.systems.losses import OutputLoss
 from ntk_deq.systems.model import EquilibriumModel
-
-# A decomposition is made anew when the bound has drifted over this share of the gap that was left below one: the bound
-# then errs by a quarter of the gap at most, and an SVD comes at most a few times while the gap halves.
-_SHARE = 0.25
-
-
-class WellPosednessError(NtkDeqError):
-    """The contraction factor reached one, so that the equilibrium need not exist or be unique."""
 
 
 def loss_floor(first: float, until: float) -> float:
@@ -52,105 +43,6 @@ def loss_ceiling(first: float, rise: float) -> float:
         (6.0, 2.0)
     """
     return rise * first if first >= 0 else first - (rise - 1) * first
-
-
-class CarriedContraction:
-    """An upper bound of the contraction factor at parameters that move little from call to call.
-
-    With q = factor norm(P) at the reference P0, Weyl's inequality gives q(P) <= q(P0) + factor fro(P - P0). A model
-    that does not say which parameter its factor rests on (`layer_form`) is asked for it every time.
-
-    Args:
-        model: The model.
-    """
-
-    def __init__(self, model: EquilibriumModel) -> None:
-        self._model, self._form = model, model.layer_form()
-        self._reference: Tensor | None = None
-        self._path: Tensor | None = None  # an upper bound of the distance from the reference, on the device
-        self._at_reference = math.inf
-        self.refreshed = 0
-
-    def measure(
-        self, parameters: Mapping[str, Tensor], out: Float[Tensor, ""], moved: Mapping[str, Tensor] | None = None
-    ) -> None:
-        """Write a bound of the distance from the reference into `out`, a 0-d tensor; nothing is copied to the host.
-
-        Args:
-            parameters: The present parameters.
-            out: Where the bound goes.
-            moved: Bounds of how far each parameter has moved since the last call, 0-d; None: the distance is computed.
-        """
-        if self._form is None or self._reference is None or self._path is None:
-            out.fill_(math.inf)
-            return
-        weight = self._form.weight
-        if moved is None:
-            self._path.copy_(torch.dist(parameters[weight], self._reference))
-        else:
-            self._path.add_(moved[weight])
-        out.copy_(self._path)
-
-    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
-        """Return the bound, after a new decomposition where the carried one has drifted.
-
-        Args:
-            parameters: The present parameters.
-            distance: As `measure` wrote it for them.
-
-        Raises:
-            NotFiniteError: A parameter is NaN or Inf.
-            WellPosednessError: The factor is not below one.
-        """
-        factor = 1.0 if self._form is None else self._form.factor
-        allowed = _SHARE * (1 - self._at_reference)
-        if factor * distance <= allowed:
-            return self._at_reference + factor * distance
-        if self._form is not None and self._reference is not None and self._path is not None:
-            # The way was longer than the distance, perhaps.
-            self._path.copy_(torch.dist(parameters[self._form.weight], self._reference))
-            distance = float(self._path)
-            if factor * distance <= allowed:
-                return self._at_reference + factor * distance
-        for name, parameter in parameters.items():
-            if not bool(torch.isfinite(parameter).all()):
-                raise NotFiniteError(f"The parameter {name} must be finite. It has become NaN or Inf.")
-        value = float(self._model.contraction_bound(parameters))
-        self.refreshed += 1
-        if not value < 1:
-            raise WellPosednessError(
-                f"No certificate that the equilibrium of {self._model.signature.name} exists: the bound of its "
-                f"contraction factor is {value:.9g}, not below one."
-            )
-        if self._form is not None:
-            weight = parameters[self._form.weight]
-            self._reference = weight.clone() if self._reference is None else self._reference.copy_(weight)
-            self._path = weight.new_zeros((), dtype=torch.float64)
-            self._at_reference = value
-        return value
-
-    def state(self) -> dict[str, Any]:
-        """Return what a later run needs to go on in the very same way."""
-        return {
-            "reference": self._reference,
-            "path": self._path,
-            "value": self._at_reference,
-            "refreshed": self.refreshed,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned.
-
-        Raises:
-            ValueError: It is not what the factor of this model returns.
-        """
-        self.refreshed = stored_count(state["refreshed"], "refreshed")
-        if state["reference"] is None or self._form is None:
-            return
-        weight = self._model.parameters()[self._form.weight]
-        self._reference = stored_tensor(state["reference"], weight, "reference")
-        self._path = stored_tensor(state["path"], weight.new_zeros((), dtype=torch.float64), "path")
-        self._at_reference = stored_number(state["value"], "value", 0.0, 1.0)
 
 
 __all__ = [
@@ -272,8 +164,8 @@ class GradientField:
     def __init__(
         self,
         model: EquilibriumModel,
-        X: Float[Tensor, "N d"],
-        y: Float[Tensor, " N"],
+        X: Float[Tensor, "_ _"] | None = None,
+        y: Float[Tensor, _ * k] | None = None,
         *,
         rtol: float = 1e-10,
         atol: float = 0.0,
@@ -282,13 +174,14 @@ class GradientField:
         patterns: bool = False,
     ) -> None:
         self._patterns = patterns
+        X, y = model.data(X, y)
         check_loss(model.signature, "A gradient field")
         check_inputs(model, X)
         _check_targets(model, X, y)
         _check_options(rtol, atol, max_steps, extrapolation)
         self.rtol = max(rtol, _RTOL_EPS * torch.finfo(X.dtype).eps)
         self._maps: LossMaps = loss_maps(model, X, y)
-        self._contraction = CarriedContraction(model)
+        self._contraction = carried_contraction(model)
         initial = model.initial_state(X)
 
         def solver(what: str, start: Tensor) -> WarmSolver:
@@ -296,6 +189,7 @@ class GradientField:
 
         self._forward = solver("equilibrium", initial)
         self._adjoint = solver("adjoint", torch.zeros_like(initial))
+        self._explicit = None if initial.shape[1] else initial
 
     def at(
         self,
@@ -335,6 +229,8 @@ class GradientField:
         maps, forward, adjoint = self._maps, self._forward, self._adjoint
         maps.prepare(parameters)
         self._contraction.measure(parameters, forward.beside, moved)
+        if self._explicit is not None:
+            return self._without_state(self._explicit)
         Z = forward.solve(
             moment,
             maps.step,
@@ -367,6 +263,30 @@ class GradientField:
             slope=maps.slope,
         )
 
+    def _without_state(self, state: Tensor) -> FieldPoint:
+        """Return the loss and its gradient of a model without an equilibrium: nothing is solved for."""
+        maps, loss = self._maps, state.new_zeros(())
+        residual = maps.linearise(state, loss)
+        gradients, value = maps.gradients(state), float(loss)
+        none = Solved(state, 0, 0.0, 0.0, 0.0, value)
+        for name, gradient in gradients.items():
+            if not bool(torch.isfinite(gradient).all()):
+                raise NotFiniteError(f"The gradient in {name} must be finite. It has become NaN or Inf.")
+        return FieldPoint(
+            loss=loss,
+            residual=residual,
+            state=state,
+            adjoint=state,
+            gradients=gradients,
+            forward_steps=0,
+            adjoint_steps=0,
+            loss_value=_finite(value, value),
+            gradient_error=maps.gradient_error(none, none),
+            contraction=0.0,
+            pattern=maps.pattern() if self._patterns else None,
+            slope=maps.slope,
+        )
+
     @property
     def declared(self) -> OutputLoss:
         """The loss that the model declares, for these targets."""
@@ -382,6 +302,7 @@ class GradientField:
             "forward": self._forward.state(),
             "adjoint": self._adjoint.state(),
             "contraction": self._contraction.state(),
+            "maps": self._maps.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -389,6 +310,7 @@ class GradientField:
         self._forward.restore(state["forward"])
         self._adjoint.restore(state["adjoint"])
         self._contraction.restore(state["contraction"])
+        self._maps.restore(state.get("maps") or self._maps.state())
 
 
 def _finite(loss: float, contraction: float) -> float:
@@ -398,8 +320,9 @@ def _finite(loss: float, contraction: float) -> float:
 
 
 def _check_targets(model: EquilibriumModel, X: Tensor, y: Tensor) -> None:
-    (inputs,), (targets,) = model.signature.names(Role.INPUT), model.signature.names(Role.TARGET)
-    check_variables(model.signature, {inputs: X, targets: y})
+    signature = model.signature
+    inputs, targets = dict.fromkeys(signature.names(Role.INPUT), X), dict.fromkeys(signature.names(Role.TARGET), y)
+    check_variables(signature, {**inputs, **targets})
 
 
 def _check_options(rtol: float, atol: float, max_steps: int, extrapolation: int) -> None:

@@ -21,6 +21,24 @@ from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.version import __version__
 
 
+def checked_problem(model: EquilibriumModel, X: Tensor | None, y: Tensor | None, where: str) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets, without entries where a system has none; refuse what `check_problem` does.
+
+    Args:
+        model: The model.
+        X: Inputs, or None.
+        y: Targets, or None.
+        where: Whose arguments they are.
+
+    Raises:
+        ArgumentError: As in `check_problem`, or one is missing.
+    """
+    check_model(model, where)
+    X, y = model.data(X, y)
+    check_problem(model, X, y, where)
+    return X, y
+
+
 def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> None:
     """Refuse a model, inputs or targets that are of the wrong kind or do not fit each other.
 
@@ -44,11 +62,12 @@ def check_problem(model: EquilibriumModel, X: Tensor, y: Tensor, where: str) -> 
     """
     check_model(model, where)
     check_loss(model.signature, where)
-    (inputs,), (targets,) = model.signature.names(Role.INPUT), model.signature.names(Role.TARGET)
-    for name, value in ((inputs, X), (targets, y)):
+    signature = model.signature
+    data = {**dict.fromkeys(signature.names(Role.INPUT), X), **dict.fromkeys(signature.names(Role.TARGET), y)}
+    for name, value in data.items():
         if isinstance(value, Tensor) and value.layout is not torch.strided:
             raise ArgumentError(f"`{name}` of {where} must be a dense tensor. Got {value.layout}.")
-    check_variables(model.signature, {**model.parameters(), inputs: X, targets: y})
+    check_variables(signature, {**model.parameters(), **data})
 
 
 def check_on_step(on_step: object, where: str) -> None:
@@ -86,11 +105,15 @@ def describe_run(model: EquilibriumModel, X: Tensor, options: Mapping[str, Any])
         >>> found["model"], found["sizes"], found["dtype"], found["until"]
         ('implicit-relu', {'N': 4, 'd': 2, 'm': 3}, 'float64', 0.5)
     """
-    N, d = X.shape
+    signature = model.signature
+    values = {**model.parameters(), **dict.fromkeys(signature.names(Role.INPUT), X)}
+    known = dict.fromkeys(signature.sizes, 0)
+    for name, value in values.items():
+        known |= dict(zip(signature.variable(name).shape, value.shape, strict=True))
     return {
         **options,
-        "model": model.signature.name,
-        "sizes": {"N": N, "d": d, "m": model.initial_state(X).shape[1]},
+        "model": signature.name,
+        "sizes": {letter: size for letter, size in known.items() if size},
         "dtype": str(X.dtype).removeprefix("torch."),
         "device": str(X.device),
         "threads": torch.get_num_threads(),

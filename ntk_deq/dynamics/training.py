@@ -36,8 +36,8 @@ METHODS = (METHOD, _FLOW)
 
 def train(
     model: EquilibriumModel,
-    X: Float[Tensor, "N d"],
-    y: Float[Tensor, " N"],
+    X: Float[Tensor, "_ _"] | None = None,
+    y: Float[Tensor, _ * k] | None = None,
     *,
     method: str = METHOD,
     step: float | None = None,
@@ -56,8 +56,8 @@ def train(
 
     Args:
         model: The model; its parameters are the start and are left as they are.
-        X: Inputs, one sample a row.
-        y: Targets.
+        X: Inputs, as the model declares them; None: a system without inputs.
+        y: Targets, likewise.
         method: `gradient-descent` or `gradient-flow`.
         step: The step size, for gradient descent.
         steps: Steps allowed.

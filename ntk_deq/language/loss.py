@@ -1,4 +1,4 @@
-"""The loss that a model declares, as a formula of its predictions, its targets and sizes: what training minimises."""
+"""The loss that a model declares, as a formula of its predictions and what else it reads: what training minimises."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
@@ -37,15 +38,18 @@ def _kinked(record: Function) -> bool:
     return record.entrywise is not None and record.entrywise.kink in (Kink.CORNER, Kink.JUMP)
 
 
-_SMOOTH = {"commutation", "det", "diag", "dot", "hadamard", "I", "inv", "kron", "ones", "sum", "trace", "vec", "zeros"}
-_SMOOTH |= {name for name, record in FUNCTIONS.items() if _has_slopes(record) or not record.parameters}
+_SMOOTH = {
+    name
+    for name, record in FUNCTIONS.items()
+    if record.degree is not None or record.smooth or set(record.parameters) <= {Parameter.SIZE} or _has_slopes(record)
+}
 _LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64
 
 
 class ForeignLossError(NtkDeqError):
-    """A declared loss is no formula of the predictions, the targets and sizes alone."""
+    """A declared loss is no formula that training can minimise."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,16 @@ class DeclaredLoss:
 
     Attributes:
         text: As declared.
-        expr: The same with definitions written out, in the predictions, the targets and sizes.
+        expr: The same with definitions written out but for the predictions.
         targets: Name of the targets.
+        beside: Names of parameters, hyperparameters, inputs and the state that it reads itself: a regulariser, or a
+            function that is minimised as it stands.
     """
 
     text: str
     expr: Expr
     targets: str
+    beside: frozenset[str] = frozenset()
 
     @property
     def smooth(self) -> bool:
@@ -71,7 +78,7 @@ class DeclaredLoss:
             >>> declared_loss(IMPLICIT_RELU).smooth
             True
         """
-        return _is_smooth(self.expr)
+        return is_smooth(self.expr)
 
     def multiple(self, sizes: Mapping[str, int]) -> Fraction | None:
         """Return the factor f > 0 where the loss is f norm(yhat - y)^2/2; None: it is not seen to be.
@@ -95,7 +102,7 @@ def declared_loss(signature: ModelSignature) -> DeclaredLoss:
         signature: Its declaration.
 
     Raises:
-        ForeignLossError: The loss depends on something besides the predictions, the targets and sizes.
+        ForeignLossError: A function of the model stands in the loss, as `grad` does, or a name that is none of its own.
 
     Example:
         >>> from ntk_deq.language.library import LINEAR_IMPLICIT
@@ -104,17 +111,21 @@ def declared_loss(signature: ModelSignature) -> DeclaredLoss:
     """
     targets = signature.names(Role.TARGET)
     declared = tuple(signature.definitions.items())
-    return _loss_of(signature.name, declared, targets[0] if len(targets) == 1 else "y", signature.sizes)
+    known = tuple(variable.name for variable in signature.variables) + ((signature.state,) if signature.state else ())
+    return _loss_of(signature.name, declared, targets[0] if len(targets) == 1 else "y", signature.sizes, known)
 
 
 @lru_cache(maxsize=64)
-def _loss_of(model: str, declared: tuple[tuple[str, str], ...], targets: str, sizes: tuple[str, ...]) -> DeclaredLoss:
+def _loss_of(
+    model: str, declared: tuple[tuple[str, str], ...], targets: str, sizes: tuple[str, ...], known: tuple[str, ...]
+) -> DeclaredLoss:
     definitions = dict(declared)
     text = definitions.pop(LOSS, f"norm({PREDICTIONS} - {targets})^2/2")
     definitions.pop(PREDICTIONS, None)
     expr = _written_out(parse(text), definitions)
-    expr = with_constants(expr, {PREDICTIONS, targets, *sizes})
-    foreign = sorted(names_in(expr) - {PREDICTIONS, targets, *sizes})
+    expr = with_constants(expr, {PREDICTIONS, targets, *sizes, *known})
+    beside = names_in(expr) - {PREDICTIONS, targets, *sizes}
+    foreign = sorted(beside - set(known))
     foreign += sorted(
         {
             node.name or str(node.kind)
@@ -124,21 +135,26 @@ def _loss_of(model: str, declared: tuple[tuple[str, str], ...], targets: str, si
     )
     if foreign:
         raise ForeignLossError(
-            f"Training minimises a loss of {PREDICTIONS}, {targets} and sizes; the model {model} declares "
+            f"Training minimises a loss of predictions, variables, state and sizes; the model {model} declares "
             f"{LOSS} = {text}, in which {', '.join(foreign)} stands."
         )
-    return DeclaredLoss(text, expr, targets)
+    return DeclaredLoss(text, expr, targets, frozenset(beside))
 
 
-def _is_smooth(expr: Expr) -> bool:
+def is_smooth(expr: Expr) -> bool:
+    """Whether a formula is seen to have derivatives of every order wherever it has a value.
+
+    Args:
+        expr: The formula.
+    """
     if expr.kind is Kind.POWER:
         base, exponent = expr.args
         whole = exponent.value if exponent.kind is Kind.NUMBER else None
         if whole is None or whole.denominator != 1:
             return False
         if base.kind is Kind.CALL and base.name in _LENGTHS:
-            return whole % 2 == 0 and all(map(_is_smooth, base.args))
-    return (expr.kind is not Kind.CALL or expr.name in _SMOOTH) and all(map(_is_smooth, expr.args))
+            return whole % 2 == 0 and all(map(is_smooth, base.args))
+    return (expr.kind is not Kind.CALL or expr.name in _SMOOTH) and all(map(is_smooth, expr.args))
 
 
 def _written_out(expr: Expr, definitions: Mapping[str, str]) -> Expr:

@@ -1,6 +1,7 @@
 """Quantities of equilibrium models: tangent kernels and spectra. Imports torch."""
 
 from ntk_deq.quantities.kernel import ntk_gram
+from ntk_deq.quantities.lipschitz import LipschitzBounds, lipschitz_bounds
 from ntk_deq.quantities.spectra import (
     Measured,
     Spectrum,
@@ -15,6 +16,7 @@ from ntk_deq.quantities.tangent_kernel import KernelMethod, SolveRecord, Tangent
 
 __all__ = [
     "KernelMethod",
+    "LipschitzBounds",
     "Measured",
     "SolveRecord",
     "Spectrum",
@@ -22,6 +24,7 @@ __all__ = [
     "condition_number",
     "lambda_max",
     "lambda_min",
+    "lipschitz_bounds",
     "ntk_gram",
     "sigma_max",
     "sigma_min",

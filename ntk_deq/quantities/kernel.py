@@ -1,7 +1,5 @@
 """The tangent-kernel Gram matrix of an equilibrium model.
 
-The tangent kernel as a sum of Hadamard products of Gram matrices: no Jacobian is ever formed.
-
 Parameter Jacobians by automatic differentiation through the differentiable equilibrium.
 
 Parameter Jacobians by the implicit function theorem with dense solves: the plain reference for small sizes.
@@ -9,7 +7,6 @@ Parameter Jacobians by the implicit function theorem with dense solves: the plai
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -20,95 +17,13 @@ from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
 from ntk_deq.quantities.kernel_solves import KernelSolver
+from ntk_deq.quantities.structured import structured_blocks
 from ntk_deq.quantities.tangent_kernel import KernelMethod, TangentKernel, gram
 from ntk_deq.systems.checks import check_inputs
-from ntk_deq.systems.model import EquilibriumModel, HadamardTerm
+from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.parameter_slopes import UnstructuredError
 from ntk_deq.systems.solve import predict
-
-Terms = dict[str, tuple[HadamardTerm, ...]]
-Pair = tuple[Tensor, Tensor | None]
-Product = tuple[float, list[Pair]]
-
-
-def structured_blocks(
-    model: EquilibriumModel, X1: Tensor, X2: Tensor | None, names: Sequence[str], solver: KernelSolver
-) -> dict[str, Tensor] | None:
-    """Return the kernel's block of each parameter from the model's own Hadamard terms; None: it has none.
-
-        H_theta = sum over terms of  coefficient * (F1 F1') .* (F2 F2') .* ...
-
-    Cost: the fixed points (a few N m^2 products each, per iteration) and one N^2 m product for each different factor.
-    Memory: a factor that several terms share is multiplied once; a Gram matrix is multiplied into in place on its last
-    use, and factors are let go block by block.
-
-    Args:
-        model: The model.
-        X1: Inputs, N1 x d.
-        X2: Other inputs, N2 x d, or None for X1 again.
-        names: Parameters wanted, in order.
-        solver: Solves the equilibria and adjoints and keeps a record.
-    """
-    terms1 = _terms(model, X1, names, solver, "X1")
-    terms2 = {} if X2 is None else _terms(model, X2, names, solver, "X2")
-    if terms1 is None or terms2 is None:
-        return None
-    products = {name: _products(terms1.pop(name), terms2.pop(name, None)) for name in names}
-    return _multiply_out(products)
-
-
-def _terms(model: EquilibriumModel, X: Tensor, names: Sequence[str], solver: KernelSolver, what: str) -> Terms | None:
-    Z = solver.equilibrium(X, what)
-    terms = model.tangent_factors(X, Z, solver.adjoint(X, Z, what))
-    return None if terms is None else {name: terms[name] for name in names}
-
-
-def _products(left: Sequence[HadamardTerm], right: Sequence[HadamardTerm] | None) -> list[Product]:
-    if right is None:
-        return [(term.coefficient, [(factor, None) for factor in term.factors]) for term in left]
-    return [
-        (term.coefficient, list(zip(term.factors, other.factors, strict=True)))
-        for term, other in zip(left, right, strict=True)
-    ]
-
-
-def _multiply_out(products: dict[str, list[Product]]) -> dict[str, Tensor]:
-    """Work out every block; empties the mapping as it goes, so that factors are freed as early as possible."""
-    uses = Counter(_key(pair) for terms in products.values() for _, pairs in terms for pair in pairs)
-    shared: dict[tuple[int, int], Tensor] = {}
-    blocks: dict[str, Tensor] = {}
-    for name in list(products):
-        first, *others = (_hadamard(coefficient, pairs, uses, shared) for coefficient, pairs in products.pop(name))
-        for product in others:
-            first.add_(product)
-        blocks[name] = first
-    return blocks
-
-
-def _key(pair: Pair) -> tuple[int, int]:
-    return id(pair[0]), id(pair[1])
-
-
-def _hadamard(
-    coefficient: float, pairs: Sequence[Pair], uses: Counter[tuple[int, int]], shared: dict[tuple[int, int], Tensor]
-) -> Tensor:
-    """Return the coefficient times the entrywise product of the pairs' Gram matrices, as a tensor of its own."""
-    first, *others = pairs
-    product = _gram(first, uses, shared)
-    if _key(first) in shared:
-        product = product.clone()
-    for pair in others:
-        product.mul_(_gram(pair, uses, shared))
-    return product if coefficient == 1 else product.mul_(coefficient)
-
-
-def _gram(pair: Pair, uses: Counter[tuple[int, int]], shared: dict[tuple[int, int], Tensor]) -> Tensor:
-    """Return the pair's Gram matrix, worked out on its first use and kept in `shared` until its last."""
-    key = _key(pair)
-    matrix = shared.pop(key) if key in shared else gram(*pair)
-    uses[key] -= 1
-    if uses[key]:
-        shared[key] = matrix
-    return matrix
+from ntk_deq.systems.whole_model import WholeModel
 
 
 def autodiff_jacobians(
@@ -122,7 +37,7 @@ def autodiff_jacobians(
     values, features = model.parameters(), solver.equilibrium(X, what)
 
     def predictions(theta: dict[str, Tensor]) -> Tensor:
-        return predict(
+        found = predict(
             model,
             X,
             {**values, **theta},
@@ -133,9 +48,11 @@ def autodiff_jacobians(
             max_steps=solver.max_steps,
             on_adjoint=lambda found: solver.note(f"adjoint of {what}", found),
         )
+        rows = model.target_rows(found)
+        return rows if rows.ndim == 1 else rows.mT.reshape(-1)
 
     jacobians = torch.func.jacrev(predictions)({name: values[name] for name in names})
-    return {name: jacobian.reshape(X.shape[0], -1) for name, jacobian in jacobians.items()}
+    return {name: jacobian.reshape(jacobian.shape[0], -1) for name, jacobian in jacobians.items()}
 
 
 def adjoint_jacobians(
@@ -148,19 +65,22 @@ def adjoint_jacobians(
     """
     values = model.parameters()
     width = sum(values[name].numel() for name in names)
-    Z = solver.equilibrium(X, what)
-    V = solver.adjoint(X, Z, what)
+    Z, found = solver.equilibrium(X, what), []
+    for output in range(model.outputs or 1):
 
-    def row(x: Tensor, z: Tensor, v: Tensor) -> dict[str, Tensor]:
-        def held(theta: dict[str, Tensor]) -> Tensor:
-            own = {**values, **theta}
-            return torch.dot(model.step(z[None], x[None], own)[0], v) + model.readout(z[None], own)[0]
+        def row(x: Tensor, z: Tensor, v: Tensor, output: int = output) -> dict[str, Tensor]:
+            def held(theta: dict[str, Tensor]) -> Tensor:
+                own, given = {**values, **theta}, model.inputs_of(x[None])
+                read = model.predictions(z[None], given, own).reshape(-1)[output]
+                return torch.dot(model.step(z[None], given, own)[0], v) + read
 
-        found: dict[str, Tensor] = torch.func.grad(held)({name: values[name] for name in names})
-        return {name: slope.reshape(-1) for name, slope in found.items()}
+            slopes: dict[str, Tensor] = torch.func.grad(held)({name: values[name] for name in names})
+            return {name: slope.reshape(-1) for name, slope in slopes.items()}
 
-    rows: dict[str, Tensor] = torch.func.vmap(row, chunk_size=max(1, _CHUNK // width))(X, Z, V)
-    return rows
+        V = solver.adjoint(X, Z, what, output)
+        rows = torch.func.vmap(row, chunk_size=max(1, _CHUNK // width))(model.input_rows(X), Z, V)
+        found.append(rows)
+    return {name: torch.cat([rows[name] for rows in found]) for name in names}
 
 
 # 2^27 numbers are one gibibyte in float64: more for one sample means that the structured route should be taken.
@@ -183,7 +103,7 @@ def implicit_jacobians(
         LimitError: One sample's Jacobian of a step has more than 2^27 entries.
     """
     values = model.parameters()
-    width = model.initial_state(X[:1]).numel()
+    width = model.initial_state(X).shape[1]
     entries = width * (width + sum(values[name].numel() for name in names))
     if entries > _LARGEST_JACOBIAN:
         raise LimitError(
@@ -192,20 +112,28 @@ def implicit_jacobians(
         )
 
     def row(x: Tensor, z: Tensor) -> dict[str, Tensor]:
+        given = model.inputs_of(x[None])
+
         def step(state: Tensor, theta: dict[str, Tensor]) -> Tensor:
-            return model.step(state[None], x[None], {**values, **theta})[0]
+            return model.step(state[None], given, {**values, **theta})[0]
 
         def readout(state: Tensor, theta: dict[str, Tensor]) -> Tensor:
-            return model.readout(state[None], {**values, **theta})[0]
+            return model.predictions(state[None], given, {**values, **theta}).reshape(-1)
 
         theta = {name: values[name] for name in names}
         step_z, step_theta = torch.func.jacrev(step, argnums=(0, 1))(z, theta)
-        readout_z, readout_theta = torch.func.grad(readout, argnums=(0, 1))(z, theta)
-        g = torch.linalg.solve(torch.eye(width, dtype=z.dtype, device=z.device) - step_z.T, readout_z)
-        return {name: g @ step_theta[name].reshape(width, -1) + readout_theta[name].reshape(-1) for name in names}
+        readout_z, readout_theta = torch.func.jacrev(readout, argnums=(0, 1))(z, theta)
+        unit = torch.eye(width, dtype=z.dtype, device=z.device)
+        g = torch.linalg.solve(unit - step_z, readout_z, left=False)
+        found = {}
+        for name in names:
+            entries = values[name].numel()
+            found[name] = g @ step_theta[name].reshape(width, entries) + readout_theta[name].reshape(-1, entries)
+        return found
 
-    rows: dict[str, Tensor] = torch.func.vmap(row, chunk_size=max(1, _CHUNK // entries))(X, solver.equilibrium(X, what))
-    return rows
+    chunk, Z = max(1, _CHUNK // max(1, entries)), solver.equilibrium(X, what)
+    rows: dict[str, Tensor] = torch.func.vmap(row, chunk_size=chunk)(model.input_rows(X), Z)
+    return {name: own.transpose(0, 1).flatten(0, 1) for name, own in rows.items()}
 
 
 _ROWS = {
@@ -224,6 +152,7 @@ def ntk_gram(
     X2: Float[Tensor, "N2 d"] | None = None,
     *,
     parameters: Sequence[str] | None = None,
+    traced: bool = False,
     method: KernelMethod | str = KernelMethod.STRUCTURED,
     solver: str | Solver = "picard",
     rtol: float | None = None,
@@ -234,12 +163,15 @@ def ntk_gram(
 
         H[i, j] = sum over parameters theta of  d yhat(x_i)/d theta . d yhat(x'_j)/d theta
 
-    Normalisation: a plain sum; nothing is divided by the width or by a number of outputs.
+    Normalisation: a plain sum; nothing is divided by the width or by a number of outputs. With k outputs the matrix is
+    N k x N k, in the order of `vec(yhat)` where yhat is N x k: the first output of every sample, then the second. With
+    `traced` it is N x N, the sum over the outputs.
 
     Methods: `structured` sums Hadamard products of Gram matrices (the default: no Jacobian, N x m memory); `adjoint`
     pulls each sample's adjoint back through one step, which takes N x p memory, and stands in for `structured` where
-    the model has no such products; `jacobian` solves the implicit-function system of each sample densely; `autodiff`
-    differentiates through the equilibrium with `torch.func.jacrev`. The last two are references for small sizes.
+    there are no such products, which `reason` then says; `jacobian` solves the implicit-function system of each sample
+    densely; `autodiff` differentiates through the equilibrium with `torch.func.jacrev`. The last two are references for
+    small sizes.
 
     The result carries no derivatives. With the solver `picard` a start is sought first by cheaper steps
     (`equilibrium.starts`), so that the fixed points are often better than `rtol` asks; every sample is judged all the
@@ -250,6 +182,7 @@ def ntk_gram(
         X1: Inputs, one sample a row.
         X2: Other inputs; left out, X1 is taken again and the result is exactly symmetric.
         parameters: Names of the parameters to sum over, each at most once; left out, all of them.
+        traced: Whether to sum over the outputs.
         method: One of `KernelMethod`.
         solver: As in `solve_equilibrium`, for equilibria and adjoints.
         rtol: As in `solve_equilibrium`.
@@ -274,6 +207,8 @@ def ntk_gram(
         >>> {name: round(block.item(), 10) for name, block in kernel.blocks.items()}
         {'W': 16.0, 'U': 4.0, 'b': 4.0}
     """
+    if isinstance(model, WholeModel):
+        raise ArgumentError(f"There is no tangent kernel of {model.signature.name}: {model.reason}.")
     check_inputs(model, X1)
     if X2 is not None:
         check_inputs(model, X2)
@@ -281,12 +216,20 @@ def ntk_gram(
     criteria = Criteria.resolve(X1.dtype, rtol, atol, max_steps)  # refuses bad values before anything is worked out
     fixed_points = KernelSolver(model=model, solver=solver, rtol=rtol, atol=atol, max_steps=max_steps)
     with torch.no_grad():
-        blocks = structured_blocks(model, X1, X2, names, fixed_points) if route is KernelMethod.STRUCTURED else None
+        blocks, reason = None, ""
+        if route is KernelMethod.STRUCTURED:
+            try:
+                blocks = structured_blocks(model, X1, X2, names, fixed_points, traced=traced)
+                reason = f"{model.signature.name} says no factors" if blocks is None else ""
+            except UnstructuredError as error:
+                reason = str(error)
         if blocks is None:
             route = KernelMethod.ADJOINT if route is KernelMethod.STRUCTURED else route
             fixed_points.records.clear()
             rows = _ROWS[route]
             blocks = _blocks(lambda X, what: rows(model, X, names, fixed_points, what), X1, X2)
+            if traced:
+                blocks = {name: _traced(block, model.outputs or 1) for name, block in blocks.items()}
         matrix = torch.zeros_like(blocks[names[0]])
         for block in blocks.values():
             matrix += block
@@ -297,8 +240,16 @@ def ntk_gram(
         method=route,
         model=model.signature.name,
         solves=tuple(fixed_points.records),
+        outputs=None if traced else model.outputs,
+        reason=reason,
         error=_FACTORS * criteria.rtol * _size(matrix, symmetric=X2 is None),
     )
+
+
+def _traced(block: Tensor, outputs: int) -> Tensor:
+    """Return the sum of the blocks of one output each."""
+    rows, columns = (size // outputs for size in block.shape)
+    return block.reshape(outputs, rows, outputs, columns).diagonal(dim1=0, dim2=2).sum(-1)
 
 
 def _size(matrix: Tensor, *, symmetric: bool) -> float:

@@ -12,7 +12,6 @@ from torch import Tensor
 from ntk_deq.equilibrium import Equilibrium, Solver, solve_fixed_point
 from ntk_deq.equilibrium.starts import near_affine_fixed_point, near_fixed_point
 from ntk_deq.errors import EquilibriumError
-from ntk_deq.language.declaration import Role
 from ntk_deq.quantities.tangent_kernel import SolveRecord
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -47,11 +46,11 @@ class KernelSolver:
             made += more
         return self._solve(f"equilibrium of {what}", step, start, made)
 
-    def adjoint(self, X: Tensor, Z: Tensor, what: str) -> Tensor:
-        """Return the adjoint at the features Z; an EquilibriumError where a sample has none."""
-        start, made, step = Z.new_zeros(()).expand_as(Z), 0, self.model.adjoint_step_at(Z, X)
+    def adjoint(self, X: Tensor, Z: Tensor, what: str, output: int = 0) -> Tensor:
+        """Return the adjoint of one output at the features Z; an EquilibriumError where a sample has none."""
+        start, made, step = Z.new_zeros(()).expand_as(Z), 0, self.model.adjoint_step_at(Z, X, None, output)
         if self._casts(start):
-            single = self.model.adjoint_step_at(Z.float(), X.float(), self._single())
+            single = self.model.adjoint_step_at(Z.float(), X.float(), self._single(), output)
             start, made = near_affine_fixed_point(step, single, start, max_steps=self.max_steps)
             del single  # a map may hold as much memory as the solve itself
         elif self._starts:
@@ -76,10 +75,8 @@ class KernelSolver:
 
     def _casts(self, start: Tensor) -> bool:
         """Whether single precision may look for a start: it must pay, and only numbers may stay in double precision."""
-        signature = self.model.signature
-        numbers = not any(signature.variable(name).shape for name in signature.names(Role.HYPERPARAMETER))
         worth = start.numel() * start.shape[-1] >= _WORTH_CASTING
-        return self._starts and numbers and worth and start.dtype == torch.float64
+        return self._starts and worth and self.model.single_precision and start.dtype == torch.float64
 
     def _single_equilibrium(self, X: Tensor, initial: Tensor) -> tuple[Tensor, int]:
         step = self.model.step_at(X.float(), self._single())

@@ -57,6 +57,8 @@ class TangentKernel:
         model: The model's name.
         solves: The fixed points that were solved on the way.
         error: What the tolerance of those leaves in the matrix, in the Frobenius norm: an estimate.
+        outputs: Number of outputs of which the matrix holds all pairs; None: there is one, or they are summed over.
+        reason: Why another method than `structured` was taken, if it was asked for.
     """
 
     normalisation: ClassVar[str] = "sum over parameters of J J', no division by width or outputs"
@@ -68,6 +70,8 @@ class TangentKernel:
     model: str
     solves: tuple[SolveRecord, ...]
     error: float = 0.0
+    outputs: int | None = None
+    reason: str = ""
 
     @property
     def spectrum(self) -> Spectrum:
@@ -96,11 +100,13 @@ class TangentKernel:
 
     def _facts(self) -> dict[str, object]:
         rows, columns = self.matrix.shape
+        outputs = {} if self.outputs is None else {"outputs": self.outputs}
         return {
             "model": self.model,
             "shape": f"{rows}x{columns}",
+            **outputs,
             "parameters": "+".join(self.blocks),
-            "method": self.method.value,
+            "method": f"{self.method.value} ({self.reason})" if self.reason else self.method.value,
             "symmetric": self.symmetric,
             "trace" if self.symmetric else "max": f"{float(self._size()):.6g}",
             "dtype": str(self.matrix.dtype).removeprefix("torch."),

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ntk_deq.systems.formula_model import FormulaModel
     from ntk_deq.systems.implicit_relu import ImplicitReLU
     from ntk_deq.systems.linear_implicit import LinearImplicit
-    from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, model_class
+    from ntk_deq.systems.model import EquilibriumModel, model_class
+    from ntk_deq.systems.module_model import ModuleModel, equilibrium_module
+    from ntk_deq.systems.parameter_slopes import RankOne
     from ntk_deq.systems.solve import equilibrium_features, loss_gradients, predict, solve_adjoint, solve_equilibrium
 
 _HOMES = {
@@ -35,7 +37,9 @@ _HOMES = {
     "ntk_deq.systems.formula_model": ("FormulaModel",),
     "ntk_deq.systems.implicit_relu": ("ImplicitReLU",),
     "ntk_deq.systems.linear_implicit": ("LinearImplicit",),
-    "ntk_deq.systems.model": ("EquilibriumModel", "HadamardTerm", "model_class"),
+    "ntk_deq.systems.model": ("EquilibriumModel", "model_class"),
+    "ntk_deq.systems.module_model": ("ModuleModel", "equilibrium_module"),
+    "ntk_deq.systems.parameter_slopes": ("RankOne",),
     "ntk_deq.systems.solve": (
         "equilibrium_features",
         "loss_gradients",
@@ -52,16 +56,18 @@ __all__ = [
     "CertifiedEquilibrium",
     "EquilibriumModel",
     "FormulaModel",
-    "HadamardTerm",
     "ImplicitReLU",
     "LinearImplicit",
     "ModelSignature",
+    "ModuleModel",
     "Proof",
+    "RankOne",
     "Role",
     "Variable",
     "certified_adjoint",
     "certified_equilibrium",
     "equilibrium_features",
+    "equilibrium_module",
     "loss_gradients",
     "model_class",
     "model_names",

@@ -16,6 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.result import Equilibrium
+from ntk_deq.systems.gradient_sizes import estimated_error, gradient_sizes
+from ntk_deq.systems.losses import OutputLoss
 from ntk_deq.systems.model import EquilibriumModel
 
 
@@ -37,14 +39,17 @@ class PredictionError:
     size: Float[Tensor, " N"]
 
 
-def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mapping[str, Tensor]) -> PredictionError:
+def prediction_error(
+    model: EquilibriumModel, X: Tensor, found: Equilibrium, values: Mapping[str, Tensor]
+) -> PredictionError:
     """Return bounds on the errors of the predictions at an equilibrium.
 
     Symbols: g the readout's gradient in z, e the bound on z's error; the bound is norm(g) e.
 
     Args:
         model: The model.
-        found: Its equilibrium.
+        X: Inputs.
+        found: Their equilibrium.
         values: The parameters.
 
     Example:
@@ -53,19 +58,16 @@ def prediction_error(model: EquilibriumModel, found: Equilibrium, values: Mappin
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=3 * one[0])
         >>> found = solve_equilibrium(model, one)
-        >>> known = prediction_error(model, found, model.parameters())
+        >>> known = prediction_error(model, one, found, model.parameters())
         >>> abs(model.readout(found.value) - 6).item() <= known.bound.item() < 1e-12
         True
     """
-    readout = torch.func.vjp(lambda state: model.readout(state, values), found.value)
-    predictions = readout[0]
-    slopes = readout[1](torch.ones_like(predictions))[0]
-    errors = found.error_bound
-    reach = torch.full_like(predictions, math.inf) if errors is None else errors
-    weight = torch.linalg.vector_norm(slopes, dim=1)
+    slopes = torch.stack([model.output_slope(found.value, X, values, k) for k in range(model.outputs or 1)])
+    weight, errors = torch.linalg.vector_norm(slopes, dim=(0, 2)), found.error_bound
+    reach = torch.full_like(weight, math.inf) if errors is None else errors
     # Nothing of the state is read: then its error, known or not, does not matter.
     bound = torch.where(weight == 0, 0.0, weight * reach)
-    return PredictionError(bound, torch.linalg.vector_norm(slopes * found.value, dim=1))
+    return PredictionError(bound, torch.linalg.vector_norm(slopes * found.value, dim=(0, 2)))
 
 
 def gradient_error(
@@ -77,8 +79,12 @@ def gradient_error(
     values: Mapping[str, Tensor],
     *,
     stiffness: float = 1.0,
+    loss: OutputLoss | None = None,
 ) -> float:
     """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
+
+    Of a model that does not say its form (`layer_form`), an estimate (`gradient_sizes`), where the loss is given and
+    has no kinks.
 
     With dZ and dV the errors of state and loss adjoint, g = dL/dyhat, h the norm of the second derivative in yhat and c
     the factor of Z = act(c Z P + inner(X S)):
@@ -94,12 +100,19 @@ def gradient_error(
         adjoint: The loss adjoint V = g b' + (d step/dZ)'V.
         values: The parameters.
         stiffness: h.
+        loss: The loss.
     """
     form, q = model.layer_form(), state.contraction
-    if form is None or q is None or state.error_bound is None or adjoint.error_bound is None:
-        return math.nan
+    if q is None or state.error_bound is None or adjoint.error_bound is None:
+        return math.nan if form is None or q is None else math.inf
     if not q < 1:
         return math.inf
+    if form is None or (loss is not None and loss.beside):
+        if loss is None or not loss.smooth:
+            return math.nan
+        sizes = gradient_sizes(model, X, loss, values, state.value, adjoint.value)
+        dZ, dV = (float(torch.linalg.vector_norm(part)) for part in (state.error_bound, adjoint.error_bound))
+        return estimated_error(sizes, dZ, dV, q)
     dZ, dV, Z, V, g, b, size_X = (
         float(torch.linalg.vector_norm(part))
         for part in (

@@ -82,8 +82,7 @@ def check_inputs(model: EquilibriumModel, X: Tensor) -> None:
         >>> model = ImplicitReLU.random(3, 4, generator=torch.Generator().manual_seed(0))
         >>> check_inputs(model, torch.ones(2, 3, dtype=torch.float64))
     """
-    (name,) = model.signature.names(Role.INPUT)
-    check_variables(model.signature, {**model.parameters(), name: X})
+    check_variables(model.signature, {**model.parameters(), **dict.fromkeys(model.signature.names(Role.INPUT), X)})
 
 
 def check_model(model: object, where: str) -> None:
@@ -150,11 +149,13 @@ def check_samples(
         check_like(f"`{name}` in `parameters` of {where}", value, own[name])
     first = next(iter(own.values()))
     check_like(f"`X` of {where}", X, first, shaped=False)
-    if X.ndim != 2:
-        raise ArgumentError(f"`X` of {where} must be a matrix, one sample a row. Got shape {tuple(X.shape)}.")
     width = _input_width(model)
-    if width is not None and X.shape[1] != width:
-        raise ArgumentError(f"`X` of {where} must have {width} columns, as the model has. Got shape {tuple(X.shape)}.")
+    if X.ndim != 2:
+        lie = "row" if model.input_rows(X.new_zeros(1, 2)).shape[0] == 1 else "column"
+        raise ArgumentError(f"`X` of {where} must be a matrix, one sample a {lie}. Got shape {tuple(X.shape)}.")
+    if width is not None and model.input_rows(X).shape[1] != width:
+        across = "columns" if model.input_rows(X) is X else "rows"
+        raise ArgumentError(f"`X` of {where} must have {width} {across}, as the model has. Got shape {tuple(X.shape)}.")
     if initial is not None:
         check_like(f"`initial` of {where}", initial, model.initial_state(X))
 
@@ -216,12 +217,13 @@ def check_like(what: str, value: object, other: Tensor, *, shaped: bool = True) 
 
 
 def _input_width(model: EquilibriumModel) -> int | None:
-    """Return how many columns an input has, read off a parameter that shares the letter; None: not declared."""
+    """Return how many entries a sample has, read off a parameter that shares the letter; None: not declared."""
     signature = model.signature
     inputs = [variable for variable in signature.variables if variable.role is Role.INPUT]
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
         return None
-    letter, own = inputs[0].shape[1], model.parameters()
+    own, like = model.parameters(), torch.zeros(1, 2)
+    letter = inputs[0].shape[1 if model.input_rows(like).shape == like.shape else 0]
     for name in signature.names(Role.PARAMETER):
         shape = signature.variable(name).shape
         if letter in shape:

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from ntk_deq.equilibrium.slopes import IDENTITY, RELU, Activation
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.rows import TypedModel
-from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.loss import PREDICTIONS
+from ntk_deq.language.row_program import Op, Row, is_number
+from ntk_deq.language.rows import RowModel
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.model import LayerForm
 
 
@@ -47,12 +49,12 @@ class DeclaredLayer:
         return LayerForm(*self.names, float(exact), self.activation, self.inner, transposed=self.transposed)
 
 
-def declared_layer(signature: ModelSignature, typed: TypedModel) -> DeclaredLayer | None:
-    """Return a model's layer, or None where its formulas are not seen to be one.
+def declared_layer(signature: ModelSignature, model: RowModel) -> DeclaredLayer | None:
+    """Return a model's layer, or None where its programs are not seen to be one.
 
     Args:
         signature: The model.
-        typed: Its formulas.
+        model: Its programs.
 
     Example:
         >>> from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
@@ -61,26 +63,28 @@ def declared_layer(signature: ModelSignature, typed: TypedModel) -> DeclaredLaye
         >>> [(layer.names, layer.scalar, layer.transposed) for layer in layers]
         [(('A', 'W', 'b'), 'gamma', False), (('W', 'U', 'b'), None, True)]
     """
-    state, (inputs,) = signature.state, signature.names(Role.INPUT)
-    assert typed.map is not None  # as `rowwise_model` leaves it
-    activation, inside = _activation(_resolved(typed.map, typed))
-    if inside.kind is not Kind.ADD:
+    if model.map is None:
         return None
-    moving = typed.depending({state})
-    terms = sorted(inside.args, key=lambda term: not names_in(term) & moving)
-    if [bool(names_in(term) & moving) for term in terms] != [True, False]:
+    activation, inside = _activation(model.map)
+    if inside.op is not Op.SUM or inside.signs != (1, 1):
         return None
-    inner, source = _activation(_resolved(terms[1], typed))
-    weight, fed, read = (list(_factors(_resolved(part, typed))) for part in (terms[0], source, typed.predictions))
-    if len(weight) < 2 or len(fed) != 2 or len(read) != 2:
+    moving, still = sorted(inside.args, key=lambda row: not row.moving)
+    inner, source = _activation(still)
+    products = [(moving, Op.STATE), (source, Op.INPUT), (model.predictions, Op.STATE)]
+    if any(row.op is not Op.PRODUCT or row.args[0].op is not before for row, before in products):
         return None
-    *scales, before, last = weight
-    P, S, r = _parameter(last), _parameter(fed[1]), _parameter(read[1])
-    places = [(before, state), (fed[0], inputs), (read[0], state)]
-    if not all(part.kind is Kind.NAME and part.name == name for part, name in places) or not (P and S and r):
+    *scales, last = _factors(moving.fixed[0])
+    found = [
+        _parameter(expr, row, model)
+        for expr, row in ((last, moving), (source.fixed[0], source), (model.predictions.fixed[0], model.predictions))
+    ]
+    if None in found:
         return None
+    P, S, r = (each for each in found if each is not None)
     names = (P[0], S[0], r[0])
-    if sorted(names) != sorted(signature.names(Role.PARAMETER)) or P[1] != S[1] or r[1]:
+    if sorted(names) != sorted(signature.names(Role.PARAMETER)) or P[1] != S[1]:
+        return None
+    if len(signature.variable(r[0]).shape) != 1 or model.axes[PREDICTIONS]:
         return None
     number, scalars = Fraction(1), list[str]()
     for scale in scales:
@@ -103,26 +107,31 @@ def _number(expr: Expr) -> Fraction | None:
     return expr.value if expr.kind is Kind.NUMBER else None
 
 
-def _resolved(expr: Expr, typed: TypedModel) -> Expr:
-    """Write out a name that is a definition."""
-    while expr.kind is Kind.NAME and expr.name in typed.definitions:
-        expr = typed.definitions[expr.name]
-    return expr
-
-
-def _activation(expr: Expr) -> tuple[Activation, Expr]:
-    return (RELU, expr.args[0]) if expr.kind is Kind.CALL and expr.name == "relu" else (IDENTITY, expr)
+def _activation(row: Row) -> tuple[Activation, Row]:
+    return (RELU, row.args[0]) if row.op is Op.ENTRYWISE and row.name == "relu" else (IDENTITY, row)
 
 
 def _factors(expr: Expr) -> Iterator[Expr]:
-    if expr.kind is Kind.MULTIPLY:
-        yield from _factors(expr.args[0])
-        yield expr.args[1]
+    """Return numbers that scale a matrix, and the matrix."""
+    if expr.kind is Kind.MULTIPLY and is_number(expr.args[0]):
+        yield from _numbers(expr.args[0])
+        yield from _factors(expr.args[1])
     else:
         yield expr
 
 
-def _parameter(expr: Expr) -> tuple[str, bool] | None:
-    """Return the name of a variable and whether it stands transposed."""
-    inner = expr.args[0] if expr.kind is Kind.TRANSPOSE else expr
-    return (inner.name, inner is not expr) if inner.kind is Kind.NAME else None
+def _numbers(expr: Expr) -> Iterator[Expr]:
+    if expr.kind is Kind.MULTIPLY:
+        for arg in expr.args:
+            yield from _numbers(arg)
+    else:
+        yield expr
+
+
+def _parameter(expr: Expr, row: Row, model: RowModel) -> tuple[str, bool] | None:
+    """Return the name of the variable that multiplies rows, and whether it stands transposed there."""
+    flipped = row.flipped
+    while expr.kind is Kind.TRANSPOSE or expr.name in model.typed.definitions:
+        flipped ^= expr.kind is Kind.TRANSPOSE
+        expr = expr.args[0] if expr.kind is Kind.TRANSPOSE else model.typed.definitions[expr.name]
+    return (expr.name, flipped) if expr.kind is Kind.NAME else None

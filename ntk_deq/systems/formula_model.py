@@ -6,10 +6,10 @@ depend on the state is worked out once a solve.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self, cast
 
 import torch
 from jaxtyping import Float
@@ -19,120 +19,77 @@ from ntk_deq.certified.arithmetic import scale
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
-from ntk_deq.equilibrium.slopes import RELU, BallLayer
+from ntk_deq.equilibrium.slopes import BallLayer
 from ntk_deq.errors import ArgumentError
-from ntk_deq.evaluation.environment import ModelFormulas
-from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.floats import scalar
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.rows import TypedModel, rowwise_model
+from ntk_deq.language.row_program import SHARE, Op, Row, averaged
+from ntk_deq.language.rows import RowModel, rowwise_model
 from ntk_deq.language.tree import Expr, Kind, names_in
-from ntk_deq.language.types import ONE, Sort
-from ntk_deq.systems.checks import check_variables, owned_variables
-from ntk_deq.systems.display import html_table, one_line
+from ntk_deq.language.types import ONE, SCALAR
+from ntk_deq.systems.contraction import ContractionFactor
+from ntk_deq.systems.declared_model import DeclaredModel
+from ntk_deq.systems.draws import shrunk
+from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
-from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, LayerForm
+from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
+from ntk_deq.systems.row_slopes import LinearRows
+from ntk_deq.systems.row_values import RowProgram
+
+_SHORT = 0.9  # the norm of a weight up to which nothing is gained by averaging
 
 
 @dataclass(frozen=True, eq=False)
-class _Moving:
-    """A formula with its state-free parts taken out, each under a name that no variable has.
+class Programs:
+    """The formulas of one declaration, ready to be evaluated.
 
     Attributes:
-        expr: What is left.
-        definitions: The definitions that depend on the state, likewise.
-        fixed: The parts.
+        rows: The programs, with how samples lie.
+        map: The fixed-point map; None: there is no equilibrium.
+        predictions: The predictions.
+        layer: The layer that the map is seen to be, if it is one.
+        factor: The contraction factor, or None: none is declared.
+        weight: (1 - a) I + a W where the map is an averaged one (`averaged`); None: it is the one declared.
     """
 
-    expr: Expr
-    definitions: Mapping[str, Expr]
-    fixed: Mapping[str, Expr]
-
-    @classmethod
-    def of(cls, expr: Expr, typed: TypedModel, state: str) -> _Moving:
-        """Take out what does not depend on the state."""
-        moving, fixed = typed.depending({state}), dict[str, Expr]()
-
-        def rest(part: Expr) -> Expr:
-            part = _scaled_last(part, moving)
-            if not names_in(part) & moving:
-                name = f"#{len(fixed)}"
-                fixed[name] = part
-                return Expr(Kind.NAME, part.span, name=name, type=part.type)
-            return replace(part, args=tuple(map(rest, part.args))) if part.args else part
-
-        used, definitions = names_in(expr), {}
-        for name in reversed(list(typed.definitions)):
-            if name in used:
-                used |= names_in(typed.definitions[name])
-                if name in moving:
-                    definitions[name] = rest(typed.definitions[name])
-        return cls(rest(expr), definitions, fixed)
-
-
-def _scaled_last(part: Expr, moving: set[str]) -> Expr:
-    """Write c*Z*A as Z*(c*A) for a number c, so that the product with the number is none of the state's."""
-    if part.kind is not Kind.MULTIPLY or part.args[0].kind is not Kind.MULTIPLY:
-        return part
-    (number, state), right = part.args[0].args, part.args[1]
-    free = not (names_in(number) | names_in(right)) & moving
-    if not free or _is_matrix(number) or not _is_matrix(right) or not names_in(state) & moving:
-        return part
-    return replace(part, args=(state, Expr(Kind.MULTIPLY, part.span, args=(number, right), type=right.type)))
-
-
-def _is_matrix(expr: Expr) -> bool:
-    type_ = expr.type
-    return type_ is None or (type_.sort is Sort.MATRIX and (type_.rows, type_.cols) != (ONE, ONE))
-
-
-@dataclass(frozen=True, eq=False)
-class _Compiled:
-    """The formulas of one declaration, ready to be evaluated."""
-
-    typed: TypedModel
-    map: _Moving
-    predictions: _Moving
+    rows: RowModel
+    map: RowProgram | None
+    predictions: RowProgram
     layer: DeclaredLayer | None
+    factor: ContractionFactor | None
+    weight: Expr | None
 
     @classmethod
-    def of(cls, signature: ModelSignature) -> _Compiled:
-        typed = rowwise_model(signature)
-        assert typed.map is not None  # as `rowwise_model` leaves it
-        image, predictions = (_Moving.of(expr, typed, signature.state) for expr in (typed.map, typed.predictions))
-        return cls(typed, image, predictions, declared_layer(signature, typed))
+    def of(cls, signature: ModelSignature) -> Programs:
+        """Translate a declaration."""
+        rows = rowwise_model(signature)
+        changing = frozenset(rows.typed.depending(set(signature.names(Role.PARAMETER))))
+
+        known: dict[int, bool] = {}
+
+        def parametric(expr: Expr) -> bool:
+            if id(expr) not in known:  # the formulas live as long as the class
+                known[id(expr)] = not changing.isdisjoint(names_in(expr))
+            return known[id(expr)]
+
+        def program(row: Row) -> RowProgram:
+            return RowProgram(row, parametric)
+
+        root, contraction, weight = rows.map, rows.typed.contraction, None
+        layer = declared_layer(signature, rows)
+        found = averaged(root) if signature.monotone and root is not None else None
+        if found is not None:
+            layer, (root, weight) = None, found
+            contraction = Expr(Kind.CALL, weight.span, args=(weight,), name="norm", type=SCALAR)
+        factor = None if contraction is None else ContractionFactor.of(contraction, rows.typed.definitions)
+        image = None if root is None else program(root)
+        return cls(rows, image, program(rows.predictions), layer, factor, weight)
 
 
-@cache
-def compiled_class(signature: ModelSignature) -> type[FormulaModel]:
-    """Return the class of a model that is given by its formulas alone.
+class FormulaModel(DeclaredModel):
+    """A model whose samples do not interact, every part of which is evaluated from its declaration.
 
-    Args:
-        signature: The declaration.
-
-    Raises:
-        ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
-
-    Example:
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
-        >>> cls = compiled_class(replace(LINEAR_IMPLICIT, name="my-linear", implementation=""))
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> cls(W=one / 2, U=one, b=one[0]).step(2 * one, one)
-        tensor([[2.]], dtype=torch.float64)
-    """
-    for variable in signature.variables:
-        if hasattr(FormulaModel, variable.name):
-            raise ArgumentError(
-                f"A variable of {signature.name} cannot be called {variable.name!r}: a model's class has an attribute "
-                "of that name."
-            )
-    words = "".join(part.capitalize() for part in signature.name.split("-")) or "Model"
-    attributes = {"signature": signature, "_compiled": _Compiled.of(signature), "__doc__": f"{signature.title}."}
-    return type(words if words.isidentifier() else "Model", (FormulaModel,), attributes)
-
-
-class FormulaModel(EquilibriumModel):
-    """A model whose every part is evaluated from its declaration; `model_class` makes a subclass for each.
+    `model_class` makes a subclass for each declaration.
 
     Args:
         values: Parameters and hyperparameters by name: tensors, or numbers where the shape is that of one.
@@ -141,47 +98,49 @@ class FormulaModel(EquilibriumModel):
         ArgumentError: A value is missing or unknown, or a shape, dtype, device or value is outside what is allowed.
     """
 
-    signature: ClassVar[ModelSignature]
-    _compiled: ClassVar[_Compiled]
-
-    def __init__(self, **values: Tensor | float) -> None:
-        signature = self.signature
-        names = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
-        for name in values:
-            if name not in names:
-                allowed = ", ".join(names)
-                raise ArgumentError(f"Variables of {signature.name} must be among {allowed}. Got {name!r}.")
-        given = owned_variables(signature, values)  # type: ignore[arg-type]
-        like = next((value for value in given.values() if isinstance(value, Tensor) and value.ndim), None)
-        for name, value in given.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if number and like is not None and not signature.variable(name).shape:
-                given[name] = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-        check_variables(signature, given)
-        self._values = given
-
-    def __getattr__(self, name: str) -> Tensor:
-        """Return a variable by its name."""
-        values: dict[str, Tensor] = self.__dict__.get("_values", {})
-        if name not in values:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return values[name]
+    _compiled: ClassVar[Programs]
 
     @classmethod
-    def from_variables(cls, values: Mapping[str, Tensor]) -> Self:
-        """Build the model from values by variable name; inputs, targets and other names are ignored."""
-        return cls(**owned_variables(cls.signature, values))
+    def of(cls, signature: ModelSignature) -> type[FormulaModel]:
+        """Return the class of a model.
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Return the parameters by name."""
-        return {name: self._values[name] for name in self.signature.names(Role.PARAMETER)}
+        Args:
+            signature: The declaration.
+
+        Raises:
+            ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
+        """
+        return cls.named(signature, _compiled=Programs.of(signature))
+
+    def scaled_to(self, contraction: float, kept: frozenset[str]) -> Self:
+        """Return the model with the parameters of its contraction factor made smaller, as far as that asks.
+
+        Args:
+            contraction: The largest factor.
+            kept: Names of what must stay as it is.
+
+        Raises:
+            ArgumentError: No smaller parameters contract as asked.
+        """
+        factor = self._compiled.factor
+        if factor is None or self._compiled.weight is not None:
+            return self
+        used, definitions = names_in(factor.expr), self._compiled.rows.typed.definitions
+        for name in reversed(list(definitions)):
+            used |= names_in(definitions[name]) if name in used else set()
+        start = {name: value for name, value in self.parameters().items() if name in used - kept}
+        found = shrunk(start, lambda values: float(self.contraction_bound(values)), contraction)
+        if found is None:
+            raise ArgumentError(
+                f"No smaller {', '.join(start) or 'parameters'} of {self.signature.name} make its contraction factor "
+                f"{contraction:g} or less."
+            )
+        return self.with_parameters(found)
 
     def step(
         self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
     ) -> Float[Tensor, "*N m"]:
         """Return the map at Z; one sample may also come as a vector."""
-        if Z.ndim == 1:
-            return self.step_at(X[None], parameters)(Z[None])[0]
         return self.step_at(X, parameters)(Z)
 
     def step_at(
@@ -189,28 +148,132 @@ class FormulaModel(EquilibriumModel):
     ) -> Callable[[Tensor], Tensor]:
         """Return the map Z -> step(Z, X) with all that does not depend on Z worked out once."""
         if X.ndim == 1:
-            inner = self.step_at(X[None], parameters)
+            inner = self.step_at(self.inputs_of(X[None]), parameters)
             return lambda Z: inner(Z[None])[0]
-        (inputs,) = self.signature.names(Role.INPUT)
-        return self._prepared(self._compiled.map, {**self._all(parameters), inputs: X}, X)
+        program = self._compiled.map
+        if program is None:
+            return lambda Z: Z
+        rows = self.input_rows(X)
+        return program.at(rows, self.fixed_values(parameters, rows)).value
+
+    def adjoint_step_at(
+        self,
+        Z: Float[Tensor, "N m"],
+        X: Float[Tensor, "N d"],
+        parameters: Mapping[str, Tensor] | None = None,
+        output: int = 0,
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, its slopes worked out once."""
+        program = self._compiled.map
+        if program is None:
+            return lambda V: V
+        rows = self.input_rows(X)
+        fixed = self.fixed_values(parameters, rows)
+        at = LinearRows(program.at(rows, fixed), Z)
+        read = LinearRows(self._compiled.predictions.at(rows, fixed), Z)
+        source = read.pulled(self._unit(read.value, output))
+        source = torch.zeros_like(Z) if source is None else source
+
+        def pulled(V: Tensor) -> Tensor:
+            found = at.pulled(V, source)
+            assert found is not None  # there is a source
+            return found
+
+        return pulled
+
+    @property
+    def outputs(self) -> int | None:
+        """How many outputs a sample has, where the predictions are a matrix; None: they are a vector."""
+        declared = self._compiled.rows.typed.predictions.type
+        assert declared is not None  # as it is typed
+        width = self._compiled.predictions.root.width
+        return None if declared.cols == ONE else width.evaluate(self._sizes(self._values))
+
+    def predictions(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, N * k]:
+        """Return the predictions that the model declares, one sample a row."""
+        rows = self.input_rows(X)
+        found = self._compiled.predictions.at(rows, self.fixed_values(parameters, rows)).value(Z)
+        return found.squeeze(-1) if self.outputs is None else found
 
     def readout(self, Z: Float[Tensor, "*N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, "*N"]:
-        """Return the predictions that the model declares."""
+        """Return the predictions that the model declares, where they are a formula of the state."""
         if Z.ndim == 1:
             return self.readout(Z[None], parameters)[0]
-        return self._prepared(self._compiled.predictions, self._all(parameters), Z)(Z).squeeze(-1)
+        if any(step.op is Op.INPUT for step in self._compiled.predictions.steps):
+            raise ArgumentError(f"The predictions of {self.signature.name} read its inputs; `predictions` takes both.")
+        found = self._compiled.predictions.at(Z, self.fixed_values(parameters, Z)).value(Z)
+        return found.squeeze(-1) if self.outputs is None else found
 
     def initial_state(self, X: Float[Tensor, "*N d"]) -> Float[Tensor, "*N m"]:
-        """Return zeros with the dtype and device of X."""
-        return X.new_zeros(*X.shape[:-1], self._sizes(self._values)[self.signature.state_shape[1]])
+        """Return zeros with the dtype and device of X; a system without an equilibrium has a state of no entries."""
+        if X.ndim == 1:
+            return self.initial_state(self.inputs_of(X[None]))[0]
+        rows, image = self.input_rows(X), self._compiled.rows.map
+        width = 0 if image is None else image.width.evaluate(self._sizes({**self._values, **self._inputs(X)}))
+        return X.new_zeros(rows.shape[0], width)
+
+    @property
+    def programs(self) -> Programs:
+        """The formulas, as programs on matrices with one sample a row."""
+        return self._compiled
+
+    def rows_of_state(self, state: Float[Tensor, "_ _"]) -> Float[Tensor, "N m"]:
+        """Return a state, as it is declared, with one sample a row."""
+        return state.mT if self._compiled.rows.axes[self.signature.state] else state
+
+    def input_rows(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, "N d"]:
+        """Return inputs, as they are declared, with one sample a row."""
+        return X.mT if self._axis(Role.INPUT) else X
+
+    def inputs_of(self, rows: Float[Tensor, "N d"]) -> Float[Tensor, "_ _"]:
+        """Return inputs as they are declared, from one sample a row."""
+        return rows.mT if self._axis(Role.INPUT) else rows
+
+    def target_rows(self, y: Float[Tensor, "_ _"]) -> Float[Tensor, N * k]:
+        """Return targets, as they are declared, with one sample a row."""
+        return y.mT if y.ndim == 2 and self._axis(Role.TARGET) else y
+
+    def declared(self, name: str, rows: Tensor) -> Tensor:
+        """Return the state or the predictions as they are declared, from one sample a row.
+
+        Args:
+            name: The name of the one or the other.
+            rows: The value.
+        """
+        return rows.mT if rows.ndim == 2 and self._compiled.rows.axes[name] else rows
 
     def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
-        """Return the contraction factor that the model declares."""
-        values = self._all(parameters)
-        like = next(iter(values.values())).new_zeros(())
-        factor = self._compiled.typed.contraction
-        assert factor is not None  # as `rowwise_model` leaves it
-        return scalar(tensor_value(factor, self._names(values, like)))
+        """Return the contraction factor that the model declares; infinity where it declares none."""
+        factor, like = self._compiled.factor, next(iter(self._values.values())).new_zeros(())
+        if self._compiled.map is None:
+            return like
+        return like + math.inf if factor is None else self.fixed_of(parameters).number(factor.expr)
+
+    def fixed_of(self, parameters: Mapping[str, Tensor] | None) -> FixedValues:
+        """Return what is free of samples and of their number, for these parameters in place of the model's own.
+
+        Args:
+            parameters: By name; None: the model's own.
+        """
+        return self._fixed(self._all(parameters), {}, next(iter(self._values.values())).new_zeros(()))
+
+    @property
+    def share(self) -> float:
+        """The share of the map in the averaged one that is iterated, between 0 and 1.
+
+        One where the weight contracts well by itself; else that for which the averaged weight, (1 - a) I + a W, is
+        known to: a = m/L^2 where I - W >= m I and norm(I - W) <= L, or twice as much where that is better.
+        """
+        weight = self._compiled.weight
+        if weight is None:
+            return 1.0
+        if "_share" not in self.__dict__:
+            whole = self._fixed(self._all(None), {}, next(iter(self._values.values())).new_zeros(()), share=1.0)
+            self.__dict__["_share"] = _best_share(whole.value(weight))
+        share: float = self.__dict__["_share"]
+        return share
 
     def layer_form(self) -> LayerForm | None:
         """Return the layer that the formulas are seen to be, if they are one."""
@@ -222,81 +285,78 @@ class FormulaModel(EquilibriumModel):
         form = self.layer_form()
         if form is None:
             return None
-        P, S, r, inputs = (Ball(value.double()) for value in (*self._layer_values(form), X))
-        source = form.inner.value(matmul(inputs, S))
-        return BallLayer(scale(exact(form.factor), P), source, r, form.activation)
+        P, S, r = (self._values[name] for name in form.names)
+        P, S, r = (P.mT, S.mT, r[None]) if form.transposed else (P, S, r[None])
+        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r, self.input_rows(X)))
+        return BallLayer(
+            scale(exact(form.factor), weight), form.inner.value(matmul(inputs, source)), readout, form.activation
+        )
 
     def tangent_factors(
-        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
-    ) -> dict[str, tuple[HadamardTerm, ...]] | None:
-        """Return the factors of P: c^2 GG' .* ZZ', of S: (G.*E)(G.*E)' .* XX', and of r: ZZ'; None for no layer.
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0
+    ) -> dict[str, tuple[ParameterSlope, ...]]:
+        """Return the slopes of one output in each parameter, as outer products of factors for each sample.
 
-        Symbols:
-            G = D .* V: the adjoint V past act; D and E the slopes of act and inner.
+        They are derived: reverse mode on the programs of map and predictions gives, for each place where a formula of
+        parameters stands, what comes before and behind it; formulas pass it on to the parameters.
+
+        Raises:
+            UnstructuredError: A parameter stands in a formula for which that is no sum of few outer products.
         """
-        form = self.layer_form()
-        if form is None:
-            return None
-        P, S, _ = self._layer_values(form)
-        before = X @ S
-        pre = Z @ (form.factor * P) + form.inner.function(before)
-        G = adjoint * (pre > 0) if form.activation is RELU else adjoint
-        fed = G * (before > 0) if form.inner is RELU else G
-        weight, source, readout = form.names
-        terms = {
-            weight: (HadamardTerm(form.factor**2, (G, Z)),),
-            source: (HadamardTerm(1.0, (fed, X)),),
-            readout: (HadamardTerm(1.0, (Z,)),),
-        }
-        return {name: terms[name] for name in self.signature.names(Role.PARAMETER)}
+        compiled, rows = self._compiled, self.input_rows(X)
+        fixed = self.fixed_values(None, rows)
+        read = LinearRows(compiled.predictions.at(rows, fixed), Z)
+        single = self.outputs in (None, 1)
+        places = read.occurrences(self._unit(read.value, output), unit=single)
+        if compiled.map is not None:
+            places += LinearRows(compiled.map.at(rows, fixed), Z).occurrences(adjoint)
+        names = self.signature.names(Role.PARAMETER)
+        found = Slopes(fixed, names, compiled.predictions.parametric).of((place.expr, place.each()) for place in places)
+        return {name: tuple(cast(list[ParameterSlope], found.get(name, []))) for name in names}
 
-    def _layer_values(self, form: LayerForm) -> tuple[Tensor, Tensor, Tensor]:
-        P, S, r = (self._values[name] for name in form.names)
-        return (P.mT, S.mT, r[None]) if form.transposed else (P, S, r[None])
+    def fixed_values(self, parameters: Mapping[str, Tensor] | None, rows: Float[Tensor, "N d"]) -> FixedValues:
+        """Return what is free of samples, for these parameters in place of the model's own.
 
-    def _all(self, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        return {**self._values, **(parameters or {})}
+        Args:
+            parameters: By name; None: the model's own.
+            rows: Inputs, one sample a row.
+        """
+        return self._fixed(self._all(parameters), self._inputs(self.inputs_of(rows)), rows.new_zeros(()))
 
-    def _sizes(self, values: Mapping[str, Tensor]) -> dict[str, int]:
-        shapes = {variable.name: variable.shape for variable in self.signature.variables}
-        return {
-            letter: size
-            for name, value in values.items()
-            for letter, size in zip(shapes[name], value.shape, strict=False)
-        }
+    def _unit(self, value: Tensor, output: int) -> Tensor:
+        """Return the slope of one output in the predictions of every sample."""
+        if value.shape[1] == 1:
+            return torch.ones_like(value)
+        unit = torch.zeros_like(value)
+        unit[:, output] = 1.0
+        return unit
 
-    def _names(self, values: Mapping[str, Tensor], like: Tensor, count: int = 0) -> TensorNames:
-        sizes = {**self._sizes(values), self.signature.state_shape[0]: count}
-        variables = {name: value.unsqueeze(-1) if value.ndim == 1 else value for name, value in values.items()}
-        typed = self._compiled.typed
-        formulas = ModelFormulas(self.signature.state, typed.map, typed.contraction, dict(typed.definitions))
-        return TensorNames(variables, sizes, {}, formulas, like)
+    def _axis(self, role: Role) -> int:
+        names = self.signature.names(role)
+        return self._compiled.rows.axes[names[0]] if names else 0
 
-    def _prepared(self, formula: _Moving, values: Mapping[str, Tensor], rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a formula as a function of the state, with its fixed parts evaluated."""
-        state, count = self.signature.state, rows.shape[0]
-        names = self._names(values, rows.new_zeros(()), count)
-        fixed = {name: tensor_value(part, names) for name, part in formula.fixed.items()}
-        formulas = ModelFormulas(state, formula.expr, formula.expr, dict(formula.definitions))
-        inside = replace(names, variables={**names.variables, **fixed}, formulas=formulas)
+    def _fixed(
+        self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor, share: float | None = None
+    ) -> FixedValues:
+        sizes = self._sizes({**inputs, **values})
+        if self._compiled.weight is not None:
+            values = {**values, SHARE: like + (self.share if share is None else share)}
+        return FixedValues(values, sizes, self._compiled.rows.typed.definitions, like)
 
-        def value(Z: Tensor) -> Tensor:
-            return tensor_value(formula.expr, replace(inside, state=Z))
 
-        return value
-
-    def _facts(self) -> dict[str, object]:
-        first = next(iter(self.parameters().values()))
-        numbers = {name: f"{float(value):.6g}" for name, value in self._values.items() if value.ndim == 0}
-        return {
-            **self._sizes(self._values),
-            **numbers,
-            "dtype": str(first.dtype).removeprefix("torch."),
-            "device": first.device,
-        }
-
-    def __repr__(self) -> str:
-        return one_line(type(self).__name__, self._facts())
-
-    def _repr_html_(self) -> str:
-        return html_table(self.signature.title, self._facts())
+def _best_share(weight: Tensor) -> float:
+    """Return a share a for which (1 - a) I + a W is short."""
+    weight = weight.double()
+    norm = float(torch.linalg.matrix_norm(weight, ord=2))
+    if norm <= _SHORT:
+        return 1.0
+    unit = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    long = float(torch.linalg.matrix_norm(unit - weight, ord=2))
+    least = float(torch.linalg.eigvalsh(unit - (weight + weight.mT) / 2)[0])
+    if not least > 0:
+        return 1.0
+    found = {1.0: norm}
+    for share in (least / long**2, 2 * least / long**2, least / long):
+        if share <= 1:
+            found[share] = float(torch.linalg.matrix_norm((1 - share) * unit + share * weight, ord=2))
+    return min(found, key=found.__getitem__)

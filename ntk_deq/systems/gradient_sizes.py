@@ -57,11 +57,14 @@ def gradient_sizes(
         >>> gradient_sizes(model, one, loss, model.parameters(), 2 * one, 4 * one)  # (V Z, V X, r Z) with r = Z b
         GradientSizes(adjoint_by_state=1.0, gradient_by_state=5.656854249492381, gradient_by_adjoint=2.23606797749979)
     """
-    parameters = dict(parameters)
+    parameters, name = dict(parameters), model.signature.state
 
     def pulled(state: Tensor) -> tuple[Tensor, ...]:
-        read = torch.func.vjp(model.readout, state, parameters)
-        source, by_readout = read[1](torch.func.grad(loss.value)(read[0]))
+        def value(state: Tensor, parameters: dict[str, Tensor]) -> Tensor:
+            more = {**parameters, name: model.declared(name, state)} if name else parameters
+            return loss.value(model.predictions(state, X, parameters), more)
+
+        source, by_readout = torch.func.grad(value, argnums=(0, 1))(state, parameters)
         onward, by_step = torch.func.vjp(lambda z, p: model.step(z, X, p), state, parameters)[1](V)
         return source + onward, *(by_step[name] + by_readout[name] for name in parameters)
 
@@ -74,6 +77,25 @@ def gradient_sizes(
     signs = torch.randint(0, 2, (_PROBES, *Z.shape), generator=generator, dtype=torch.float64).to(Z) * 2 - 1
     (adjoint, *by_state), by_adjoint = torch.func.vmap(probed)(signs)
     return GradientSizes(_largest(adjoint), _largest(*by_state), _largest(*by_adjoint))
+
+
+def estimated_error(sizes: GradientSizes, dZ: float, dV: float, contraction: float) -> float:
+    """Return the error of the gradient, dG = dV + norm(a) dZ/(1 - q) and norm(b) dZ + norm(c) dG.
+
+    Symbols: a and b the derivatives in Z of the adjoint map and of the gradient, c that of the gradient in V.
+
+    Args:
+        sizes: The norms.
+        dZ: Bound on the state's error.
+        dV: Bound on the adjoint's, but for what the state's error does to it.
+        contraction: q.
+
+    Example:
+        >>> estimated_error(GradientSizes(1.0, 2.0, 3.0), 1e-6, 0.0, 0.5)
+        8e-06
+    """
+    dG = dV + sizes.adjoint_by_state * dZ / (1 - contraction)
+    return sizes.gradient_by_state * dZ + sizes.gradient_by_adjoint * dG
 
 
 def _largest(*parts: Tensor) -> float:

@@ -21,14 +21,16 @@ from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import IMPLICIT_RELU
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, LayerForm
+from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.parameter_slopes import ParameterSlope, RankOne
 
 # A printed model must not wait on an SVD: 512 columns take well under a tenth of a second.
 _WIDEST_NORM_SHOWN = 512
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImplicitReLU(EquilibriumModel):
+class ImplicitReLU(AnsweringModel):
     """A network of infinite depth with ReLU units, tied weights and a trained feature map.
 
         Z = relu(gamma Z A + Phi),  Phi = relu(X W),  yhat = Z b
@@ -178,7 +180,11 @@ class ImplicitReLU(EquilibriumModel):
         return self.gamma * torch.linalg.matrix_norm(A, ord=2)
 
     def adjoint_step_at(
-        self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
+        self,
+        Z: Float[Tensor, "*N m"],
+        X: Float[Tensor, "*N d"],
+        parameters: Mapping[str, Tensor] | None = None,
+        output: int = 0,
     ) -> Callable[[Tensor], Tensor]:
         """Return the map V -> 1 b' + gamma (V .* D) A', D = 1[gamma Z A + Phi > 0], with D worked out once.
 
@@ -214,8 +220,8 @@ class ImplicitReLU(EquilibriumModel):
         return LayerForm("A", "W", "b", float(self.gamma), RELU, RELU)
 
     def tangent_factors(
-        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
-    ) -> dict[str, tuple[HadamardTerm, ...]]:
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0
+    ) -> dict[str, tuple[ParameterSlope, ...]]:
         """Return the factors of W: (G.*E)(G.*E)' .* XX', of A: gamma^2 GG' .* ZZ', and of b: ZZ'.
 
         The derivative of sample n's prediction along (dW, dA, db) is x'dW (g.*e) + gamma z'dA g + z'db, a sum of
@@ -230,9 +236,9 @@ class ImplicitReLU(EquilibriumModel):
         pre = X @ self.W
         G = adjoint * (Z @ (self.gamma * self.A) + torch.relu(pre) > 0)
         return {
-            "W": (HadamardTerm(1.0, (G * (pre > 0), X)),),
-            "A": (HadamardTerm(float(self.gamma) ** 2, (G, Z)),),
-            "b": (HadamardTerm(1.0, (Z,)),),
+            "W": (RankOne(X, G * (pre > 0)),),
+            "A": (RankOne(Z, G, float(self.gamma)),),
+            "b": (RankOne(Z, None),),
         }
 
     def _facts(self) -> dict[str, object]:

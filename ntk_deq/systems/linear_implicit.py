@@ -18,14 +18,16 @@ from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.library import LINEAR_IMPLICIT
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.model import EquilibriumModel, HadamardTerm, LayerForm
+from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.parameter_slopes import ParameterSlope, RankOne
 
 # A printed model must not wait on an SVD: 512 columns take well under a tenth of a second.
 _WIDEST_NORM_SHOWN = 512
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearImplicit(EquilibriumModel):
+class LinearImplicit(AnsweringModel):
     """A linear network of infinite depth, whose equilibrium has the closed form Z = X U'(I - W')^-1.
 
     Symbols:
@@ -153,7 +155,11 @@ class LinearImplicit(EquilibriumModel):
         return torch.linalg.matrix_norm(self.W if parameters is None else parameters["W"], ord=2)
 
     def adjoint_step_at(
-        self, Z: Float[Tensor, "*N m"], X: Float[Tensor, "*N d"], parameters: Mapping[str, Tensor] | None = None
+        self,
+        Z: Float[Tensor, "*N m"],
+        X: Float[Tensor, "*N d"],
+        parameters: Mapping[str, Tensor] | None = None,
+        output: int = 0,
     ) -> Callable[[Tensor], Tensor]:
         """Return the map V -> 1 b' + V W; it does not depend on where it is taken, so that Z and X do not enter.
 
@@ -182,8 +188,8 @@ class LinearImplicit(EquilibriumModel):
         return LayerForm("W", "U", "b", 1.0, IDENTITY, IDENTITY, transposed=True)
 
     def tangent_factors(
-        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
-    ) -> dict[str, tuple[HadamardTerm, ...]]:
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0
+    ) -> dict[str, tuple[ParameterSlope, ...]]:
         """Return the factors of W: GG' .* ZZ', of U: GG' .* XX', and of b: ZZ'.
 
         The derivative of sample n's prediction along (dW, dU, db) is g'dW z + g'dU x + z'db.
@@ -192,9 +198,9 @@ class LinearImplicit(EquilibriumModel):
             G: the adjoint, whose rows are all (I - W')^-1 b.
         """
         return {
-            "W": (HadamardTerm(1.0, (adjoint, Z)),),
-            "U": (HadamardTerm(1.0, (adjoint, X)),),
-            "b": (HadamardTerm(1.0, (Z,)),),
+            "W": (RankOne(adjoint, Z),),
+            "U": (RankOne(adjoint, X),),
+            "b": (RankOne(Z, None),),
         }
 
     def _facts(self) -> dict[str, object]:

@@ -10,20 +10,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ntk_deq.equilibrium.slopes import IDENTITY, RELU
+from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
-from ntk_deq.systems.gradient_sizes import gradient_sizes
+from ntk_deq.systems.gradient_sizes import estimated_error, gradient_sizes
 from ntk_deq.systems.losses import OutputLoss, output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
 
-_NEWTON_ENTRIES = 2**22  # of the matrices of one Newton step, 32 MiB
+NEWTON_ENTRIES = 2**22
+"""Entries that the matrices of one Newton step may have: 32 MiB."""
 
 
 class LossMaps(ABC):
@@ -109,6 +110,19 @@ class LossMaps(ABC):
         """Return the Hessian of the loss in all parameters, in their order, on the present pattern; None: not known."""
         return None
 
+    def state(self) -> dict[str, Any]:
+        """Return what a later run needs to go on in the very same way: plain values."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what such maps return.
+        """
+        if state:
+            raise ValueError("`maps` must hold nothing")
+
     @abstractmethod
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
         """Return the gradient of the loss in each parameter; V is the loss adjoint."""
@@ -123,31 +137,6 @@ class LossMaps(ABC):
         """
 
 
-def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> LossMaps:
-    """Return fused maps where the model says its form (`layer_form`), and those of automatic differentiation otherwise.
-
-    Args:
-        model: The model.
-        X: Inputs, one sample a row.
-        y: Targets.
-
-    Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
-        >>> one = torch.ones(1, 1, dtype=torch.float64)
-        >>> maps = loss_maps(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
-        >>> maps.prepare({"W": one / 2, "U": one, "b": one[0]})
-        >>> loss = one.new_zeros(())
-        >>> maps.linearise(2 * one, loss), loss
-        (tensor([2.], dtype=torch.float64), tensor(2., dtype=torch.float64))
-        >>> {name: value.item() for name, value in maps.gradients(4 * one).items()}  # 4 solves v = 2 + v/2
-        {'W': 8.0, 'U': 4.0, 'b': 4.0}
-    """
-    form, X, y = model.layer_form(), X.detach(), y.detach()
-    if form is not None and form.activation in (RELU, IDENTITY) and form.inner in (RELU, IDENTITY):
-        return LayerMaps(form, X, y, model.initial_state(X), output_loss(model, X, y))
-    return AutodiffMaps(model, X, y)
-
-
 class AutodiffMaps(LossMaps):
     """The maps of any model, by `torch.func.vjp`: the reference for the fused ones.
 
@@ -158,7 +147,7 @@ class AutodiffMaps(LossMaps):
     """
 
     def __init__(self, model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> None:
-        self._model, self._X, self._y = model, X, y
+        self._model, self._X, self._y = model, X, model.target_rows(y)
         self.loss = output_loss(model, X, y)
 
     def prepare(self, parameters: Mapping[str, Tensor]) -> None:
@@ -172,17 +161,21 @@ class AutodiffMaps(LossMaps):
 
     def step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
         """Return the map at these samples' inputs."""
-        step = self._model.step_at(self._X[rows], self._parameters)
+        step = self._model.step_at(self._some(rows), self._parameters)
         return lambda Z, out: _write(step(Z), out)
 
     def linearise(self, Z: Float[Tensor, "N m"], loss: Float[Tensor, ""]) -> Float[Tensor, " N"]:
         """Pull back through the step and the readout at Z."""
         self._pull = torch.func.vjp(self._step, Z)[1]
-        read = torch.func.vjp(lambda state: self._model.readout(state, self._parameters), Z)
+        read = torch.func.vjp(lambda state: self._model.predictions(state, self._X, self._parameters), Z)
         predictions, through = read[0], read[1]
         self._Z, residual = Z, predictions - self._y
-        self.slope = self.loss.pull(residual, loss)
+        state = self._model.signature.state
+        more = {**self._parameters, state: self._model.declared(state, Z)} if self.loss.beside else None
+        self.slope, self._direct = self.loss.pull_all(residual, loss, more)
         self._source = through(self.slope)[0]
+        if state in self._direct:
+            self._source = self._source + self._model.rows_of_state(self._direct[state])
         return residual
 
     def adjoint_step(self, V: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> None:
@@ -192,25 +185,25 @@ class AutodiffMaps(LossMaps):
     def adjoint_step_of_rows(self, rows: Int[Tensor, " n"]) -> Map:
         """Pull back through the step at these samples."""
         source = self._source[rows]
-        pull = torch.func.vjp(self._model.step_at(self._X[rows], self._parameters), self._Z[rows])[1]
+        pull = torch.func.vjp(self._model.step_at(self._some(rows), self._parameters), self._Z[rows])[1]
         return lambda V, out: _write(source + pull(V)[0], out)
+
+    def _some(self, rows: Tensor) -> Tensor:
+        """Return the inputs of some samples."""
+        return self._model.inputs_of(self._model.input_rows(self._X)[rows])
 
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:
         """Pull V back through the step and g through the readout."""
         step = torch.func.vjp(lambda p: self._model.step(self._Z, self._X, p), self._parameters)[1]
-        readout = torch.func.vjp(lambda p: self._model.readout(self._Z, p), self._parameters)[1]
+        readout = torch.func.vjp(lambda p: self._model.predictions(self._Z, self._X, p), self._parameters)[1]
         first, second = step(V)[0], readout(self.slope)[0]
-        return {name: first[name] + second[name] for name in self._parameters}
+        return {name: first[name] + second[name] + self._direct.get(name, 0.0) for name in self._parameters}
 
     def gradient_error(self, Z: Solved, V: Solved) -> float:
-        """Estimate the gradient's error from dZ, dV and the sizes of derivatives.
+        """Estimate the gradient's error from dZ, dV and the sizes of derivatives (`estimated_error`).
 
-        NaN where the loss has kinks, or where torch cannot take the second derivatives of the map.
-
-            dG = dV + norm(a) dZ/(1 - q),  norm(b) dZ + norm(c) dG
-
-        with a and b the derivatives in Z of the adjoint map at V and of the gradient, c that of the gradient in V
-        (`gradient_sizes`). What a unit at its kink would add is left out.
+        NaN where the loss has kinks, or where torch cannot take the second derivatives of the map. What a unit at its
+        kink would add is left out.
         """
         if not self.loss.smooth:
             return math.nan
@@ -220,8 +213,7 @@ class AutodiffMaps(LossMaps):
             raise
         except (RuntimeError, NotImplementedError):  # torch's words for a map that has no forward mode, or no batches
             return math.nan
-        dG = V.error + sizes.adjoint_by_state * Z.error / (1 - Z.contraction)
-        return sizes.gradient_by_state * Z.error + sizes.gradient_by_adjoint * dG
+        return estimated_error(sizes, Z.error, V.error, Z.contraction)
 
 
 class LayerMaps(LossMaps):
@@ -349,7 +341,7 @@ class LayerMaps(LossMaps):
 
     def _solve_rows(self, weight: Tensor, state: Tensor, image: Tensor) -> bool:
         """Add to each row of `state` what solves d (I - factor weight) = image - state; one weight, or one a row."""
-        if weight.numel() > _NEWTON_ENTRIES:
+        if weight.numel() > NEWTON_ENTRIES:
             return False
         systems = torch.eye(weight.shape[-1], device=weight.device, dtype=weight.dtype) - self._form.factor * weight
         rows = image - state

@@ -9,17 +9,19 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.slopes import Activation, BallLayer
+from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_signature
+from ntk_deq.systems.parameter_slopes import ParameterSlope
 
-_COMPILER = "ntk_deq.systems.formula_model"
+_COMPILER = "ntk_deq.systems.compiled"
 # Makes the classes of models that are formulas alone; it builds on this module.
 
 
@@ -76,38 +78,37 @@ class LayerForm:
         return self.weight, self.source, self.readout
 
 
-@dataclass(frozen=True)
-class HadamardTerm:
-    """One summand `coefficient * (F1 F1') .* (F2 F2') .* ...` of a tangent-kernel block.
-
-    Attributes:
-        coefficient: A number that multiplies the product.
-        factors: Feature matrices F of shape N x anything; the Gram matrices F(X1) F(X2)' are multiplied entrywise.
-    """
-
-    coefficient: float
-    factors: tuple[Float[Tensor, "N _"], ...]
-
-
 class EquilibriumModel(ABC):
     """A network whose features Z solve Z = step(Z, X) and whose prediction is readout(Z).
 
     Every method that depends on parameters takes them as a mapping, so that derivatives can be taken with
-    `torch.func`; left out, the model's own are used. One sample is one row, and rows do not interact.
+    `torch.func`; left out, the model's own are used. Samples do not interact. A state has one sample a row; inputs and
+    targets lie as they are declared, and `input_rows` and `target_rows` turn them.
     """
 
     signature: ClassVar[ModelSignature]
 
+    @property
+    def outputs(self) -> int | None:
+        """How many outputs a sample has, where the predictions are a matrix; None: they are a vector."""
+        return None
+
+    @property
+    def single_precision(self) -> bool:
+        """Whether its maps may be evaluated in single precision, to look for a start."""
+        signature = self.signature
+        return not any(signature.variable(name).shape for name in signature.names(Role.HYPERPARAMETER))
+
     @classmethod
     @abstractmethod
-    def from_variables(cls, values: Mapping[str, Tensor]) -> EquilibriumModel:
+    def from_variables(cls, values: Mapping[str, Tensor]) -> Self:
         """Build the model from values by variable name; names that the model does not own (X, y) are ignored."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
         """Return the trainable tensors by name, in the signature's order."""
 
-    def with_parameters(self, parameters: Mapping[str, Tensor]) -> EquilibriumModel:
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> Self:
         """Return the model with other values of these parameters, and its own ones of the rest."""
         fixed = {name: getattr(self, name) for name in self.signature.names(Role.HYPERPARAMETER)}
         return self.from_variables({**fixed, **self.parameters(), **parameters})
@@ -125,16 +126,68 @@ class EquilibriumModel(ABC):
         return lambda Z: self.step(Z, X, parameters)
 
     def adjoint_step_at(
-        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+        self,
+        Z: Float[Tensor, "N m"],
+        X: Float[Tensor, "N d"],
+        parameters: Mapping[str, Tensor] | None = None,
+        output: int = 0,
     ) -> Callable[[Tensor], Tensor]:
-        """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, whose fixed point is the adjoint.
+        """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, whose fixed point is the adjoint of one output.
 
         This one asks automatic differentiation; a model may give its closed form.
         """
         pull = torch.func.vjp(self.step_at(X, parameters), Z)[1]
-        readout = torch.func.vjp(lambda features: self.readout(features, parameters), Z)
-        source = readout[1](torch.ones_like(readout[0]))[0]
+        source = self.output_slope(Z, X, parameters, output)
         return lambda V: source + pull(V)[0]
+
+    def output_slope(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None, output: int
+    ) -> Float[Tensor, "N m"]:
+        """Return d yhat_n/d z_n of one output, by automatic differentiation."""
+        read = torch.func.vjp(lambda features: self.predictions(features, X, parameters), Z)
+        unit = torch.zeros_like(read[0])
+        (unit if unit.ndim == 1 else unit[:, output]).fill_(1.0)
+        slope: Tensor = read[1](unit)[0]
+        return slope
+
+    def predictions(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, N * k]:
+        """Return the predictions that belong to the features Z of the inputs X."""
+        return self.readout(Z, parameters)
+
+    def input_rows(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, "N d"]:
+        """Return inputs, as they are declared, with one sample a row."""
+        return X
+
+    def inputs_of(self, rows: Float[Tensor, "N d"]) -> Float[Tensor, "_ _"]:
+        """Return inputs as they are declared, from one sample a row."""
+        return rows
+
+    def data(self, X: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets; of a system that has none, tensors without entries.
+
+        Raises:
+            ArgumentError: The model has what is missing.
+        """
+        for name, value in (("X", X), ("y", y)):
+            if value is None:
+                raise ArgumentError(f"The system {self.signature.name} needs `{name}`. Got None.")
+        assert X is not None  # as has just been seen
+        assert y is not None
+        return X, y
+
+    def rows_of_state(self, state: Float[Tensor, "_ _"]) -> Float[Tensor, "N m"]:
+        """Return a state, as it is declared, with one sample a row."""
+        return state
+
+    def target_rows(self, y: Float[Tensor, _ * k]) -> Float[Tensor, N * k]:
+        """Return targets, as they are declared, with one sample a row."""
+        return y
+
+    def declared(self, name: str, rows: Tensor) -> Tensor:
+        """Return the state or the predictions as they are declared, from one sample a row."""
+        return rows
 
     @abstractmethod
     def readout(self, Z: Float[Tensor, "N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, " N"]:
@@ -159,16 +212,20 @@ class EquilibriumModel(ABC):
         """Return how the map depends on the parameters, for certified training runs; None: not of that form."""
         return None
 
-    @abstractmethod
     def tangent_factors(
-        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"]
-    ) -> dict[str, tuple[HadamardTerm, ...]] | None:
-        """Return, for each parameter, the terms whose sum is that parameter's block of the tangent kernel.
+        self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0
+    ) -> dict[str, tuple[ParameterSlope, ...]] | None:
+        """Return the slopes of one output in each parameter, whose sum is the derivative; None: they are not known.
 
-        None: the model has no such form, and its kernel is worked out from the adjoint (`KernelMethod.ADJOINT`).
+        Then the kernel is worked out from the adjoint (`KernelMethod.ADJOINT`).
 
         Args:
             X: Inputs.
             Z: Their equilibrium.
             adjoint: Row n solves v = d yhat_n/d z_n + (d step_n/d z_n)' v at the equilibrium.
+            output: Which output, counted from 0.
+
+        Raises:
+            UnstructuredError: A slope is no sum of few outer products.
         """
+        return None

@@ -14,6 +14,7 @@ from ntk_deq.equilibrium.implicit import fixed_point
 from ntk_deq.equilibrium.result import Equilibrium, is_traced
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import EquilibriumError
+from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.systems.accuracy import gradient_error, prediction_error, warn_if_large
 from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
 from ntk_deq.systems.losses import output_loss
@@ -81,6 +82,7 @@ def solve_adjoint(
     Z: Float[Tensor, "N m"],
     *,
     parameters: Mapping[str, Tensor] | None = None,
+    output: int = 0,
     initial: Float[Tensor, "N m"] | None = None,
     solver: str | Solver = "picard",
     rtol: float | None = None,
@@ -98,6 +100,7 @@ def solve_adjoint(
         X: Inputs, one sample a row.
         Z: Their equilibrium.
         parameters: Values to use in place of the model's own, by name.
+        output: Which output of several, counted from 0.
         initial: Where to start; None: the readout's gradient.
         solver: As in `solve_fixed_point`.
         rtol: Likewise.
@@ -120,10 +123,8 @@ def solve_adjoint(
     check_like("`Z` of solve_adjoint", Z, model.initial_state(X))
     values = _all_parameters(model, parameters)
     with torch.no_grad():
-        readout = torch.func.vjp(lambda features: model.readout(features, values), Z.detach())
-        source = readout[1](torch.ones_like(readout[0]))[0]
-        closed = getattr(model, "adjoint_step_at", None) if parameters is None else None
-        step = closed(Z, X) if closed is not None else _adjoint_map(model, X, Z, values, source)
+        source = model.output_slope(Z.detach(), X, values, output)
+        step = model.adjoint_step_at(Z, X, None if parameters is None else values, output)
         result = solve_fixed_point(
             step,
             source if initial is None else initial,
@@ -244,10 +245,10 @@ def predict(
     check_samples(model, X, "predict", parameters=parameters, initial=initial)
     values = _all_parameters(model, parameters)
 
-    def judge(found: Equilibrium, _: Tensor, solved_for: dict[str, Tensor]) -> None:
+    def judge(found: Equilibrium, inputs: Tensor, solved_for: dict[str, Tensor]) -> None:
         if found.value.ndim != 2:
             return
-        known = prediction_error(model, found, solved_for)
+        known = prediction_error(model, inputs, found, solved_for)
         worst = int((known.bound / known.size).nan_to_num(nan=0.0).argmax()) if known.bound.numel() else None
         if worst is not None:
             what = f"The prediction of sample {worst}"
@@ -268,7 +269,7 @@ def predict(
         on_forward=judge,
         on_adjoint=on_adjoint,
     )
-    return model.readout(features, values)
+    return model.declared(PREDICTIONS, model.predictions(features, X, values))
 
 
 def loss_gradients(
@@ -321,7 +322,7 @@ def loss_gradients(
     where = "loss_gradients"
     check_samples(model, X, where, parameters=parameters, initial=initial)
     check_loss(model.signature, where)
-    states: list[Equilibrium] = []
+    state, states = model.signature.state, list[Equilibrium]()
     adjoints: list[Equilibrium] = []
 
     def keep(found: Equilibrium) -> None:
@@ -343,9 +344,10 @@ def loss_gradients(
             on_forward=lambda found, *_: states.append(found),
             on_adjoint=keep,
         )
-        predictions = model.readout(features, values)
-        check_targets(y, predictions, where)
-        return output_loss(model, X, y).value(predictions), predictions
+        predictions = model.predictions(features, X, values)
+        check_targets(y, model.declared(PREDICTIONS, predictions), where)
+        more = {**values, state: model.declared(state, features)} if state else values
+        return output_loss(model, X, y).value(predictions, more), predictions
 
     values = _all_parameters(model, parameters)
     gradients, predictions = torch.func.grad(loss, has_aux=True)(values)
@@ -371,9 +373,10 @@ def _judge_gradient(
     """Warn where the gradient may be off by much, and tell the caller by how much."""
     with torch.no_grad():
         norm = torch.linalg.vector_norm
-        declared, residual = output_loss(model, X, y), predictions - y
-        slope, stiffness = declared.pull(residual, residual.new_zeros(())), declared.stiffness(residual)
-        error = gradient_error(model, X, slope, state, adjoint, values, stiffness=stiffness)
+        declared, residual, name = output_loss(model, X, y), predictions - model.target_rows(y), model.signature.state
+        more = {**values, name: model.declared(name, state.value)} if name else values
+        slope, stiffness = declared.pull(residual, residual.new_zeros(()), more), declared.stiffness(residual, more)
+        error = gradient_error(model, X, slope, state, adjoint, values, stiffness=stiffness, loss=declared)
         length = math.hypot(*(float(norm(gradient)) for gradient in gradients.values()))
         left, size = float(norm(slope)), stiffness * (float(norm(predictions)) + float(norm(y)))
     if left > 0:
@@ -394,11 +397,3 @@ def _forward_map(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor
         prepared: Callable[[Tensor], Tensor] = prepare(X, values)
         return prepared
     return lambda Z: model.step(Z, X, values)
-
-
-def _adjoint_map(
-    model: EquilibriumModel, X: Tensor, Z: Tensor, values: Mapping[str, Tensor], source: Tensor
-) -> Callable[[Tensor], Tensor]:
-    """Return V -> source + (d step/d Z)' V by automatic differentiation, linearised once."""
-    pull = torch.func.vjp(_forward_map(model, X, values), Z.detach())[1]
-    return lambda V: source + pull(V)[0]

@@ -48,17 +48,29 @@ def test_the_factor_of_the_squares(loss, factor):
 @pytest.mark.parametrize(
     ("loss", "foreign"),
     [
-        ("norm(yhat - y)^2 + fro(W)^2", "W"),
-        ("norm(Z*b - y)^2", "Z, b"),
-        ("size/2", "b"),
         ("norm(yhat - y)^2/q", "q"),
         ("norm(grad(norm(yhat - y)^2, y))", "grad"),
-        ("norm(next(Z))", "Z, next"),
+        ("norm(next(Z))", "next"),
     ],
 )
 def test_a_loss_of_something_else_is_refused_by_name(loss, foreign):
     with pytest.raises(ForeignLossError, match=f"in which {foreign} stands"):
         declared_loss(declared(loss, size="norm(b)^2"))
+
+
+@pytest.mark.parametrize(
+    ("loss", "beside"),
+    [
+        ("norm(yhat - y)^2 + fro(W)^2", {"W"}),
+        ("norm(Z*b - y)^2", {"Z", "b"}),
+        ("size/2", {"b"}),
+        ("norm(yhat - y)^2/N", set()),
+    ],
+)
+def test_a_loss_may_read_variables_and_the_state(loss, beside):
+    found = declared_loss(declared(loss, size="norm(b)^2"))
+    assert found.beside == beside
+    assert (found.multiple({"N": 2}) is None) is bool(beside)
 
 
 def test_a_model_without_a_loss_has_the_usual_one():

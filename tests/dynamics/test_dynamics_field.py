@@ -15,7 +15,8 @@ from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.equilibrium.history import StateHistory, extrapolation_weights
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.systems import ImplicitReLU, LinearImplicit, loss_gradients
-from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps, loss_maps
+from ntk_deq.systems.compiled_maps import loss_maps
+from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 

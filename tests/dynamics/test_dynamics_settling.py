@@ -10,7 +10,8 @@ from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.systems import ImplicitReLU
-from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps, loss_maps
+from ntk_deq.systems.compiled_maps import loss_maps
+from ntk_deq.systems.loss_maps import AutodiffMaps, LayerMaps
 
 
 def unrolled(model, X, y, parameters):

@@ -39,8 +39,8 @@ def normal(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# The same maps, written so that they are not seen to be one layer: everything is by automatic differentiation then.
-UNSEEN = {"implicit-relu": "relu(gamma*(Z*A) + Phi)", "linear-implicit": "-(-Z*W' - X*U')"}
+# The same maps, written so that they are not seen to be one layer: everything is derived from the formulas then.
+UNSEEN = {"implicit-relu": "relu(gamma/2*Z*A + Z*A*gamma/2 + Phi)", "linear-implicit": "2*Z*W' + X*U' - Z*W'"}
 
 
 @pytest.fixture(params=[(name, seen) for name in CLASSES for seen in (True, False)], ids=str)
@@ -123,6 +123,8 @@ def test_equilibria_are_certified_where_a_layer_is_seen(pair):
     [
         ("relu(Z*A + X*W)", 1.0),
         ("relu(X*W + 1/2*Z*A)", 0.5),
+        ("relu(1/2*(Z*A) + X*W)", 0.5),
+        ("relu(Z*A/2 + X*W)", 0.5),
         ("Z*A + relu(X*W)", 1.0),
         ("relu(1/3*Z*A + X*W)", None),
         ("relu(-1*Z*A + X*W)", None),
@@ -194,12 +196,14 @@ def test_a_class_is_made_once():
         ({"map": "relu(Z*A + X*W"}, r"biased has no class and cannot be compiled from its map"),
         ({"map": "Z*u"}, r"the map of the state must be matrix N x m"),
         ({"map": "relu(Z*A + X*W + Y)", "definitions": {"Y": "ones(N, N)*X*W"}}, r"must define yhat"),
-        ({"definitions": {"yhat": "Z*u + X*W*u"}}, r"it reads the inputs besides"),
-        ({"definitions": {"yhat": "Z"}}, r"must be a vector with one entry a sample"),
+        ({"definitions": {"yhat": "Z"}}, r"must be a vector N, as its targets are. Got matrix N x m"),
         ({"definitions": {"yhat": "Z*u - y"}}, r"`y` is the target"),
         ({"contraction": "norm(X)"}, r"it must not depend on samples|not seen to treat samples apart"),
         ({"contraction": "A"}, r"a number is needed here"),
-        ({"state_shape": ("m",)}, r"its state must be a matrix"),
+        (
+            {"state_shape": ("m",)},
+            r"one size of state, inputs and targets must be N, the number of samples; `Z` is \[m\]",
+        ),
     ],
 )
 def test_formulas_that_are_not_seen_to_treat_samples_apart_are_refused(change, message):

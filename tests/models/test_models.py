@@ -132,13 +132,11 @@ def test_tangent_factors_give_the_inner_products_of_finite_differences(cls, N, d
                 sides.append(model.readout(state, moved))
             columns.append((sides[0] - sides[1]) / (2 * h))
         J = torch.stack(columns, dim=1)
-        block = torch.zeros(N, N, dtype=torch.float64)
+        found = torch.zeros(N, *model.parameters()[name].shape, dtype=torch.float64)
         for term in terms:
-            product = torch.ones(N, N, dtype=torch.float64)
-            for factor in term.factors:
-                product = product * (factor @ factor.T)
-            block += term.coefficient * product
-        torch.testing.assert_close(block, J @ J.T, rtol=1e-6, atol=1e-8)  # the differences' own accuracy
+            left, right = term.left[:, :, None], None if term.right is None else term.right[:, None, :]
+            found += term.coefficient * (left * right if right is not None else left).reshape(found.shape)
+        torch.testing.assert_close(found.flatten(1), J, rtol=1e-6, atol=1e-8)  # the differences' own accuracy
 
 
 def test_from_variables_ignores_what_is_not_the_models(cls):

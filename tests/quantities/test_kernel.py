@@ -7,7 +7,7 @@ import torch
 
 from ntk_deq.errors import ArgumentError, EquilibriumError, LimitError
 from ntk_deq.quantities import KernelMethod, TangentKernel, ntk_gram
-from ntk_deq.systems import HadamardTerm, ImplicitReLU, LinearImplicit, solve_equilibrium
+from ntk_deq.systems import ImplicitReLU, LinearImplicit, RankOne, solve_equilibrium
 
 SIZES = [(6, 4, 9), (9, 3, 2), (5, 4, 1), (5, 1, 6), (1, 3, 4)]
 # The issue's own figure for the agreement of two routes in float64.
@@ -189,12 +189,11 @@ def test_zero_rows_and_duplicates(cls, method):
 
 
 class TwoTerms(LinearImplicit):
-    """The linear model with its b block split unevenly over two terms, one with a factor twice, as a generic route
-    must allow: (ZZ') = 0.25 ZZ' + 0.75 ZZ' .* (11') .* (11')."""
+    """The linear model with b's slope split unevenly over two terms, one with a factor of ones, as a generic route must
+    allow: Z = Z/4 + 3/4 Z."""
 
-    def tangent_factors(self, X, Z, adjoint):
-        ones = torch.ones_like(Z[:, :1])
-        split = (HadamardTerm(0.25, (Z,)), HadamardTerm(0.75, (ones, Z, ones)))
+    def tangent_factors(self, X, Z, adjoint, output=0):
+        split = (RankOne(Z, None, 0.25), RankOne(Z, torch.ones_like(Z[:, :1]), 0.75))
         return {**super().tangent_factors(X, Z, adjoint), "b": split}
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def gradient_descent(
     model: EquilibriumModel,
-    X: Float[Tensor, "N d"],
-    y: Float[Tensor, " N"],
+    X: Float[Tensor, "_ _"] | None = None,
+    y: Float[Tensor, _ * k] | None = None,
     *,
     step: float,
     steps: int = 10_000,

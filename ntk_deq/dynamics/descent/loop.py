@@ -29,7 +29,7 @@ from ntk_deq.dynamics.field import (
 from ntk_deq.dynamics.record import RunStatus, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, Show, SnapshotKeeper, progress_bar
-from ntk_deq.dynamics.settings import check_problem, describe_run, model_values
+from ntk_deq.dynamics.settings import checked_problem, describe_run, model_values
 from ntk_deq.equilibrium.history import write_norm
 from ntk_deq.equilibrium.stored_values import owned, stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.errors import EquilibriumError
@@ -134,12 +134,12 @@ class Descent:
     def __init__(
         self,
         model: EquilibriumModel,
-        X: Float[Tensor, "N d"],
-        y: Float[Tensor, " N"],
+        X: Float[Tensor, "_ _"] | None,
+        y: Float[Tensor, _ * k] | None,
         options: DescentOptions,
         record: Iterable[str | Recorder] = (),
     ) -> None:
-        check_problem(model, X, y, METHOD)
+        X, y = checked_problem(model, X, y, METHOD)
         options.check_dtype(X.dtype)
         self._model, self._X, self._y, self._options = model, owned(X), owned(y), options
         self._values = model_values(model)  # as they are now: the caller may change the model's later

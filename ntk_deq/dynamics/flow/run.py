@@ -20,7 +20,7 @@ from ntk_deq.dynamics.flow.passes import FlowPass
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, progress_bar
-from ntk_deq.dynamics.settings import check_on_step, check_problem, describe_run, model_values
+from ntk_deq.dynamics.settings import check_on_step, check_problem, checked_problem, describe_run, model_values
 from ntk_deq.equilibrium.stored_values import owned
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems.model import EquilibriumModel
@@ -28,8 +28,8 @@ from ntk_deq.systems.model import EquilibriumModel
 
 def gradient_flow(
     model: EquilibriumModel,
-    X: Float[Tensor, "N d"],
-    y: Float[Tensor, " N"],
+    X: Float[Tensor, "_ _"] | None = None,
+    y: Float[Tensor, _ * k] | None = None,
     *,
     horizon: float | None = None,
     until: float = 1e-10,
@@ -119,7 +119,7 @@ def gradient_flow(
         >>> abs((U**2 - b**2).item()) < 1e-8  # yhat = b U/(1 - W): what the flow keeps
         True
     """
-    check_problem(model, X, y, METHOD)
+    X, y = checked_problem(model, X, y, METHOD)
     tolerance = default_tolerance(X.dtype) if tolerance is None else tolerance
     options = FlowOptions(
         horizon, until, tolerance, steps, snapshots, _as_tuple(times), method, rtol=rtol, max_steps=max_steps

@@ -124,7 +124,7 @@ def certified_descent(
     factor = arb(fmpq(multiple.numerator, multiple.denominator))
     if multiple != 1:
         eta, spread = near_and_spread(given * factor)
-    inputs = ball(X.double(), data_error[0])
+    inputs = ball(model.input_rows(X).double(), data_error[0])
     problem = Problem(form, inputs, upper(sigma_max(inputs)), ball(y.double(), data_error[1]), rtol)
     share_off = divide_up(factor_error, form.factor)
     if share_off > _LARGEST_SHARE:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import ClassVar
 
-import torch
 from flint import arb
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from ntk_deq.language.tree import Formula
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.training.between import has_several_indices, open_intervals
 from ntk_deq.verify.training.continuation import continued
-from ntk_deq.verify.training.ends import LossBounds, end_at_the_start, end_of_descent, output_noise
+from ntk_deq.verify.training.ends import LossBounds, LossNoise, end_at_the_start, end_of_descent, output_noise
 from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, errors_from_start, growth_of_errors
 from ntk_deq.verify.training.judged import TrainingTwin
 from ntk_deq.verify.training.moments import Moments, Point, StepMoments
@@ -146,14 +145,15 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     assert run.step is not None
     step = positive(run.step, env)
     off = known_to(run.step, step, LARGEST_STEP_ERROR)
-    losses, slopes = array("d"), array("d")  # eight bytes a step, a million steps at most
+    losses, noises = array("d"), array("d")  # eight bytes a step, a million steps at most
     multiple = trainee.multiple
+    noise_of = LossNoise(trainee) if multiple is None else None
 
     def watch(k: int, point: FieldPoint) -> None:
         env.notes.check_time()
         losses.append(point.loss_value)
-        if multiple is None and point.slope is not None:
-            slopes.append(float(torch.linalg.vector_norm(point.slope)))
+        if noise_of is not None:
+            noises.append(noise_of.at(point))
 
     done = gradient_descent(
         trainee.model,
@@ -192,7 +192,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         noise = output_noise(trainee)
         bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
         if multiple is None:
-            bounds = replace(bounds, errors=_loss_errors(losses, [noise * slope for slope in slopes], done, points))
+            bounds = replace(bounds, errors=_loss_errors(losses, noises, done, points))
         end = end_of_descent(done, bounds, float(run.until))
     seconds = time.perf_counter() - started
     return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.field import FieldPoint, GradientField
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.evaluation.balls import evaluate_scalar
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS
+from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.whole_model import WholeModel
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
@@ -23,6 +25,7 @@ LARGEST_END_ERROR = 0.01
 """Relative error of a flow's last time beyond which it counts as unknown."""
 
 _UNTIL_ROUNDING = 1e-15  # a floor such as 1/10^6 is given as a float
+_UNITS = 256.0  # roundings of a loss, of what its terms are of the size of
 _OUTPUTS = 10.0  # errors of outputs, in units of the solver's tolerance times their size
 
 
@@ -103,6 +106,36 @@ def output_noise(trainee: Trainee) -> float:
     return _OUTPUTS * max(SOLVER_TOLERANCE, 32 * finfo.eps) * size + finfo.tiny**0.5
 
 
+class LossNoise:
+    """How far a computed loss that is no multiple of squares may be off, absolute.
+
+    What the outputs are off counts by the loss' slope in them. What it reads of the parameters themselves is rounded
+    as they are: each counts with its gradient.
+
+    Args:
+        trainee: What is trained.
+    """
+
+    def __init__(self, trainee: Trainee) -> None:
+        self._outputs, self._trainee = output_noise(trainee), trainee
+        declared = output_loss(trainee.model, trainee.X, trainee.y)
+        self._reads = bool(declared.beside) or isinstance(trainee.model, WholeModel)
+
+    def at(self, point: FieldPoint) -> float:
+        """Return it at a point.
+
+        Args:
+            point: Where.
+        """
+        known = 0.0 if point.slope is None else self._outputs * float(torch.linalg.vector_norm(point.slope))
+        if not self._reads:
+            return known
+        own = self._trainee.model.parameters()
+        moved = sum(float(point.gradients[name].norm()) * float(value.norm()) for name, value in own.items())
+        units = _UNITS * torch.finfo(self._trainee.X.dtype).eps
+        return known + units * (abs(point.loss_value) + moved)
+
+
 def end_of_descent(run: TrainingRun, bounds: LossBounds, until: float) -> End:
     """Return how certain it is at which step the loss is `until` times the first one, for the first time.
 
@@ -147,8 +180,7 @@ def end_of_flow(run: TrainingRun, trainee: Trainee, last: Point, until: float) -
     if speed > 0 and run.loss > 0:
         ratio, multiple = run.loss / run.snapshots[0].loss, trainee.multiple
         if multiple is None:
-            assert point.slope is not None
-            noise = 2 * output_noise(trainee) * float(torch.linalg.vector_norm(point.slope)) / run.loss
+            noise = 2 * LossNoise(trainee).at(point) / run.loss
         else:
             noise = 4 * output_noise(trainee) / math.sqrt(2 * run.loss / float(multiple))
         share = abs(math.log(ratio / until)) + noise

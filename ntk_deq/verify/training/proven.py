@@ -26,11 +26,13 @@ from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.environment import Environment, OutsideClaimError, model_formulas
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import Run
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.language.run import LOSS, Run
+from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.model import EquilibriumModel, LayerForm
 from ntk_deq.verify.training.moments import Point
 from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
 
@@ -77,7 +79,7 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
     form, scalars = model.layer_form(), trainee.scalar_radius
-    if form is not None and any(float(getattr(model, name)) != form.factor for name in scalars):
+    if form is not None and any(_number(model, name) != form.factor for name in scalars):
         return Proven(reason=f"{', '.join(scalars)} is known up to rounding only")
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
@@ -101,6 +103,12 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
     return Proven(_points(done, path, known), _losses(done, known), reason, done.losses[: len(path.lengths)])
+
+
+def _number(model: EquilibriumModel, name: str) -> float:
+    """Return a hyperparameter that is a number; NaN for a matrix."""
+    value = torch.as_tensor(getattr(model, name))
+    return float(value) if value.ndim == 0 else math.nan
 
 
 @dataclass
@@ -174,8 +182,12 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         env: The environment of the instance.
     """
     form = trainee.model.layer_form()
-    if form is None or env.model is None or not env.model.has_equilibrium:
+    if env.model is not None and not env.model.has_equilibrium:
+        return trainee.exact and all(_is_zero(f"grad({LOSS}, {name})", env) for name in trainee.model.parameters())
+    if form is None or env.model is None:
         return False
+    if output_loss(trainee.model, trainee.X, trainee.y).beside:
+        return False  # what the loss reads of the parameters themselves moves them
     try:
         state = to_matrix(evaluate(parse(model_formulas(env.model).state), env)).ball
     except OutsideClaimError:
@@ -192,6 +204,20 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     if not done.complete or float(done.error[1]) != 0:
         return False
     return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
+
+
+def _is_zero(text: str, env: Environment) -> bool:
+    """Whether a formula is zero in every entry for certain: it is computed free of rounding."""
+    notes = Notes(deadline=env.notes.deadline)
+    try:
+        value = evaluate(parse(text), replace(env, notes=notes))
+    except OutsideClaimError:
+        return False
+    if notes.estimated or notes.unsure:
+        return False
+    if isinstance(value, Scalar):
+        return bool(value.ball == 0)
+    return isinstance(value, Matrix) and bool(frobenius(value.ball) == 0)
 
 
 def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
@@ -218,7 +244,7 @@ def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> boo
     relu, order = form.activation is RELU, weight.nrows()
     if relu and not spectral_norm(Ball(parameters[form.weight].double())) * form.factor < 1:
         return False  # there may be other equilibria
-    X, y = _rational(trainee.X), _rational(trainee.y)
+    X, y = _rational(trainee.model.input_rows(trainee.X)), _rational(trainee.y)
     before = X * source
     inner = [form.inner is RELU and entry <= 0 for entry in before.entries()]
     entering = _masked(before, inner)

@@ -45,7 +45,7 @@ class Trainee:
         y: Targets.
         start_radius: By parameter: Frobenius distance from the floats within which the exact start is.
         data_radius: The same of X and of y.
-        scalar_radius: By hyperparameter: how far the exact one may be from its float, where that is not zero.
+        scalar_radius: By hyperparameter: how far the exact one may be from its floats, where that is not zero.
     """
 
     model: EquilibriumModel
@@ -61,18 +61,14 @@ class Trainee:
         signature = env.model
         assert signature is not None
         values = {name: value.to(env.like) for name, value in instance.values.items()}
-        inputs, targets = (signature.names(role)[0] for role in (Role.INPUT, Role.TARGET))
         model = model_class(signature).from_variables(values)
-        radius = {name: own.ball.radius for name, own in env.variables.items() if isinstance(own, Matrix)}
+        radius = {name: _radius(env.variables[name], values[name]) for name in signature.names()}
         start = {name: radius[name] for name in model.parameters()}
-        known = {name: env.variables[name] for name in signature.names(Role.HYPERPARAMETER)}
-        scalars = {
-            name: sc.upper(abs(own.ball - float(values[name])))
-            for name, own in known.items()
-            if isinstance(own, Scalar)
-        }
-        scalars = {name: off for name, off in scalars.items() if off}
-        return cls(model, values[inputs], values[targets], start, (radius[inputs], radius[targets]), scalars)
+        scalars = {name: radius[name] for name in signature.names(Role.HYPERPARAMETER) if radius[name]}
+        data = [next(iter(signature.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
+        X, y = model.data(*(None if name is None else values[name] for name in data))
+        known = [0.0 if name is None else radius[name] for name in data]
+        return cls(model, X, y, start, (known[0], known[1]), scalars)
 
     def moved(self, apart: float, generator: torch.Generator) -> tuple[EquilibriumModel, Tensor, Tensor, float]:
         """Move all that is not known exactly in a random direction, by its radius times one factor.
@@ -116,7 +112,7 @@ class Trainee:
         known = dense_form(value.ball) if isinstance(value, Matrix) else None
         if known is None or not known.is_finite:
             return
-        found = self.model.readout(solve_equilibrium(self.model, self.X).value)
+        found = self.model.predictions(solve_equilibrium(self.model, self.X).value, self.X)
         gap = float(torch.linalg.vector_norm(found.reshape(-1) - float_centre(known).reshape(-1)))
         size = float(torch.linalg.vector_norm(found))
         if gap > known.radius + math.sqrt(torch.finfo(found.dtype).eps) * size:
@@ -136,6 +132,12 @@ class Trainee:
         return not any((*self.start_radius.values(), *self.data_radius, *self.scalar_radius.values()))
 
 
+def _radius(own: Scalar | Matrix, value: Tensor) -> float:
+    """Return how far the exact value of a variable may be from its floats."""
+    return own.ball.radius if isinstance(own, Matrix) else sc.upper(abs(own.ball - float(value)))
+
+
 def _direction(value: Tensor, generator: torch.Generator) -> Tensor:
     direction = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-    return (direction / torch.linalg.vector_norm(direction)).to(value)
+    length = torch.linalg.vector_norm(direction)
+    return (direction / length if length else direction).to(value)

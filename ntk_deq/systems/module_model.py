@@ -1,0 +1,215 @@
+"""A user's own `torch.nn.Module` as the map of an equilibrium: floats with honest status, and no certificate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ntk_deq.errors import ArgumentError
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.systems.methods import AnsweringModel
+
+_PROBES, _FEWER = 3, 2  # samples of the batches on which a module is tried
+_SAME = 1e-6  # relative; what a module may make of a row alone and among others, in single precision
+
+
+class ModuleModel(AnsweringModel):
+    """A model z = cell(z, x) with predictions readout(z), of modules of the user's own.
+
+    One sample is one row. The contraction factor is not known, so that results have a status and no error bound; the
+    tangent kernel is worked out sample by sample (`KernelMethod.ADJOINT`).
+
+    Args:
+        cell: Takes states N x m and inputs N x d and returns states.
+        readout: Takes states and returns N predictions, or N x k.
+        width: m.
+        inputs: d.
+        outputs: k where the readout returns a matrix; None: it returns a vector.
+        values: Parameters in place of the modules' own, by name.
+    """
+
+    def __init__(
+        self,
+        cell: nn.Module,
+        readout: nn.Module,
+        width: int,
+        inputs: int,
+        outputs: int | None = None,
+        values: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._cell, self._readout, self._width, self._inputs = cell, readout, width, inputs
+        own = {f"cell.{name}": value for name, value in cell.named_parameters()}
+        own |= {f"readout.{name}": value for name, value in readout.named_parameters()}
+        self._values = own if values is None else {name: values[name] for name in own}
+        self._outputs = outputs
+        self.signature = _signature(type(cell).__name__, self._values, width, inputs, outputs)  # type: ignore[misc]
+
+    @property
+    def outputs(self) -> int | None:
+        """How many outputs a sample has, where the readout returns a matrix; None: it returns a vector."""
+        return self._outputs
+
+    @property
+    def single_precision(self) -> bool:
+        """Whether its maps may be evaluated in single precision: a module may hold tensors that are none of these."""
+        return False
+
+    @classmethod
+    def from_variables(cls, values: Mapping[str, Tensor]) -> ModuleModel:
+        """Refuse: modules are not made from values alone."""
+        raise ArgumentError("A model of modules is made by `equilibrium_module`, and moved by `with_parameters`.")
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> ModuleModel:
+        """Return the model with other values of these parameters."""
+        values = {**self._values, **parameters}
+        return ModuleModel(self._cell, self._readout, self._width, self._inputs, self._outputs, values)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the trainable tensors by name: `cell.` or `readout.` and the name in the module."""
+        return dict(self._values)
+
+    def step(
+        self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "N m"]:
+        """Apply the cell once."""
+        return self._call(self._cell, "cell.", parameters, Z, X)
+
+    def readout(self, Z: Float[Tensor, "N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, N * k]:
+        """Return the predictions."""
+        return self._call(self._readout, "readout.", parameters, Z)
+
+    def _call(self, module: nn.Module, prefix: str, parameters: Mapping[str, Tensor] | None, *args: Tensor) -> Tensor:
+        values = {**self._values, **(parameters or {})}
+        own = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+        found: Tensor = torch.func.functional_call(module, own, args)
+        return found
+
+    def initial_state(self, X: Float[Tensor, "N d"]) -> Float[Tensor, "N m"]:
+        """Return zeros."""
+        return X.new_zeros(X.shape[0], self._width)
+
+    def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
+        """Return infinity: nothing is known."""
+        first = next(iter(self._values.values()))
+        return first.detach().new_full((), math.inf)
+
+    def __repr__(self) -> str:
+        count = sum(value.numel() for value in self._values.values())
+        return f"ModuleModel({type(self._cell).__name__}, m={self._width}, d={self._inputs}, {count} parameters)"
+
+
+def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, inputs: int) -> ModuleModel:
+    """Make a model of a map and a readout written as `torch.nn.Module`.
+
+    The modules are tried on random rows first: samples must not interact, and two calls must agree.
+
+    Args:
+        cell: Takes states N x m and inputs N x d and returns states.
+        readout: Takes states and returns N predictions, or N x k.
+        width: m.
+        inputs: d.
+
+    Raises:
+        ArgumentError: There is no parameter, another shape comes back, samples interact (batch norm in training mode),
+            or two calls differ (dropout in training mode).
+
+    Example:
+        >>> class Cell(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.W, self.U = nn.Linear(4, 4, bias=False), nn.Linear(3, 4)
+        ...     def forward(self, z, x):
+        ...         return torch.tanh(0.3 * self.W(z) + self.U(x))
+        >>> _ = torch.manual_seed(0)
+        >>> model = equilibrium_module(Cell().double(), nn.Linear(4, 1).double(), width=4, inputs=3)
+        >>> model.solve(torch.eye(3, dtype=torch.float64)).all_converged
+        True
+    """
+    for name, module in (("cell", cell), ("readout", readout)):
+        if not isinstance(module, nn.Module):
+            raise ArgumentError(
+                f"`{name}` of equilibrium_module must be a torch.nn.Module. Got {type(module).__name__}."
+            )
+    for name, size in (("width", width), ("inputs", inputs)):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ArgumentError(f"`{name}` of equilibrium_module must be an integer >= 1. Got {size!r}.")
+    own = [*cell.named_parameters(), *readout.named_parameters()]
+    if not own:
+        raise ArgumentError("`cell` and `readout` of equilibrium_module have no parameter: there is nothing to train.")
+    model = ModuleModel(deepcopy(cell), deepcopy(readout), width, inputs)  # some change as they are called
+    first = own[0][1]
+    if first.dtype not in (torch.float64, torch.float32):
+        raise ArgumentError(f"The parameters of equilibrium_module must be float64 or float32. Got {first.dtype}.")
+    generator = torch.Generator().manual_seed(0)
+    Z, X = (torch.randn(_PROBES, size, generator=generator, dtype=torch.float64).to(first) for size in (width, inputs))
+    with torch.no_grad(), _random_state_kept():
+        image = _tried("cell", lambda *rows: model.step(*rows), Z, X)
+        if image.shape != Z.shape:
+            shapes = f"the states' shape {tuple(Z.shape)}. Got {tuple(image.shape)}"
+            raise ArgumentError(f"`cell` of equilibrium_module must return {shapes}.")
+        found = _tried("readout", lambda *rows: model.readout(*rows), Z)
+        if found.ndim not in (1, 2) or found.shape[0] != _PROBES:
+            raise ArgumentError(
+                f"`readout` of equilibrium_module must return one prediction a row, or one row of them. "
+                f"Got shape {tuple(found.shape)} for {_PROBES} rows."
+            )
+    return ModuleModel(cell, readout, width, inputs, None if found.ndim == 1 else found.shape[1])
+
+
+def _tried(name: str, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """Return a module's value on some rows; refuse one that is random, changes, or makes samples interact."""
+    before = _called(name, function, *rows)
+    if not isinstance(before, Tensor) or before.ndim == 0:
+        raise ArgumentError(f"`{name}` of equilibrium_module must return a tensor. Got {type(before).__name__}.")
+    again = _called(name, function, *rows)
+    if not _agree(before, again):
+        raise ArgumentError(
+            f"Two calls of `{name}` of equilibrium_module differ: it draws random numbers, or changes as it is called. "
+            "Put it into evaluation mode (`.eval()`)."
+        )
+    alone = _called(name, function, *(value[:_FEWER] for value in rows))
+    if before.shape[0] != rows[0].shape[0] or not _agree(alone, before[:_FEWER]):
+        raise ArgumentError(
+            f"`{name}` of equilibrium_module makes samples interact: rows are mapped to something else than among "
+            "others, as by batch norm in training mode. Put it into evaluation mode (`.eval()`)."
+        )
+    return before
+
+
+def _called(name: str, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    try:
+        return function(*rows)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        shapes = " and ".join(str(tuple(value.shape)) for value in rows)
+        raise ArgumentError(f"`{name}` of equilibrium_module fails on rows of the shapes {shapes}: {error}") from error
+
+
+def _agree(a: Tensor, b: Tensor) -> bool:
+    size = max(float(b.abs().max()), 1.0) if b.numel() else 1.0
+    return a.shape == b.shape and bool(((a - b).abs() <= _SAME * size).all())
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Leave the global random numbers as they were."""
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _signature(name: str, values: Mapping[str, Tensor], width: int, inputs: int, outputs: int | None) -> ModelSignature:
+    """Return a declaration of the variables alone; there are no formulas."""
+    letters = {width: "m", inputs: "d"} if width != inputs else {}
+    variables = [
+        Variable(key, tuple(letters.get(size, f"n{size}") for size in value.shape), Role.PARAMETER, "")
+        for key, value in values.items()
+    ]
+    targets = ("N",) if outputs is None else ("N", "k")
+    variables += [Variable("X", ("N", "d"), Role.INPUT, ""), Variable("y", targets, Role.TARGET, "")]
+    sizes = tuple(dict.fromkeys(letter for variable in variables for letter in variable.shape))
+    return ModelSignature(name, f"Z = {name}(Z, X)", sizes, tuple(variables), "Z", ("N", "m"))

@@ -1,0 +1,190 @@
+"""Row programs in floating point: their values, with what does not depend on the state worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.language.row_program import Op, Row
+from ntk_deq.language.tree import Expr
+from ntk_deq.systems.fixed_values import FixedValues
+
+
+class RowProgram:
+    """A step with all below it, in an order of evaluation.
+
+    Args:
+        root: The step whose value is wanted.
+        parametric: Tells whether a formula depends on a parameter.
+
+    Attributes:
+        root: That step.
+        steps: In order of evaluation; the root comes last.
+        parametric: As given.
+        moving: Those that depend on the state.
+        trained: Those on which a parameter has an influence, their own or one further down.
+        between: Those and the steps that depend on the state.
+        fused: Products that only a sum needs, added to it as they are formed.
+    """
+
+    def __init__(self, root: Row, parametric: Callable[[Expr], bool]) -> None:
+        self.root, self.steps, self.parametric = root, root.steps(), parametric
+        self.moving = [step for step in self.steps if step.moving]
+        self.trained: set[Row] = set()
+        for step in self.steps:
+            if any(map(parametric, step.fixed)) or any(arg in self.trained for arg in step.args):
+                self.trained.add(step)
+        self.between = self.trained.union(step for step in self.moving if step.op is not Op.STATE)
+        uses = [arg for step in self.moving for arg in step.args]
+        # Products that only a sum needs are added to it as they are formed.
+        self.fused = {
+            step
+            for step in self.moving
+            if step.op is Op.PRODUCT and uses.count(step) == 1 and step is not root and self._user(step).op is Op.SUM
+        }
+
+    def _user(self, step: Row) -> Row:
+        return next(user for user in self.moving if step in user.args)
+
+    def at(self, X: Float[Tensor, "N d"], fixed: FixedValues) -> PreparedRows:
+        """Return the program at given inputs and parameters, with all that does not depend on the state worked out.
+
+        Args:
+            X: Inputs, one sample a row.
+            fixed: Parameters.
+        """
+        return PreparedRows(self, X, fixed)
+
+
+class PreparedRows:
+    """A program at given inputs and parameters.
+
+    Args:
+        program: The program.
+        X: Inputs, one sample a row.
+        fixed: Parameters.
+    """
+
+    def __init__(self, program: RowProgram, X: Float[Tensor, "N d"], fixed: FixedValues) -> None:
+        self.program, self.fixed, self._X = program, fixed, X
+        self.count = X.shape[0]
+        self.still: dict[Row, Tensor] = {}
+        self._matrices: dict[Row, Tensor] = {}
+        for step in program.steps:
+            if step.op is Op.PRODUCT:
+                matrix = fixed.value(step.fixed[0])
+                self._matrices[step] = matrix.mT if step.flipped else matrix
+            if not step.moving:
+                self.still[step] = self.evaluated(step, self.still)
+
+    def of_rows(self, rows: Int[Tensor, " n"]) -> PreparedRows:
+        """Return the program at some of the inputs.
+
+        Args:
+            rows: Which.
+        """
+        found = copy(self)
+        found._X, found.count = self._X[rows], rows.shape[0]
+        found.still = {step: value[rows] for step, value in self.still.items()}
+        return found
+
+    def value(self, Z: Float[Tensor, "N m"]) -> Float[Tensor, "N _"]:
+        """Return the value at a state.
+
+        Args:
+            Z: The state, one sample a row.
+        """
+        return self.values(Z)[self.program.root]
+
+    __call__ = value
+
+    def values(self, Z: Float[Tensor, "N m"]) -> dict[Row, Tensor]:
+        """Return the values of all steps at a state, but for products that are only added to something.
+
+        Args:
+            Z: The state.
+        """
+        values = dict(self.still)
+        for step in self.program.moving:
+            if step.op is Op.STATE:
+                values[step] = Z
+            elif step not in self.program.fused:
+                values[step] = self.evaluated(step, values)
+        return values
+
+    def before_root(self, Z: Float[Tensor, "N m"], out: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+        """Return what the last step, a function, is taken of; it lies in `out` where that saves a copy.
+
+        Args:
+            Z: The state.
+            out: A buffer.
+        """
+        values, last = dict(self.still), self.program.root.args[0]
+        for step in self.program.moving[:-1]:
+            if step.op is Op.STATE:
+                values[step] = Z
+            elif step is last and step.op is Op.SUM:
+                values[step] = self._sum(step, values, out)
+            elif step not in self.program.fused:
+                values[step] = self.evaluated(step, values)
+        return values[last]
+
+    def evaluated(self, step: Row, values: Mapping[Row, Tensor]) -> Tensor:
+        """Return the value of a step from those of its arguments."""
+        match step.op:
+            case Op.INPUT:
+                return self._X
+            case Op.CONSTANT:
+                width = step.width.evaluate({letter: int(size) for letter, size in self.fixed.sizes.items()})
+                return self._X.new_full((self._X.shape[0], width), step.value)
+            case Op.PRODUCT:
+                return values[step.args[0]] @ self._matrices[step]
+            case Op.SCALE:
+                return values[step.args[0]] * self.fixed.number(step.fixed[0])
+            case Op.SUM:
+                return self._sum(step, values)
+            case Op.HADAMARD:
+                return values[step.args[0]] * values[step.args[1]]
+            case _:
+                return self.function(step)(values[step.args[0]])
+
+    def _sum(self, step: Row, values: Mapping[Row, Tensor], out: Tensor | None = None) -> Tensor:
+        total: Tensor | None = None
+        later = []
+        for arg, sign in zip(step.args, step.signs, strict=True):
+            if arg in self.program.fused:
+                later.append((arg, sign))
+            elif total is None:
+                total = values[arg] if sign > 0 else -values[arg]
+            else:
+                total = torch.add(total, values[arg], alpha=sign)
+        for arg, sign in later:
+            before, matrix = values[arg.args[0]], self._matrices[arg]
+            if total is None:
+                total = before @ matrix if sign > 0 else -(before @ matrix)
+            else:
+                total = torch.addmm(total, before, matrix, alpha=sign, out=out if len(later) == 1 else None)
+        assert total is not None  # a sum has terms
+        return total
+
+    def function(self, step: Row) -> Callable[[Tensor], Tensor]:
+        """Return the function of an entrywise step.
+
+        Args:
+            step: The step.
+        """
+        return partial(FUNCTIONS[step.name], self.fixed.like)
+
+    def matrix(self, step: Row) -> Tensor:
+        """Return the matrix that a product multiplies rows with.
+
+        Args:
+            step: The product.
+        """
+        return self._matrices[step]

@@ -1,0 +1,156 @@
+"""A user's own module as the map: results with a status, implicit derivatives, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ntk_deq as nd
+from ntk_deq.dynamics import WellPosednessError
+from ntk_deq.errors import ArgumentError
+from ntk_deq.quantities import KernelMethod
+
+WIDTH, INPUTS = 4, 3
+
+
+class Cell(nn.Module):
+    """tanh(0.3 W z + U x + b)."""
+
+    def __init__(self):
+        super().__init__()
+        self.W, self.U = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(INPUTS, WIDTH)
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.W(z) + self.U(x))
+
+
+def made(outputs=1, squeeze=False):
+    torch.manual_seed(0)
+    readout = nn.Sequential(nn.Linear(WIDTH, outputs), nn.Flatten(0)) if squeeze else nn.Linear(WIDTH, outputs)
+    return nd.equilibrium_module(Cell().double(), readout.double(), width=WIDTH, inputs=INPUTS)
+
+
+def inputs(count=5):
+    return torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def unrolled(model, X, parameters):
+    Z = torch.zeros(X.shape[0], WIDTH, dtype=X.dtype)
+    for _ in range(200):
+        Z = model.step(Z, X, parameters)
+    return model.readout(Z, parameters)
+
+
+def test_parameters_are_named_and_the_solution_has_a_status_but_no_bound():
+    model = made()
+    assert list(model.parameters()) == [
+        "cell.W.weight",
+        "cell.U.weight",
+        "cell.U.bias",
+        "readout.weight",
+        "readout.bias",
+    ]
+    found = model.solve(inputs())
+    assert found.all_converged
+    assert bool(torch.isinf(found.error_bound).all())
+    torch.testing.assert_close(model.predict(inputs()), unrolled(model, inputs(), None))
+
+
+def test_gradients_are_those_of_the_unrolled_map():
+    model, X = made(squeeze=True), inputs()
+    y = torch.ones(5, dtype=torch.float64)
+    own = {name: value.detach() for name, value in model.parameters().items()}
+    expected = torch.func.grad(lambda values: (unrolled(model, X, values) - y).square().sum() / 2)(own)
+    found = nd.loss_gradients(model, X, y)
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_kernel_is_worked_out_sample_by_sample(outputs):
+    model, X = made(outputs), inputs()
+    own = {name: value.detach() for name, value in model.parameters().items()}
+    rows = torch.func.jacrev(lambda values: unrolled(model, X, values).mT.reshape(-1))(own)
+    expected = sum(J.flatten(1) @ J.flatten(1).mT for J in rows.values())
+    kernel = nd.ntk_gram(model, X)
+    assert kernel.method is KernelMethod.ADJOINT
+    assert "says no factors" in kernel.reason
+    torch.testing.assert_close(kernel.matrix, expected)
+
+
+def test_no_certificate_is_claimed():
+    model, X = made(squeeze=True), inputs()
+    assert nd.lipschitz_bounds(model, X).upper == float("inf")
+    with pytest.raises(WellPosednessError, match="not below one"):
+        nd.train(model, X, torch.ones(5, dtype=torch.float64), step=0.1, progress=False)
+
+
+class Mixing(Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, z, x):
+        return self.norm(super().forward(z, x))
+
+
+class Random(Cell):
+    def forward(self, z, x):
+        return super().forward(z, x) + 1e-2 * torch.rand_like(z)
+
+
+class Wide(Cell):
+    def forward(self, z, x):
+        return torch.cat([z, z], dim=1)
+
+
+class Bare(nn.Module):
+    def forward(self, z, x=None):
+        return z
+
+
+@pytest.mark.parametrize(
+    ("cell", "readout", "message"),
+    [
+        (Mixing, nn.Linear(WIDTH, 1), r"makes samples interact"),
+        (Random, nn.Linear(WIDTH, 1), r"Two calls of `cell` .* it draws random numbers"),
+        (
+            Wide,
+            nn.Linear(WIDTH, 1),
+            r"`cell` of equilibrium_module must return the states' shape \(3, 4\). Got \(3, 8\)",
+        ),
+        (Bare, Bare(), r"have no parameter: there is nothing to train"),
+        (Cell, nn.Linear(2, 1), r"`readout` of equilibrium_module fails on rows of the shapes \(3, 4\)"),
+        (Cell, nn.Flatten(0), r"makes samples interact"),
+        (Cell, nn.Dropout(), r"Two calls of `readout` .* Put it into evaluation mode"),
+    ],
+)
+def test_modules_that_are_no_map_of_samples_are_refused(cell, readout, message):
+    torch.manual_seed(0)
+    with pytest.raises(ArgumentError, match=message):
+        nd.equilibrium_module(cell().double(), readout.double(), width=WIDTH, inputs=INPUTS)
+
+
+def test_batch_norm_in_evaluation_mode_is_a_map_of_samples():
+    cell = Mixing().double().eval()
+    model = nd.equilibrium_module(cell, nn.Linear(WIDTH, 1).double(), width=WIDTH, inputs=INPUTS)
+    assert model.solve(inputs()).all_converged
+
+
+def test_wrong_arguments_are_said_and_random_numbers_are_left_alone():
+    with pytest.raises(ArgumentError, match=r"`cell` of equilibrium_module must be a torch.nn.Module. Got function"):
+        nd.equilibrium_module(lambda z, x: z, nn.Linear(4, 1), width=4, inputs=3)
+    with pytest.raises(ArgumentError, match=r"`width` of equilibrium_module must be an integer >= 1. Got 0"):
+        nd.equilibrium_module(Cell(), nn.Linear(4, 1), width=0, inputs=3)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with pytest.raises(ArgumentError):
+        nd.equilibrium_module(Random().double(), nn.Linear(4, 1).double(), width=4, inputs=3)
+    torch.manual_seed(5)
+    cell = Random().double()
+    state = torch.get_rng_state()
+    with pytest.raises(ArgumentError):
+        nd.equilibrium_module(cell, nn.Linear(4, 1).double(), width=4, inputs=3)
+    assert before.shape == state.shape

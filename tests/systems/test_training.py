@@ -1,0 +1,122 @@
+"""Gradients and runs of declared systems, derived from their formulas, against automatic differentiation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from declared_systems import FEED_FORWARD, MASKED, MONOTONE, OPT_EQ, OUTPUTS, SKIP, STRUCTURED, TWICE, drawn
+
+from ntk_deq.dynamics import GradientField, gradient_descent, gradient_flow
+from ntk_deq.systems import loss_gradients, predict
+from ntk_deq.systems.losses import output_loss
+
+ALL = {**STRUCTURED, MASKED.name: MASKED}
+
+
+def size(tensors):
+    return math.hypot(*(float(value.norm()) for value in tensors.values()))
+
+
+def apart(left, right):
+    assert list(left) == list(right)
+    return math.hypot(*(float((left[name] - right[name]).norm()) for name in right))
+
+
+@pytest.fixture(params=list(ALL), ids=str)
+def problem(request):
+    return drawn(ALL[request.param])
+
+
+def test_derived_gradients_are_those_of_automatic_differentiation(problem):
+    model, X, y = problem
+    found = GradientField(model, X, y, rtol=1e-14).at(model.parameters(), 0.0)
+    exact = loss_gradients(model, X, y)
+    assert apart(found.gradients, exact) <= 1e-11 * size(exact)
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
+def test_the_estimated_error_of_a_gradient_is_above_its_error_and_not_far(problem, rtol):
+    model, X, y = problem
+    found = GradientField(model, X, y, rtol=rtol).at(model.parameters(), 0.0)
+    exact = loss_gradients(model, X, y)
+    assert apart(found.gradients, exact) <= found.gradient_error + 1e-14 * size(exact)
+    assert found.gradient_error <= 1e3 * rtol * size(exact)
+
+
+LOSSES = {
+    "regularised": "norm(yhat - y)^2/2 + fro(W)^2/10",
+    "mixed": "sum(softplus(yhat - y))*(1 + fro(U)^2) + sum(Z)/10",
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_may_read_parameters_and_the_state(name):
+    signature = replace(SKIP, name=f"skip-{name}", definitions={**SKIP.definitions, "L": LOSSES[name]})
+    model, X, y = drawn(signature)
+    exact = loss_gradients(model, X, y)
+    h, moved = 1e-6, {key: torch.sin(value * 31) for key, value in model.parameters().items()}
+    sides = [
+        _loss(model.with_parameters({k: v + sign * h * moved[k] for k, v in model.parameters().items()}), X, y)
+        for sign in (1, -1)
+    ]
+    slope = sum(float((exact[key] * moved[key]).sum()) for key in moved)
+    assert (sides[0] - sides[1]) / (2 * h) == pytest.approx(slope, rel=1e-7)
+    found = GradientField(model, X, y, rtol=1e-6).at(model.parameters(), 0.0)
+    assert apart(found.gradients, exact) <= found.gradient_error <= 1e-3 * size(exact)
+    assert found.loss_value == pytest.approx(_loss(model, X, y), rel=1e-5)
+
+
+def _loss(model, X, y):
+    return float(model.loss(X, y))
+
+
+@pytest.mark.parametrize("signature", [MONOTONE, OPT_EQ, OUTPUTS, FEED_FORWARD], ids=lambda own: own.name)
+def test_descent_is_that_of_steps_along_automatic_gradients(signature):
+    model, X, y = drawn(signature)
+    step = 0.002 if signature is MONOTONE else 0.05  # beyond, its weight ceases to contract
+    run = gradient_descent(model, X, y, step=step, steps=20, rtol=1e-13)
+    there = model
+    for _ in range(20):
+        gradients = loss_gradients(there, X, y)
+        there = there.with_parameters({k: v - step * gradients[k] for k, v in there.parameters().items()})
+    assert run.steps == 20
+    assert apart(run.parameters, there.parameters()) <= 1e-11 * size(there.parameters())
+    assert run.error is not None
+    assert apart(run.parameters, there.parameters()) <= run.error
+
+
+@pytest.mark.parametrize("signature", [OPT_EQ, TWICE], ids=lambda own: own.name)
+def test_flow_goes_where_small_steps_go(signature):
+    model, X, y = drawn(signature)
+    flow = gradient_flow(model, X, y, horizon=0.1)
+    steps = [gradient_descent(model, X, y, step=0.1 / count, steps=count) for count in (50, 100)]
+    # Euler's error is halved with the step.
+    limit = {k: 2 * v - steps[0].parameters[k] for k, v in steps[1].parameters.items()}
+    assert apart(flow.parameters, limit) <= 1e-4 * size(limit)
+    assert flow.error is not None
+
+
+def test_multiples_of_squares_are_seen_for_several_outputs():
+    model, X, y = drawn(OUTPUTS)
+    loss = output_loss(model, X, y)
+    residual = predict(model, X) - y
+    assert loss.multiple == 1
+    assert float(loss.value(model.target_rows(predict(model, X)))) == pytest.approx(float(residual.square().sum() / 2))
+
+
+@pytest.mark.parametrize("signature", [OPT_EQ, TWICE, MONOTONE], ids=lambda own: own.name)
+def test_the_hessian_is_the_derivative_of_the_gradient(signature):
+    model, X, y = drawn(signature)
+    field = GradientField(model, X, y, rtol=1e-14)
+    field.at(model.parameters(), 0.0)
+    found, h = field.hessian(), 1e-5
+    moved = {key: torch.sin(value * 31) for key, value in model.parameters().items()}
+    sides = [
+        field.at({k: v + sign * h * moved[k] for k, v in model.parameters().items()}, 1.0).gradients for sign in (1, -1)
+    ]
+    slope = torch.cat([((sides[0][name] - sides[1][name]) / (2 * h)).reshape(-1) for name in moved])
+    along = found @ torch.cat([value.reshape(-1) for value in moved.values()])
+    assert float((slope - along).norm()) <= 1e-5 * float(slope.norm())
