@@ -126,7 +126,7 @@ def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
     allowed = sorted(other for other in allowed if other.isidentifier())
     if not called:
         for cut in range(1, len(name)):
-            if name[:cut] in allowed and name[cut:] in allowed:
+            if name[:cut] in allowed and name[cut:] in allowed and name[:cut] != name[cut:]:
                 return f"write {name[:cut]}*{name[cut:]} for a product"
     near = nearest_name(name, allowed)
     # A name that differs in case alone is a slip, whatever it means elsewhere.
