@@ -17,15 +17,14 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from typing import cast
 
-import flint
 from flint import acb, arb, fmpq, fmpz, fmpz_poly
 
+from ntk_deq.certified.scalar import bits_inside
 from ntk_deq.errors import NtkDeqError
 
 MOST_BITS = 8192
@@ -89,7 +88,7 @@ class Algebraic:
         """
         if self._ball[0] != bits:
             try:
-                with _precision(bits):
+                with bits_inside(bits):
                     self._ball = (bits, self._computed(bits))
             except RecursionError:
                 raise UndecidedError("a formula of too many operations") from None
@@ -114,7 +113,7 @@ class Algebraic:
                 return 1
             if ball < 0:
                 return -1
-            with _precision(_FIRST_BITS):
+            with bits_inside(_FIRST_BITS):
                 if ball.is_finite() and ball.abs_upper() < arb(2) ** -separation:
                     return 0
             bits *= 2
@@ -186,7 +185,7 @@ def sign(number: Number) -> int:
 def enclosure(number: Number, bits: int) -> arb:
     """Return a ball that contains a number, computed with so many bits."""
     if isinstance(number, fmpq):
-        with _precision(bits):
+        with bits_inside(bits):
             return arb(number)
     return number.ball(bits)
 
@@ -320,7 +319,7 @@ def _roots_of_factor(coefficients: tuple[fmpz, ...]) -> tuple[Number, ...]:
     factor = fmpz_poly(list(coefficients))
     if factor.degree() == 1:
         return (fmpq(-factor[0]),)
-    with _precision(_FIRST_BITS):
+    with bits_inside(_FIRST_BITS):
         everywhere = _complex_roots(factor)
         # Every conjugate of a root is a root.
         top = max(_whole_above(abs(point)) for point in everywhere)
@@ -350,14 +349,3 @@ def _complex_roots(factor: fmpz_poly) -> list[acb]:
     """Return the roots of an irreducible polynomial; the imaginary part of a real one is zero exactly."""
     found = cast(list[tuple[acb, int]], factor.complex_roots())  # flint's stubs leave out the multiplicities
     return [point for point, _ in found]
-
-
-@contextmanager
-def _precision(bits: int) -> Iterator[None]:
-    """Compute with so many bits inside."""
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
-    try:
-        yield
-    finally:
-        flint.ctx.prec = before

@@ -13,7 +13,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified import rounding
-from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike
+from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike, require_one_form
 from ntk_deq.certified.exactness import inexact_products, may_be_exact, shifts_exactly, sum_error
 from ntk_deq.certified.rounding import TINY, add_up, fro_up, largest_entry, multiply_up
 from ntk_deq.certified.scalar import nan, radius, upper, with_radius
@@ -40,13 +40,6 @@ def enclose(work: Tensor, error: float, like: Ball, reason: str = "") -> Ball:
     return Ball(kept, add_up(error, fro_up(work - kept.double())), reason)
 
 
-def _require_same_shape(function: str, a: Ball, b: Ball) -> None:
-    require_alike(function, a, b)
-    if a.shape != b.shape:
-        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
-        raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
-
-
 def add(a: Ball, b: Ball) -> Ball:
     """Return a + b.
 
@@ -67,7 +60,7 @@ def add(a: Ball, b: Ball) -> Ball:
         >>> add(one, one).radius
         0.0
     """
-    _require_same_shape("add", a, b)
+    require_one_form("add", a, b)
     left, right = a.work, b.work
     total = left + right
     lost = sum_error(left, right, total)
@@ -95,7 +88,7 @@ def subtract(a: Ball, b: Ball) -> Ball:
         >>> subtract(one, one)
         Ball(1 x 1, float32, radius=0)
     """
-    _require_same_shape("subtract", a, b)
+    require_one_form("subtract", a, b)
     return add(a, negate(b))
 
 
@@ -181,7 +174,7 @@ def hadamard(a: Ball, b: Ball) -> Ball:
         >>> hadamard(three, three)
         Ball(1 x 1, float32, radius=0)
     """
-    _require_same_shape("hadamard", a, b)
+    require_one_form("hadamard", a, b)
     left, right = a.work, b.work
     product = left * right
     inherited = product_radius(largest_entry(left), a.radius, largest_entry(right), b.radius)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from flint import arb
@@ -146,7 +147,27 @@ def no_information(like: Ball, rows: int, cols: int, reason: str) -> Ball:
     return Ball(like.centre.new_zeros(rows, cols), math.inf, reason)
 
 
-def require_alike(function: str, *balls: Ball) -> None:
+class Shaped(Protocol):
+    """A matrix of any kind."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+
+class Stored(Shaped, Protocol):
+    """A matrix of floats."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its entries."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+
+
+def require_alike(function: str, *balls: Stored) -> None:
     """Raise unless every ball has the same element type and device.
 
     Raises:
@@ -161,7 +182,7 @@ def require_alike(function: str, *balls: Ball) -> None:
         raise ArgumentError(f"Arguments of {function} must have one element type and one device. Got {got}.")
 
 
-def require_square(function: str, a: Ball) -> int:
+def require_square(function: str, a: Shaped) -> int:
     """Return the order of a square matrix.
 
     Raises:
@@ -175,6 +196,33 @@ def require_square(function: str, a: Ball) -> int:
     if rows != cols:
         raise ArgumentError(f"`a` of {function} must be a square matrix. Got {rows} x {cols}.")
     return rows
+
+
+def require_one_shape(function: str, a: Shaped, b: Shaped) -> None:
+    """Raise unless two matrices have one shape.
+
+    Raises:
+        ArgumentError: They differ.
+
+    Example:
+        >>> require_one_shape("add", ball(torch.eye(2)), ball(torch.eye(2)))
+    """
+    if a.shape != b.shape:
+        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
+        raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
+
+
+def require_one_form(function: str, a: Stored, b: Stored) -> None:
+    """Raise unless two matrices have one shape, element type and device.
+
+    Raises:
+        ArgumentError: They differ.
+
+    Example:
+        >>> require_one_form("add", ball(torch.eye(2)), ball(torch.eye(2)))
+    """
+    require_alike(function, a, b)
+    require_one_shape(function, a, b)
 
 
 def first_reason(*balls: Ball) -> str:

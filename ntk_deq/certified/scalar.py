@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 
 import flint
@@ -21,6 +22,24 @@ PRECISION = 128
 """Bits of a ball's midpoint: 75 more than a double has, so that scalar rounding never decides a verdict."""
 
 flint.ctx.prec = PRECISION
+
+
+@contextmanager
+def bits_inside(bits: int) -> Iterator[None]:
+    """Compute with so many bits inside, and as before afterwards, whatever happens inside.
+
+    Example:
+        >>> with bits_inside(256):
+        ...     print(flint.ctx.prec)
+        256
+    """
+    before = flint.ctx.prec
+    flint.ctx.prec = bits
+    try:
+        yield
+    finally:
+        flint.ctx.prec = before
+
 
 _RADIUS_BITS = 30  # flint keeps a radius as a 30-bit mantissa
 _LARGEST = math.nextafter(math.inf, 0.0)

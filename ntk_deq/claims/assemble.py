@@ -1,108 +1,30 @@
-"""A claim's node made into a `Claim`: names looked up, formulas parsed, sorted and typed in every setting.
-
-Mutants: a claim that takes over another claim and changes some of it.
-"""
+"""A claim's node made into a `Claim`: names looked up, formulas parsed, sorted and typed in every setting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
-from ntk_deq.claims.claim import Claim, IllFormed, Verdict
+from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
+from ntk_deq.claims.entries import by_names, flattened
+from ntk_deq.claims.families import has_families, typed_families
+from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
-from ntk_deq.claims.settings import SettingRecord
+from ntk_deq.claims.settings import SettingRecord, reach_fault, unknown_sizes
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.declaration import reserved
-from ntk_deq.language.domain import Free, misfit, parse_domain
+from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
+from ntk_deq.language.families import defined, split_for
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, Kind, dependents, names_in, sort_definitions, unused
 from ntk_deq.language.types import SCALAR
-
-_BY_NAME = {"given": None, "let": None, "assume": "assumption", "conclude": "conclusion"}
-"""Sections that are overridden entry by entry, with the name that a single formula stands for."""
-
-_OPEN = frozenset({"given", "let"})  # sections to which a mutant may add
-_NOT_INHERITED = frozenset({"id", "mutates", "expect"})
-
-
-def inherit(base: Mapping, mutant: Mapping, base_id: str) -> tuple[Mapping, list[Problem]]:
-    """Return the claim that a mutant stands for.
-
-    Every key of the base is taken over except `id`, `mutates` and `expect`. A key of the mutant replaces the base's; in
-    `given`, `let`, `assume` and `conclude` it does so entry by entry. An empty value (null) drops what it names. Every
-    node keeps the place where it was written.
-
-    Args:
-        base: The claim that is mutated, itself complete.
-        mutant: The claim as written.
-        base_id: Id of the base, for messages.
-
-    Returns:
-        The complete claim, and what is wrong with the overrides.
-    """
-    entries = {key: node for key, node in base.entries.items() if key not in _NOT_INHERITED}
-    keys = {key: base.keys[key] for key in entries}
-    problems: list[Problem] = []
-    for key, node in mutant.entries.items():
-        keys[key] = mutant.keys[key]
-        if key in _BY_NAME and not _is_null(node):
-            entries[key] = _overridden(key, entries.get(key), node, base_id, problems)
-        elif _is_null(node):
-            if key not in entries:
-                message = f"`{key}` cannot be dropped: claim {base_id} has none."
-                problems.append(Problem(mutant.keys[key], message, hint=did_you_mean(key, entries)))
-            entries.pop(key, None)
-        else:
-            entries[key] = node
-    keys = {key: keys[key] for key in entries}
-    return Mapping(mutant.position, entries, keys, (*base.problems, *mutant.problems)), problems
-
-
-def own_names(mutant: Mapping, section: str) -> frozenset[str]:
-    """Return the names that a claim writes itself in a section."""
-    node = mutant.entries.get(section)
-    return frozenset(node.entries) if isinstance(node, Mapping) else frozenset()
-
-
-def named_entries(node: Node, single: str | None) -> Mapping | None:
-    """Return a section as a mapping; one formula alone gets the name `single`. None where it is neither."""
-    if isinstance(node, Mapping):
-        return node
-    if single is None or not isinstance(node, Scalar):
-        return None
-    return Mapping(node.position, {single: node}, {single: node.position})
-
-
-def _overridden(section: str, base: Node | None, node: Node, base_id: str, problems: list[Problem]) -> Node:
-    changes = named_entries(node, _BY_NAME[section])
-    before = named_entries(base, _BY_NAME[section]) if base is not None else None
-    if changes is None or (base is not None and before is None):
-        return node  # the schema says what is wrong with it
-    entries = dict(before.entries) if before is not None else {}
-    keys = dict(before.keys) if before is not None else {}
-    for name, value in changes.entries.items():
-        if name not in entries and (section not in _OPEN or _is_null(value)):
-            verb = "drops" if _is_null(value) else "replaces"
-            allowed = f"{section} of {base_id}: {', '.join(entries) or 'none'}"
-            message = f"`{section}.{name}` {verb} nothing: claim {base_id} has no such entry ({allowed})."
-            problems.append(Problem(changes.keys[name], message, hint=did_you_mean(name, entries)))
-        elif _is_null(value):
-            del entries[name], keys[name]
-        else:
-            entries[name], keys[name] = value, changes.keys[name]
-    problems_of_both = (*(before.problems if before is not None else ()), *changes.problems)
-    return Mapping(changes.position, entries, keys, problems_of_both)
-
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.value is None
-
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
 
@@ -169,15 +91,17 @@ class _Assembler:
     problems: list[Problem]
     broken: set[str] = field(default_factory=set)  # names whose definition cannot be used
     warnings: list[Problem] = field(default_factory=list)
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
         given = self._given(settings)
         read = {section: self._parse(section) for section in _SECTIONS}
-        let = read["let"]
         start = self._parse_start()
-        self._check_names(settings, given, let)
+        self.constants = self._constants(settings, [*read.values(), start])
+        self._check_names(settings, read["let"])
+        let = read["let"] = {**self.constants, **read["let"]}
         order, cycle = sort_definitions(let)
         if cycle:
             self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
@@ -188,7 +112,11 @@ class _Assembler:
         formulas = {("let", name): let[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         formulas |= start
-        typed = self._infer(formulas, settings, given, let)
+        families = has_families(settings, given, formulas)
+        if families:
+            typed, depths = self._infer_families(formulas, settings, given)
+        else:
+            typed, depths = self._infer(formulas, settings, given, let), ()
         dropped = self._unused(records, settings, given, read, start)
         return Claim(
             id=self.draft.id,
@@ -209,6 +137,7 @@ class _Assembler:
             instances=self.model.instances,
             choose=build_choose(self.model, typed),
             warnings=tuple(replace(warning, claim=self.draft.id) for warning in self.warnings),
+            depths=depths,
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -229,10 +158,13 @@ class _Assembler:
 
     def _given(self, settings: tuple[Setting, ...]) -> dict[str, Free]:
         given = {}
-        for name, node in self._entries("given").items():
-            where = f"given.{name}"
+        for name, entry in self._entries("given").items():
+            where, node = f"given.{name}", flattened(entry, "domain")
+            if is_literal(expression_text(node)):
+                continue  # a definition
             try:
-                domain, shape = parse_domain(expression_text(node))
+                text, over = split_for(expression_text(node))
+                domain, shape = parse_domain(text)
             except ExpressionError as error:
                 self.problems.append(expression_problem(node, error, where))
                 self.broken.add(name)
@@ -240,27 +172,62 @@ class _Assembler:
             type_ = shape or SCALAR
             reason = misfit(domain, type_)
             for setting in settings:
-                unknown = sorted((type_.rows.letters | type_.cols.letters) - set(setting.sizes))
+                unknown = unknown_sizes(type_, setting.sizes, over)
                 if unknown:
                     reason = f"setting {setting.name} has no size {', '.join(unknown)}"
+                elif over is not None:
+                    reason = (reach_fault(over, setting.sizes) or "").removesuffix(".") or reason
             if reason:
                 self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
                 self.broken.add(name)
             else:
-                given[name] = Free(name, type_, domain)
+                given[name] = Free(name, type_, domain, over)
         return given
+
+    def _constants(self, settings: tuple[Setting, ...], formulas: Iterable[dict[Any, Formula]]) -> dict[str, Formula]:
+        """Return the matrices that settings and `given` write out, as definitions where a formula uses them."""
+        used = {name for part in formulas for formula in part.values() for name in names_in(formula.expr)}
+        found: dict[str, Formula] = {}
+        literals = {name: node for name, node in self._entries("given").items() if is_literal(expression_text(node))}
+        for name, node in literals.items():
+            try:
+                found[name] = Formula(name, expression_text(node), parsed(expression_text(node)), node.position)
+            except ExpressionError as error:
+                self.problems.append(expression_problem(node, error, f"given.{name}"))
+                self.broken.add(name)
+        varying = {name for setting in settings for name in setting.variable_types()}
+        for setting in settings:
+            for name, formula in setting.constants.items():
+                if name in varying or found.get(name, formula).text != formula.text:
+                    message = f"`{name}` is one matrix in setting {setting.name} and another one elsewhere."
+                    self.problems.append(Problem(formula.position, message))
+                elif name in used:
+                    found[name] = formula
+        return found
 
     def _parse(self, section: str) -> dict[str, Formula]:
         formulas = {}
         for name, node in self._entries(section).items():
             text = expression_text(node)
+            base = self._defined(name) if section == "let" else name
+            if base is None:
+                continue
             try:
                 formulas[name] = Formula(name, text, parsed(text), node.position)
             except ExpressionError as error:
                 self.problems.append(expression_problem(node, error, f"{section}.{name}"))
                 if section == "let":
-                    self.broken.add(name)
+                    self.broken.add(base)
         return formulas
+
+    def _defined(self, key: str) -> str | None:
+        """Return the name that an entry of `let` defines, of a member the one of its family; None: it is no name."""
+        try:
+            return defined(key).name
+        except ExpressionError as error:
+            self._add(("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint)
+            self.broken.add(key.partition("[")[0])
+            return None
 
     def _parse_start(self) -> dict[Key, Formula]:
         """Parse the formulas of `run` and `choose`, which are fixed before the run starts."""
@@ -278,14 +245,18 @@ class _Assembler:
                 self._add_error(key, error)
         return formulas
 
-    def _check_names(self, settings: tuple[Setting, ...], given: dict[str, Free], let: dict[str, Formula]) -> None:
+    def _check_names(self, settings: tuple[Setting, ...], let: dict[str, Formula]) -> None:
+        given = [name for name in self._entries("given") if name not in self.broken]
         for section, names in (("given", given), ("let", let)):
-            for name in names:
+            for key in names:
+                name = defined(key).name if section == "let" else key
                 taken = self._taken(name, settings)
                 if section == "let" and name in given:
                     taken = "a name under `given`"
+                if section == "let" and name != key and name in let:
+                    taken = "a definition without members"
                 if taken:
-                    self._add((section, name), f"`{section}` cannot define `{name}`: that is {taken}.", key=True)
+                    self._add((section, key), f"`{section}` cannot define `{name}`: that is {taken}.", key=True)
                     self.broken.add(name)
 
     def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
@@ -297,6 +268,8 @@ class _Assembler:
                 return f"a variable of setting {setting.name}"
             if name in setting.sizes:
                 return f"a size letter of setting {setting.name}"
+            if name in setting.constants:
+                return f"a constant of setting {setting.name}"
             taken = reserved(name, setting.model)
             if taken:
                 return taken
@@ -370,6 +343,22 @@ class _Assembler:
                     )
         return typed
 
+    def _infer_families(
+        self, formulas: dict[Key, Formula], settings: tuple[Setting, ...], given: dict[str, Free]
+    ) -> tuple[dict[Key, Formula], tuple[Depth, ...]]:
+        """Type every formula of a claim with families, with its depth open and for each depth."""
+        if len(settings) < len(self.model.setting):
+            return formulas, ()
+        found = typed_families(formulas, settings, given, kind=kind_of(self.model), skip=self.broken)
+        for (section, name), error in found.errors:
+            if section == "setting":
+                self._add(("setting",), f"In the setting of this claim, `{name}`: {error.message}", hint=error.hint)
+            elif section == "given":
+                self._add((section, name), f"`given.{name}`: {error.message}", hint=error.hint)
+            else:
+                self._add_error((section, name), error)
+        return found.typed, tuple(found.depths)
+
     def _unused(
         self,
         records: list[SettingRecord],
@@ -382,25 +371,30 @@ class _Assembler:
 
         A variable that nothing uses is a problem: the author thinks that the claim speaks of it. A definition is not.
         """
-        let = formulas["let"]
+        let = by_names(formulas["let"])
         statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
         statements += [formula.expr for formula in start.values()]
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
         found = unused([*given, *let], let, used)
-        complete = not self.broken and all(len(formulas[s]) == len(self._entries(s)) for s in _SECTIONS)
+        own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}
+        complete = not self.broken and all(len(own[section]) == len(self._entries(section)) for section in _SECTIONS)
         complete = complete and len(start) == len(start_keys(self.model))
         if complete and len(settings) == len(self.model.setting):
             known = {*given, *let, *(name for s in settings for name in (*environment(s), *s.sizes))}
             read = used.union(*(names_in(formula.expr) for formula in let.values()))
-            for name in (n for n in (*given, *let) if n in found - self.draft.inherited):
-                section = "given" if name in given else "let"
+            for name in (
+                n
+                for n in (*given, *let)
+                if n in found and not {n, let[n].name if n in let else n} & self.draft.inherited
+            ):
+                section = "given" if name in self._entries("given") else "let"
                 near = nearest_name(name, sorted(read - known))
                 hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None
                 message = f"`{section}.{name}` is used nowhere."
-                found_at = place(self.node, (section, name), key=True)
+                found_at = place(self.node, (section, let[name].name if name in let else name), key=True)
                 reported = self.problems if section == "given" else self.warnings
                 reported.append(Problem(found_at, message, hint=hint))
-        return found
+        return found | {key for key in formulas["let"] if defined(key).name in found}
 
     def _entries(self, section: str) -> dict[str, Node]:
         node = self.node.entries.get(section)

@@ -38,7 +38,7 @@ def environment(setting: Setting) -> dict[str, Type]:
         ExpressionError: A definition of the model does not type-check.
     """
     types = setting.variable_types()
-    if setting.model is None:
+    if setting.model is None or setting.model.has_families:  # whose definitions are typed with the claim's
         return types
     if setting.model.has_equilibrium:
         types[setting.model.state] = shape_type(setting.model.state_shape)
@@ -89,7 +89,7 @@ def check_formulas(
                 index=STEP if kind is None else kind.index.type,
             )
             check_memory(typed, setting, structured)
-            _check_place(section, typed, setting, course)
+            check_place(section, typed, setting, course)
         except ExpressionError as error:
             checked.errors[key] = error
             if section == "let":
@@ -104,7 +104,7 @@ def check_formulas(
     return checked
 
 
-def _check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
+def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:
     """Refuse a number where a statement is needed, and for a step size what is no number known at the start."""
     course.check_derivatives(typed)
     if section in START:

@@ -57,6 +57,22 @@ class Choose:
 
 
 @dataclass(frozen=True)
+class Depth:
+    """One choice of the letters that the ranges and indices of a claim with families use, in one of its settings.
+
+    Attributes:
+        setting: Name of the setting.
+        letters: Letters and their values; nothing where all ranges are between numbers.
+    """
+
+    setting: str
+    letters: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{letter} = {value}" for letter, value in self.letters)
+
+
+@dataclass(frozen=True)
 class Claim:
     """A statement to judge. For all instances of its settings: `assume` implies `conclude`.
 
@@ -79,6 +95,8 @@ class Claim:
         source: The suite's source reference (title, authors, url).
         definitions: Per setting with a model: its definitions (for example Phi, yhat), typed, in order.
         warnings: What is odd about it and stops nothing.
+        depths: Of a claim with families: for what it is judged, each an ordinary claim (`ntk_deq.claims.depths`).
+        origin, depth: Of a claim that is written out for a depth: the claim with families, and the depth.
     """
 
     id: str
@@ -99,6 +117,16 @@ class Claim:
     instances: int | None = None
     choose: Choose | None = None
     warnings: tuple[Problem, ...] = ()
+    depths: tuple[Depth, ...] = ()
+    origin: Claim | None = None
+    depth: Depth | None = None
+
+    @property
+    def depths_alike(self) -> int:
+        """How many depths of its setting share the budgets of a claim that is written out; 1 without families."""
+        if self.origin is None or self.depth is None:
+            return 1
+        return sum(depth.setting == self.depth.setting for depth in self.origin.depths)
 
     @property
     def trains(self) -> bool:

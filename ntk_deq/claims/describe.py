@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.errors import Problem
 from ntk_deq.language.declaration import ModelSignature, Variable
+from ntk_deq.language.domain import Free
+from ntk_deq.language.library import model_names
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
-from ntk_deq.language.types import SCALAR, Type
+from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type
 
 _WINDOW = 100  # characters of a long formula that are shown around a problem
 
@@ -97,6 +100,7 @@ class ClaimDescription:
     formulas: tuple[FormulaLine, ...] = ()
     run: str | None = None
     choose: str | None = None
+    depths: str | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -128,7 +132,7 @@ def describe_suite(suite: Suite) -> SuiteDescription:
 
 
 def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescription, ...]:
-    """Return the models that claims speak of, each once, in the form that `check` prints.
+    """Return the systems that claims speak of, each once, in the form that `check` prints; not those we ship.
 
     Args:
         claims: The claims; those that are ill-formed bring none.
@@ -136,9 +140,17 @@ def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescrip
     known: dict[ModelSignature, Setting] = {}
     for claim in claims:
         for setting in claim.settings if isinstance(claim, Claim) else ():
-            if setting.model is not None:
+            if setting.model is not None and setting.model.name not in model_names():
                 known.setdefault(setting.model, setting)
-    return tuple(_system(model, environment(setting)) for model, setting in known.items())
+    return tuple(_system(model, _types(setting)) for model, setting in known.items())
+
+
+def _types(setting: Setting) -> dict[str, Type]:
+    """Return the type of every name of a setting and its model, of definitions of members by their entries."""
+    found = environment(setting)
+    if setting.model is not None and setting.model.has_families:
+        found |= {name: expr.type for (_, name), expr in typed_definitions(setting).typed.items() if expr.type}
+    return found
 
 
 def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescription:
@@ -148,7 +160,9 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
         model.name,
         "" if model.title == equation else one_line(model.title),
         ", ".join(model.sizes),
-        tuple((own.name, str(types[own.name]), _variable_words(own)) for own in model.variables),
+        tuple(
+            (member_words(own.name, own.over), str(types[own.name]), _variable_words(own)) for own in model.variables
+        ),
         state,
         certificate_words(model),
         tuple((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
@@ -158,7 +172,8 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
 def _variable_words(variable: Variable) -> str:
     domain = "" if variable.domain == "real" else f" in {one_line(variable.domain)}"
     about = f": {one_line(variable.description)}" if variable.description else ""
-    return f"{variable.role}{domain}{about}"
+    over = "" if variable.over is None else f" for {variable.over.text}"
+    return f"{variable.role}{domain}{over}{about}"
 
 
 def certificate_words(model: ModelSignature) -> str:
@@ -186,7 +201,8 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
             claim.id, claim.title, claim.where, position, expect, None, claim.tags, problems=problems
         )
     lines = [
-        FormulaLine("given", free.name, one_line(free.domain.text), str(free.type)) for free in claim.given.values()
+        FormulaLine("given", member_words(free.name, free.over), _domain(free), str(free.type))
+        for free in claim.given.values()
     ]
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
         lines += [_formula(section, formula) for formula in formulas.values()]
@@ -203,6 +219,7 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
         formulas=tuple(lines),
         run=run_words(claim.run) if claim.run is not None else None,
         choose=choose_words(claim),
+        depths=depth_words(claim),
     )
 
 
@@ -269,15 +286,40 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def size_words(letter: str, size: SizeRange) -> str:
+    """Return a size in words: `N = 1..4`, `n[l] = 1..5 for l in 0..L`."""
+    name = member_words(letter, size.over)
+    behind = "" if size.over is None else f" for {size.over.text}"
+    return f"{name} = {size.low if size.fixed else f'{size.low}..{size.high}'}{behind}"
+
+
+def member_words(name: str, over: Reach | None) -> str:
+    """Return a name, of a family that of a member."""
+    return name if over is None else f"{name}[{over.letter}]"
+
+
+def depth_words(claim: Claim) -> str | None:
+    """Return for which depths a claim with families is judged, or None: `L = 1; L = 2`."""
+    found = dict.fromkeys(str(depth) for depth in claim.depths if depth.letters)
+    return "; ".join(found) or None
+
+
+def _domain(free: Free) -> str:
+    text = one_line(free.domain.text or str(free.domain.kind))
+    return text if free.over is None else f"{text} for {free.over.text}"
+
+
 def _formula(section: str, formula: Formula) -> FormulaLine:
     return FormulaLine(section, formula.name, one_line(formula.text), str(formula.expr.type))
 
 
 def _setting(setting: Setting) -> SettingLine:
-    sizes = (f"{k} = {r.low}" if r.fixed else f"{k} = {r.low}..{r.high}" for k, r in setting.sizes.items())
+    sizes = (size_words(letter, size) for letter, size in setting.sizes.items())
     kind = "every instance of a domain" if setting.universal else "draws from a distribution"
-    lines = [f"{f.name} : {f.type} in {f.domain.text or f.domain.kind}" for f in setting.free.values()]
-    lines += [f"{d.name} : {d.type} drawn from {one_line(d.text)}" for d in setting.draws.values()]
+    lines = [f"{member_words(f.name, f.over)} : {f.type} in {_domain(f)}" for f in setting.free.values()]
+    lines += [
+        f"{member_words(d.name, d.over)} : {d.type} drawn from {one_line(d.text)}" for d in setting.draws.values()
+    ]
     if setting.images is not None:
         kind = "real images"
         types = setting.variable_types()

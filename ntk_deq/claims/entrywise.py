@@ -87,7 +87,8 @@ def _is_symmetric(expr: Expr, claim: Claim) -> bool:
         return False
     # What transposes with its arguments is symmetric where they are.
     keeps = FUNCTIONS[expr.name].transposes
-    return expr.name in _ALWAYS or (keeps and all(_is_symmetric(arg, claim) for arg in expr.args))
+    matrices = [arg for arg in expr.args if not _is_number(arg)]
+    return expr.name in _ALWAYS or (keeps and all(_is_symmetric(arg, claim) for arg in matrices))
 
 
 def _is_symmetric_name(name: str, claim: Claim) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ntk_deq.claims.claim import Claim, variable_ranges
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import entrywise_of
@@ -43,6 +44,10 @@ def follows(claim: Claim, mutant: Claim) -> bool:
         norm(A) <= fro(A)/2 False
         norm(A) <= 2*fro(A) True
     """
+    if claim.depths:  # of claims with families, at each depth
+        if claim.depths != mutant.depths:
+            return False
+        return all(follows(at_depth(claim, depth), at_depth(mutant, depth)) for depth in claim.depths)
     return _Comparison(claim, mutant).follows()
 
 

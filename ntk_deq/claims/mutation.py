@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ntk_deq.claims.check import Key, check_formulas
 from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.families import typed_families
 from ntk_deq.claims.mutation_rules import edits
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError, nearest_name
@@ -36,8 +37,10 @@ RULE_MEANINGS = {
     "swap": "the factors of a matrix or Kronecker product swapped",
     "exponent": "an exponent raised or lowered by one",
     "extreme": "min for max or max for min",
-    "norm": "the spectral norm for the Frobenius norm or the other way round",
+    "norm": "the spectral norm for the Frobenius norm or the other way round, the Frobenius norm for the nuclear norm",
     "spectral": "the smallest for the largest singular value or eigenvalue, or the other way round",
+    "kronecker": "the Kronecker sum for the Kronecker product or the other way round",
+    "inverse": "a transpose for a pseudoinverse",
     RIVALS: "a function of a number for one like it",
     "step": "a step raised or lowered by one",
 }
@@ -179,14 +182,18 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
             formulas[key] = replace(formulas[key], text=text, expr=parse(text))
         except ExpressionError:  # one level too deep, or a literal that has grown too long
             return None
-    typed = _typed(claim, formulas)
+    typed, depths = (None if claim.depths else _typed(claim, formulas)), claim.depths
+    if claim.depths:
+        kind = None if claim.run is None else claim.run.kind
+        found = typed_families(formulas, claim.settings, claim.given, kind=kind)
+        typed, depths = None if found.errors else found.typed, tuple(found.depths)
     if typed is None:
         return None
 
     def part(section: str) -> dict[str, Formula]:
         return {name: formula for (where, name), formula in typed.items() if where == section}
 
-    changed = replace(claim, let=part("let"), assume=part("assume"), conclude=part("conclude"))
+    changed = replace(claim, let=part("let"), assume=part("assume"), conclude=part("conclude"), depths=depths)
     return with_start_formulas(changed, typed)
 
 

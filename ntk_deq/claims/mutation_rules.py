@@ -9,7 +9,8 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.record import TRANSPOSED
+from ntk_deq.language.tree import RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
 _FLIPPED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
@@ -103,9 +104,11 @@ def _closed(node: Expr, index: int) -> bool:
     """Whether a child is no value: a step, a size, a variable, a literal exponent, a quantifier's condition."""
     if node.kind is Kind.INDEX:
         return True
-    if node.kind is Kind.CALL:
+    if node.kind in RANGED:
+        return index > 0
+    if node.kind is Kind.CALL and node.args[index].kind is not Kind.OVER:
         parameters = FUNCTIONS[node.name].parameters
-        return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.VARIABLE)
+        return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.INDEX, Parameter.VARIABLE)
     if node.kind is Kind.POWER:
         return index == 1
     return node.kind is Kind.FOR_ALL and index == 1
@@ -200,8 +203,12 @@ def _rename(rule: str) -> Callable[[Expr], Replacements]:
     """Put the function in a call's place that its record names for a rule."""
 
     def change(node: Expr) -> Replacements:
-        mutant = FUNCTIONS[node.name].mutant if node.kind is Kind.CALL else None
-        if mutant is not None and mutant[0] == rule and FUNCTIONS[mutant[1]].takes(len(node.args)):
+        mutant = FUNCTIONS[node.name].mutant if node.kind is Kind.CALL and node.name in FUNCTIONS else None
+        if mutant is None or mutant[0] != rule:
+            return
+        if mutant[1] == TRANSPOSED:
+            yield replace(node, kind=Kind.TRANSPOSE, name="")
+        elif FUNCTIONS[mutant[1]].takes(len(node.args)):
             yield replace(node, name=mutant[1])
 
     return change
@@ -216,11 +223,11 @@ def _sign(node: Expr) -> Replacements:
 
 def _step(node: Expr) -> Replacements:
     if node.kind is Kind.INDEX:
-        step = node.args[0]
+        *before, step = node.args
         for kind in (Kind.ADD, Kind.SUBTRACT):
             if kind is Kind.SUBTRACT and step.kind is Kind.NUMBER and step.value == 0:
                 continue  # there is no step before the first
-            yield replace(node, args=(Expr(kind, step.span, (step, _number(1, step.span))),))
+            yield replace(node, args=(*before, Expr(kind, step.span, (step, _number(1, step.span)))))
 
 
 RULES: dict[str, Callable[[Expr], Replacements]] = {
@@ -235,7 +242,7 @@ RULES: dict[str, Callable[[Expr], Replacements]] = {
     "transpose": _drop_transpose,
     "swap": _swap,
     "exponent": _exponent,
-    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", RIVALS)},
+    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", "kronecker", "inverse", RIVALS)},
     "step": _step,
 }
 """Every rule that changes one node, by name."""

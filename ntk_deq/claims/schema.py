@@ -1,7 +1,4 @@
-"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for.
-
-The JSON Schema of claim files, for editors: generated from the models that check them.
-"""
+"""The shape of a claim file as pydantic models: which keys there are, of what kind, and what each is for."""
 
 from __future__ import annotations
 
@@ -24,7 +21,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.language.library import model_names
+from ntk_deq.claims.entries import one_line
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.families import split_for
 from ntk_deq.language.run import RUN_KINDS, KeyValue, RunKind
 from ntk_deq.language.types import SizeRange
 
@@ -34,6 +33,9 @@ MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
+DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\](\s+for\s+.+)?)?$"
+"""A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`."""
+_SIZE = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _RANGE = re.compile(r"\s*([1-9][0-9]{0,8})\s*(?:\.\.\s*([1-9][0-9]{0,8})\s*)?")
 _TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}]}
@@ -52,13 +54,20 @@ def _expression(value: object) -> str:
 
 
 def _size(value: object) -> SizeRange:
-    """Read `8` or `1..6`."""
+    """Read `8`, `1..6`, or a family of sizes: `1..6 for l in 0..L`."""
+    over = None
+    text = one_line(value, "range") if isinstance(value, dict) else value
+    if isinstance(text, str):
+        try:
+            value, over = split_for(text)
+        except ExpressionError as error:
+            raise _wanted(f"a range with what its letter runs over, `1..6 for l in 0..L`: {error}") from None
     match = _RANGE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
     if match is not None:
         low = int(match[1])
         high = int(match[2] or low)
         if 1 <= low <= high <= MAX_SIZE:
-            return SizeRange(low, high)
+            return SizeRange(low, high, over)
     raise _wanted(f"a whole number or a range `lo..hi` with 1 <= lo <= hi <= {MAX_SIZE}")
 
 
@@ -75,7 +84,9 @@ def _listed(value: object) -> object:
 
 
 def _domain(value: object) -> str:
-    """Let the list [0, 1] stand for the text `[0, 1]`."""
+    """Let the list [0, 1] stand for the text `[0, 1]`, and a mapping with `for` for the line of a family."""
+    if isinstance(value, dict):
+        value = one_line(value, "domain")
     if isinstance(value, list) and len(value) == 2 and not any(isinstance(v, bool | None | list | dict) for v in value):
         return f"[{value[0]}, {value[1]}]"
     if not isinstance(value, str):
@@ -83,14 +94,28 @@ def _domain(value: object) -> str:
     return value
 
 
+def _draw(value: object) -> str:
+    """Let a mapping with `for` stand for the line of a family."""
+    return _expression(one_line(value, "draw") if isinstance(value, dict) else value)
+
+
 def _shape(value: object) -> str:
-    """Read `[d, m]`, as text or as a list, as the text `d, m`."""
+    """Read `[d, m]`, as text or as a list, as the text `d, m`; `[n[l], m] for l in 1..L` keeps what stands behind."""
+    behind = ""
+    if isinstance(value, str):
+        try:
+            value, over = split_for(f" {value}")
+        except ExpressionError as error:
+            raise _wanted(f"a shape with what its letter runs over, `[n[l], m] for l in 1..L`: {error}") from None
+        behind = "" if over is None else f" for {over.text}"
+        if over is not None and not value.strip():
+            return behind
     if isinstance(value, str) and re.fullmatch(r"\s*\[.*\]\s*", value):
         value = [part.strip() for part in value.strip()[1:-1].split(",")]
     letters = isinstance(value, list) and 1 <= len(value) <= 2
-    if not letters or not all(isinstance(v, str) and re.match(IDENTIFIER, v) for v in value):  # type: ignore[attr-defined]
+    if not letters or not all(isinstance(v, str) and re.match(_SIZE, v) for v in value):  # type: ignore[attr-defined]
         raise _wanted("one or two size letters, such as `[m]` or `[d, m]`")
-    return ", ".join(value)  # type: ignore[arg-type]
+    return ", ".join(value) + behind  # type: ignore[arg-type]
 
 
 def _named(default: str) -> BeforeValidator:
@@ -101,7 +126,28 @@ def _named(default: str) -> BeforeValidator:
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, max_length=40)]
 Label = Annotated[str, StringConstraints(pattern=LABEL, max_length=MAX_LABEL)]
 FormulaName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=80)]
+VariableName = Annotated[str, StringConstraints(pattern=IDENTIFIER[:-1] + r"(\[-?[0-9]{1,7}\])?$", max_length=50)]
+"""A variable, or a member of a family by its number."""
 Expression = Annotated[str, BeforeValidator(_expression), WithJsonSchema(_TEXT_OR_NUMBER)]
+DefinedName = Annotated[str, StringConstraints(pattern=DEFINED, max_length=100)]
+
+
+def _family_schema(head: str, first: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+    """Return the JSON Schema of a family that is written as a mapping."""
+    shape = {} if head == "range" else {"shape": {"type": ["string", "array"]}}
+    return {
+        "type": "object",
+        "properties": {head: first, **shape, "for": {"type": "string", "examples": ["l in 1..L"]}},
+        "required": ["for", *([head] if needed else [])],
+        "additionalProperties": False,
+    }
+
+
+DrawText = Annotated[
+    str,
+    BeforeValidator(_draw),
+    WithJsonSchema({"anyOf": [*_TEXT_OR_NUMBER["anyOf"], _family_schema("draw", _TEXT_OR_NUMBER, needed=True)]}),
+]
 Part = Annotated[
     float,
     PlainValidator(_part),
@@ -114,9 +160,10 @@ Sizes = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": MAX_SIZE},
-                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?$"},
+                {"type": "string", "pattern": r"^\s*[1-9][0-9]*\s*(\.\.\s*[1-9][0-9]*\s*)?(\sfor\s.*)?$"},
+                _family_schema("range", {"type": ["string", "integer", "array"]}, needed=True),
             ],
-            "examples": ["1..6", 8],
+            "examples": ["1..6", 8, "1..5 for l in 0..L"],
         }
     ),
 ]
@@ -125,8 +172,12 @@ DomainText = Annotated[
     BeforeValidator(_domain),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2}],
-            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5"],
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": _TEXT_OR_NUMBER, "minItems": 2, "maxItems": 2},
+                _family_schema("domain", {"type": ["string", "array"]}, needed=False),
+            ],
+            "examples": ["real", "positive", "(0, 1)", [0, 1], "real[N, m]", "integer 1..5", "real[m] for l in 1..L"],
         }
     ),
 ]
@@ -136,7 +187,7 @@ ShapeText = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}],
-            "examples": ["[m, m]", ["m", "m"]],
+            "examples": ["[m, m]", ["m", "m"], "[n[l], n[l-1]] for l in 1..L"],
         }
     ),
 ]
@@ -218,7 +269,7 @@ class SystemModel(_Strict):
     monotone: Expression | None = Field(
         default=None, description="m > 0 with I - W >= m I, for a map that is one layer: act(W*Z + C) or act(Z*W + C)."
     )
-    define: dict[Identifier, Expression] = Field(
+    define: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further names, each a formula in those above it: `yhat`, `L`."
     )
 
@@ -237,10 +288,10 @@ class SettingModel(_Strict):
     domain: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Variables that range over a whole domain."
     )
-    data: dict[Identifier, Expression] = Field(
+    data: dict[Identifier, DrawText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Variables drawn from distributions: data."
     )
-    init: dict[Identifier, Expression] = Field(
+    init: dict[Identifier, DrawText] = Field(
         default={},
         max_length=MAX_ENTRIES,
         description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
@@ -306,7 +357,7 @@ class ClaimModel(_Strict):
     given: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further universally quantified variables."
     )
-    let: dict[Identifier, Expression] = Field(
+    let: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."
     )
     assume: Annotated[
@@ -347,79 +398,3 @@ class ClaimFile(FileHead):
     )
     settings: dict[Label, SettingModel] = Field(default={}, description="Where instances come from, by name.")
     claims: list[ClaimModel] = Field(default=[], description="The statements.")
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def claim_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a claim file.
-
-    A mutant may leave out what it inherits, so that `setting` and `conclude` are required only where there is no
-    `mutates`. What the schema cannot say (shapes, names, the expression language) `verify-claims check` says.
-
-    Example:
-        >>> schema = claim_file_schema()
-        >>> schema["title"], sorted(schema["required"])
-        ('verify-claims claim file', ['suite'])
-    """
-    schema = ClaimFile.model_json_schema()
-    definitions = schema["$defs"]
-    definitions["SettingModel"]["properties"]["model"] = {
-        "type": "string",
-        "examples": list(model_names()),
-        "description": definitions["SettingModel"]["properties"]["model"]["description"],
-    }
-    claim = definitions["ClaimModel"]
-    claim["required"] = [key for key in claim["required"] if key == "id"]
-    claim["anyOf"] = [{"required": ["mutates"]}, {"required": ["setting", "conclude"]}]
-    run = claim["properties"]["run"]["anyOf"][0]
-    del run["discriminator"]  # of OpenAPI; JSON Schema tells the methods apart by their `const`
-    for section in (
-        "run",
-        "choose",
-        "title",
-        "where",
-        "note",
-        "tags",
-        "instances",
-        "setting",
-        "given",
-        "let",
-        "assume",
-    ):
-        claim["properties"][section] = _or_null(claim["properties"][section])
-    for section in ("given", "let"):
-        for choice in claim["properties"][section]["anyOf"]:
-            _allow_null_entries(choice)
-    _close(schema)
-    registered = {"properties": {"model": {"enum": list(model_names())}}}
-    schema["anyOf"] = [{"required": ["systems"]}, {"properties": {"settings": {"additionalProperties": registered}}}]
-    return {"$schema": DIALECT, **schema, "title": "verify-claims claim file"}
-
-
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Let an empty value stand, with which a mutant drops what it inherits."""
-    about: dict[str, Any] = {key: schema[key] for key in ("title", "description", "default") if key in schema}
-    rest = {key: value for key, value in schema.items() if key not in about}
-    choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
-    if {"type": "null"} not in choices:
-        choices = [*choices, {"type": "null"}]
-    return {**about, "anyOf": choices}
-
-
-def _allow_null_entries(schema: dict[str, Any]) -> None:
-    if "patternProperties" in schema:
-        schema["patternProperties"] = {name: _or_null(value) for name, value in schema["patternProperties"].items()}
-
-
-def _close(schema: Any) -> None:
-    """Forbid names that match no pattern, everywhere below; pydantic leaves such mappings open."""
-    if isinstance(schema, dict):
-        if "patternProperties" in schema:
-            schema["additionalProperties"] = False
-        for value in schema.values():
-            _close(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            _close(value)

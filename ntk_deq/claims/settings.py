@@ -1,118 +1,33 @@
-"""A setting of a claim file made into a `Setting`: sizes, domains, distributions, images, the model's own variables.
-
-The `images` part of a setting: which sizes it fixes, which variables it gives, which files it may name.
-"""
+"""A setting of a claim file made into a `Setting`: sizes, domains, distributions, images, the model's own variables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Systems
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from ntk_deq.claims.schema import ImagesModel, SettingModel
+from ntk_deq.claims.entries import flattened
+from ntk_deq.claims.images import image_data
+from ntk_deq.claims.schema import SettingModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ExpressionError, Position, Problem
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
 from ntk_deq.files.yaml import Mapping, Node, problems_below
-from ntk_deq.language.declaration import ModelSignature, Role, reserved
+from ntk_deq.language.declaration import ModelSignature, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
-from ntk_deq.language.domain import Free, misfit, parse_domain, split_shape
+from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
+from ntk_deq.language.families import downward, split_for, split_member
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large
-from ntk_deq.language.types import SCALAR, SizeRange, Type, shape_type
+from ntk_deq.language.tree import CONSTANT_NAMES, Formula, Kind, Span
+from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, shape_type
+from ntk_deq.language.typing import infer
 
-_MNIST_SIDE = 28  # pixels of a stored digit
-_FILES = {"mnist": (), "idx": ("images", "labels"), "npz": ("images",)}
 _NO_SYSTEMS: Systems[str, ModelSignature] = {}
-Wrong = tuple[str, str]
-"""A key of `images` (or nothing, for all of it) and what is wrong there."""
-
-
-def image_data(
-    model: ImagesModel,
-    *,
-    signature: ModelSignature | None,
-    sizes: dict[str, SizeRange],
-    elsewhere: Set[str],
-    directory: Path,
-    allow: Sequence[Path],
-) -> tuple[ImageData, list[Wrong]]:
-    """Return the images of a setting and what is wrong with them; sizes that they fix are entered into `sizes`.
-
-    Args:
-        model: The checked entry.
-        signature: The setting's model.
-        sizes: The setting's sizes; changed.
-        elsewhere: Variables that the setting takes from somewhere else.
-        directory: Folder of the claim file.
-        allow: Further folders or files that data may come from.
-    """
-    wrong: list[Wrong] = []
-    inputs, targets = "X", "y"
-    samples, features = "N", "d"
-    if signature is not None:
-        inputs = (*signature.names(Role.INPUT), inputs)[0]
-        targets = (*signature.names(Role.TARGET), targets)[0]
-        samples, features = signature.variable(inputs).shape if inputs in signature.names() else (samples, features)
-    side = model.side or (_MNIST_SIDE if model.source == "mnist" else None)
-    if side is not None:
-        wrong += _fix(features, side**2, "side", f"images of {side} x {side} pixels", sizes)
-    elif features not in sizes or not sizes[features].fixed:
-        wrong.append(("", f"the size {features} must be one number, or `side` must be given."))
-    if model.count is not None:
-        wrong += _fix(samples, model.count, "count", f"{model.count} samples", sizes)
-    elif samples not in sizes:
-        wrong.append(("", f"the size {samples} must be given, or `count`."))
-    if len(set(model.classes)) < len(model.classes):
-        wrong.append(("classes", "`images.classes` must name each class once."))
-    paths = {}
-    for key, text in (("images", model.images), ("labels", model.labels)):
-        if (text is not None) != (key in _FILES[model.source]):
-            needs = "needs" if text is None else "takes no"
-            wrong.append((key if text is not None else "", f"`images.source: {model.source}` {needs} `{key}`."))
-        elif text is not None:
-            found = _inside(text, directory, allow)
-            paths[key] = str(found)
-            if found is None:
-                allowed = "must lie in the folder of the claim file, or be allowed on the command line"
-                wrong.append((key, f"a data file {allowed}. Got {text!r}."))
-    data = ImageData(
-        source=model.source,
-        images=paths.get("images"),
-        labels=paths.get("labels"),
-        classes=tuple(model.classes),
-        count=model.count,
-        unit_norm=model.unit_norm,
-        side=model.side,
-        split=model.split,
-        inputs=inputs,
-        targets=None if targets in elsewhere else targets,
-    )
-    return data, wrong
-
-
-def _fix(letter: str, value: int, key: str, what: str, sizes: dict[str, SizeRange]) -> list[Wrong]:
-    """Set a size to the value that the images have; say so where the setting asks for another."""
-    declared = sizes.get(letter, SizeRange(value, value))
-    sizes[letter] = SizeRange(value, value)
-    if declared.low <= value <= declared.high:
-        return []
-    asked = str(declared.low) if declared.fixed else f"{declared.low}..{declared.high}"
-    return [(key, f"{what} make {letter} = {value}; `sizes` asks for {asked}.")]
-
-
-def _inside(text: str, directory: Path, allow: Sequence[Path]) -> Path | None:
-    """Return the resolved path where it lies below the folder or an allowed path, links followed."""
-    try:
-        path = (directory / text).resolve()
-        roots = [root.resolve() for root in (directory, *allow)]
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL in the name
-        return None
-    return path if any(path.is_relative_to(root) for root in roots) else None
 
 
 @dataclass(frozen=True)
@@ -172,6 +87,7 @@ class _Builder:
     problems: list[Problem]
     systems: Systems[str, ModelSignature]
     wanted: list[WantedScalar] = field(default_factory=list)
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     def build(self, directory: Path, allow_data: Sequence[Path]) -> Setting | None:
         signature = self._signature()
@@ -180,12 +96,18 @@ class _Builder:
         sizes = dict(self.model.sizes)
         images = self._images(signature, sizes, directory, allow_data)
         self._check_sizes(signature, sizes)
+        for letter, size in sizes.items():
+            if size.over is not None:
+                self._check_reach(f"sizes.{letter}", place_node(self.node, "sizes", letter), size.over, sizes)
         provided = {} if images is None else {images.inputs: "images"}
         if images is not None and images.targets is not None:
             provided[images.targets] = "images"
         free: dict[str, Free] = {}
         for variable, node in self._section("domain"):
             self._once(variable, "domain", provided)
+            if is_literal(expression_text(node)):
+                self._constant("domain", variable, node, signature, sizes)
+                continue
             found = self._free(variable, node, signature, sizes)
             if found is not None:
                 free[variable] = found
@@ -193,18 +115,22 @@ class _Builder:
         for section in ("data", "init"):
             for variable, node in self._section(section):
                 self._once(variable, section, provided)
+                if is_literal(expression_text(node)):
+                    self._constant(section, variable, node, signature, sizes)
+                    continue
                 drawn = self._draw(f"{section}.{variable}", variable, node, signature, sizes)
                 if drawn is not None:
                     draws[variable] = drawn
         for own in signature.variables if signature is not None else ():
             if own.name not in provided:
-                free[own.name] = Free(own.name, shape_type(own.shape), parse_domain(own.domain)[0])
+                free[own.name] = Free(own.name, shape_type(own.shape), parse_domain(own.domain)[0], own.over)
                 reason = self._too_large(free[own.name].type, sizes)
                 if reason:
                     self._add(("sizes",), f"The model's variable {own.name}: {reason}.")
         self._check_names(provided, signature, sizes)
         self._want_scalars(free, draws, sizes)
-        return Setting(self.name, signature, sizes, free, draws, images, self.node.position, str(directory))
+        where, folder = self.node.position, str(directory)
+        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants)
 
     def _signature(self) -> ModelSignature | None:
         if self.model.model is None:
@@ -238,6 +164,10 @@ class _Builder:
             if letter not in sizes:
                 message = f"Model {signature.name if signature else ''} needs the size {letter}; `sizes` must give it."
                 self._add(("sizes",), message)
+            elif signature is not None and (sizes[letter].over is not None) != (letter in signature.families):
+                kind = f"a family, as in `{letter}: 1..5 for l in 0..L`" * (letter in signature.families)
+                message = f"`sizes.{letter}` must be {kind or 'a single size'} in the model {signature.name}."
+                self._add(("sizes", letter), message)
         for letter in sizes:
             taken = reserved(letter, None)
             if taken:
@@ -254,33 +184,57 @@ class _Builder:
     ) -> Free | None:
         where = f"domain.{name}"
         try:
-            domain, shape = parse_domain(expression_text(node))
+            body, over = split_for(expression_text(node))
+            over = over or self._own_reach(name, signature)
+            domain, shape = parse_domain(body)
         except ExpressionError as error:
             self.problems.append(expression_problem(node, error, where))
             return None
-        type_ = self._type(name, node, where, shape, signature, sizes)
+        if not self._check_reach(where, node, over, sizes):
+            return None
+        type_ = self._type(name, node, where, shape, signature, sizes, over)
         reason = misfit(domain, type_) if type_ is not None else None
         if reason:
             self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
-        return Free(name, type_, domain) if type_ is not None and not reason else None
+        return Free(name, type_, domain, over) if type_ is not None and not reason else None
+
+    def _constant(
+        self, section: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]
+    ) -> None:
+        """Take a matrix that is written out, of numbers and sizes."""
+        text, own = expression_text(node), set() if signature is None else {v.name for v in signature.variables}
+        try:
+            if name in own:
+                message = f"`{name}` is a variable of the model, and a constant is a definition."
+                raise ExpressionError(message, (0, len(text)), f"write the hypothesis {name} == {text}")
+            expr = infer(parse(text), {}, sizes=sizes)
+        except ExpressionError as error:
+            self.problems.append(expression_problem(node, error, f"{section}.{name}"))
+            return
+        self.constants[name] = Formula(name, text, expr, node.position)
 
     def _draw(
         self, where: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]
     ) -> Draw | None:
         text = expression_text(node)
         try:
-            body, shape = split_shape(text)
+            whole, over = split_for(text)
+            over = over or self._own_reach(name, signature)
+            body, shape = split_shape(whole)
             if is_yaml_boolean(body):
                 raise ExpressionError("a number or a distribution is needed.", (0, len(body)))
-            type_ = self._type(name, node, where, shape, signature, sizes)
+            if not self._check_reach(where, node, over, sizes):
+                return None
+            type_ = self._type(name, node, where, shape, signature, sizes, over)
             expr = parse(body)
             if type_ is None:
                 return None
-            check_distribution(expr, type_, sizes)
+            if over is None and not any(found.kind is Kind.INDEX for found in expr.walk()):
+                check_distribution(expr, type_, sizes)  # otherwise once the members are known
         except ExpressionError as error:
             self.problems.append(expression_problem(node, error, where))
             return None
-        return Draw(name, type_, expr, text)
+        return Draw(name, type_, expr, text, over)
 
     def _type(
         self,
@@ -290,13 +244,23 @@ class _Builder:
         shape: Type | None,
         signature: ModelSignature | None,
         sizes: dict[str, SizeRange],
+        over: Reach | None = None,
     ) -> Type | None:
         """Return the type of a variable from its model or from the shape written after it."""
         own = {v.name: shape_type(v.shape) for v in signature.variables} if signature is not None else {}
-        unknown = sorted((shape.rows.letters | shape.cols.letters) - set(sizes)) if shape is not None else []
+        unknown = unknown_sizes(shape, sizes, over) if shape is not None else []
         if unknown:
             message = f"`{where}`: the size {', '.join(unknown)} is not among `sizes` ({', '.join(sizes) or 'none'})."
-            self.problems.append(Problem(node.position, message, hint=did_you_mean(unknown[0], sizes)))
+            hint = did_you_mean(unknown[0], sizes)
+            if unknown[0] in sizes:
+                hint = f"`{unknown[0]}` is a family of sizes: write {unknown[0]}[0] or another of its members"
+            self.problems.append(Problem(node.position, message, hint=hint))
+            return None
+        if name in own and over is not None and over != self._own_reach(name, signature):
+            reach = self._own_reach(name, signature)
+            kind = f"a single {own[name]}, and no family" if reach is None else f"a family for {reach.text}"
+            message = f"`{where}`: in the model {name} is {kind}."
+            self.problems.append(Problem(node.position, message))
             return None
         if name in own and shape is not None and shape != own[name]:
             message = f"`{where}`: in the model {name} is a {own[name]}. Got the shape of a {shape}."
@@ -307,6 +271,18 @@ class _Builder:
         if reason:
             self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
         return None if reason else type_
+
+    def _check_reach(self, where: str, node: Node, over: Reach | None, sizes: dict[str, SizeRange]) -> bool:
+        """Check that the range of a family is known and its letter free; say what is wrong, and whether nothing is."""
+        wrong = None if over is None else reach_fault(over, sizes)
+        if wrong is not None:
+            self.problems.append(Problem(node.position, f"`{where}`: {wrong}"))
+        return wrong is None
+
+    @staticmethod
+    def _own_reach(name: str, signature: ModelSignature | None) -> Reach | None:
+        """Return what the members of a variable of the model are indexed by, or None."""
+        return signature.variable(name).over if signature is not None and name in signature.names() else None
 
     @staticmethod
     def _too_large(type_: Type, sizes: dict[str, SizeRange]) -> str | None:
@@ -331,8 +307,11 @@ class _Builder:
             section = "data" if draw.name in self.model.data else "init"
             where, node = f"{section}.{draw.name}", place_node(self.node, section, draw.name)
             uses[draw.name] = set()
-            for used in scalar_names(draw.distribution):
+            members = (node for node in draw.distribution.walk() if node.kind is Kind.INDEX)
+            for used in (*scalar_names(draw.distribution), *members):
                 span = (used.span.start, used.span.stop)
+                if draw.over is not None and used.name == draw.over.letter:
+                    continue
                 if used.name in scalars:
                     uses[draw.name] |= {used.name} & set(draws)
                 elif used.name in types:
@@ -340,7 +319,7 @@ class _Builder:
                         f"a distribution may use numbers, size letters and scalars. `{used.name}` is none of them."
                     )
                     self.problems.append(expression_problem(node, ExpressionError(message, span), where))
-                else:
+                elif used.name not in CONSTANT_NAMES:
                     known, position = (*DISTRIBUTIONS, *scalars), scalar_position(node, span[0])
                     self.wanted.append(WantedScalar(used.name, where, position, expression_text(node), span, known))
         try:
@@ -352,14 +331,59 @@ class _Builder:
 
     def _section(self, section: str) -> Iterator[tuple[str, Node]]:
         node = self.node.entries.get(section)
+        head = "domain" if section == "domain" else "draw"
         if isinstance(node, Mapping):
-            yield from node.entries.items()
+            yield from ((name, flattened(entry, head)) for name, entry in node.entries.items())
 
     def _add(self, location: tuple[str, ...], message: str, *, key: bool = False, hint: str | None = None) -> None:
         self.problems.append(Problem(place(self.node, location, key=key), message, hint=hint))
 
 
+def reach_fault(over: Reach, sizes: Systems[str, SizeRange]) -> str | None:
+    """Return what is wrong with the range of a family, or None.
+
+    Args:
+        over: The range.
+        sizes: Ranges of the size letters.
+    """
+    if over.letter in sizes:
+        return f"`{over.letter}` is a size letter and cannot run over a range."
+    for letter in sorted(over.start.letters | over.stop.letters):
+        if letter not in sizes or sizes[letter].over is not None:
+            return (
+                f"`{letter}` in `{over.text}` is no size letter, so that the range is not known; `sizes` must give it."
+            )
+    try:
+        downward(over, {}, Span(0, 0))
+    except ExpressionError as error:
+        return error.message
+    return None
+
+
+def unknown_sizes(type_: Type, sizes: Systems[str, SizeRange], over: Reach | None) -> list[str]:
+    """Return what a shape is made of beside the sizes of a setting and their members.
+
+    Args:
+        type_: The type with that shape.
+        sizes: Ranges of the size letters.
+        over: What the letter of a family runs over, which its shape may use.
+    """
+    plain = {letter for letter, size in sizes.items() if size.over is None}
+    own = set() if over is None else {over.letter}
+    unknown = set()
+    for letter in type_.rows.letters | type_.cols.letters:
+        member = split_member(letter)
+        if member is None:
+            unknown |= {letter} - plain - own
+        elif member[0] not in sizes or sizes[member[0]].over is None:
+            unknown.add(letter)
+        elif not member[1].letters <= plain | own:
+            unknown.add(letter)
+    return sorted(unknown)
+
+
 def place_node(node: Mapping, section: str, name: str) -> Node:
     """Return the node of one entry of a section."""
     inner = node.entries[section]
-    return inner.entries[name] if isinstance(inner, Mapping) else inner
+    found = inner.entries.get(name, inner) if isinstance(inner, Mapping) else inner
+    return flattened(found, "domain" if section == "domain" else "draw")

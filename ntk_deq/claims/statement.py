@@ -26,7 +26,7 @@ from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import KeyValue, Run
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.tree import Formula
-from ntk_deq.language.types import ONE, Sort, Type
+from ntk_deq.language.types import ONE, Reach, SizeRange, Sort, Type
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     Args:
         claim: The claim. Data files of its settings are named without their folders.
     """
+    if claim.origin is not None:  # the claim with families says which of its depths there are
+        claim = claim.origin
     entry: dict[str, Any] = {"id": claim.id}
     for key, text in (("title", claim.title), ("where", claim.where)):
         if text:
@@ -96,7 +98,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
     if setting.model is not None:
         data["model"] = setting.model.name
     if setting.sizes:
-        data["sizes"] = {k: s.low if s.fixed else f"{s.low}..{s.high}" for k, s in setting.sizes.items()}
+        data["sizes"] = {letter: _size(size) for letter, size in setting.sizes.items()}
     own = set() if setting.model is None else set(setting.model.names())
     if setting.free:
         data["domain"] = {name: _quantified(free, typed=name not in own) for name, free in setting.free.items()}
@@ -107,8 +109,18 @@ def _setting(setting: Setting) -> dict[str, Any]:
     return data
 
 
+def _size(size: SizeRange) -> int | str:
+    if size.over is None and size.fixed:
+        return size.low
+    return (str(size.low) if size.fixed else f"{size.low}..{size.high}") + _members(size.over)
+
+
 def _quantified(free: Free, *, typed: bool = True) -> str:
-    return (free.domain.text or domain_text(free.domain)) + (_shape(free.type) if typed else "")
+    return (free.domain.text or domain_text(free.domain)) + (_shape(free.type) if typed else "") + _members(free.over)
+
+
+def _members(over: Reach | None) -> str:
+    return "" if over is None else f" for {over.text}"
 
 
 def _shape(kind: Type) -> str:
@@ -151,7 +163,7 @@ def parts(claim: Claim) -> dict[str, str]:
 
     Titles, tags, notes and the expected verdict are no part of it; the formulas of its models are.
     """
-    found = {f"given.{name}": domain_text(v.domain) + _shape(v.type) for name, v in claim.given.items()}
+    found = {f"given.{name}": _ranging(v) for name, v in claim.given.items()}
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
         found |= {f"{section}.{name}": _spelled(formula) for name, formula in formulas.items()}
     run = {"method": "none"} if claim.run is None else _run(claim.run)
@@ -175,8 +187,9 @@ def _spelled(formula: Formula) -> str:
 
 
 def _setting_parts(setting: Setting) -> dict[str, str]:
-    found = {"sizes": ", ".join(f"{k} = {s.low}..{s.high}" for k, s in sorted(setting.sizes.items()))}
-    found |= {name: domain_text(v.domain) + _shape(v.type) for name, v in setting.free.items()}
+    sizes = sorted(setting.sizes.items())
+    found = {"sizes": ", ".join(f"{k} = {s.low}..{s.high}{_members(s.over)}" for k, s in sizes)}
+    found |= {name: _ranging(v) for name, v in setting.free.items()}
     found |= {name: _drawn(draw) for name, draw in setting.draws.items()}
     if setting.images is not None:
         found["images"] = json.dumps(_images(setting.images), sort_keys=True)
@@ -187,8 +200,12 @@ def _setting_parts(setting: Setting) -> dict[str, str]:
     return found
 
 
+def _ranging(free: Free) -> str:
+    return domain_text(free.domain) + _shape(free.type) + _members(free.over)
+
+
 def _drawn(draw: Draw) -> str:
-    return f"~ {format_expr(draw.distribution)}{_shape(draw.type)}"
+    return f"~ {format_expr(draw.distribution)}{_shape(draw.type)}{_members(draw.over)}"
 
 
 def fingerprint(claim: Claim) -> str:

@@ -5,25 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import parsed
+from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.claims.schema import SystemModel
+from ntk_deq.claims.settings import reach_fault
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
-from ntk_deq.language.domain import misfit, parse_domain
+from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
+from ntk_deq.language.families import defined, member_name, split_for, split_member
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.layer import layer_weight
 from ntk_deq.language.library import model_names
 from ntk_deq.language.lipschitz import lipschitz_constant
 from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind, names_in
-from ntk_deq.language.types import SizeRange, Type, shape_type
+from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
 _MAX_PARTS = 10_000  # of a formula with its definitions written out
+_BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
 
@@ -64,15 +71,21 @@ class _Builder:
         """Return the declaration, or None where something is wrong."""
         variables = [self._variable(name) for name in self.model.variables]
         state = next(iter(self.model.equilibrium or {}), "")
-        letters = [letter for variable in variables for letter in variable.shape]
+        letters = [letter for variable in variables for letter in _letters(variable)]
         self._check_names(state, set(letters))
         if self.problems:
             return None
         own = tuple(part for part in self.model.shape.split(", ") if part)
+        if " for " in self.model.shape:
+            self._add(("shape",), "the state of a system is no family.")
+            return None
         sizes = tuple(dict.fromkeys([*letters, *own]))
         if len(sizes) > _MAX_LETTERS:
             self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
             return None
+        members = [*self.model.define, *(part for variable in variables for part in variable.shape)]
+        if any("[" in name for name in members) or any(variable.over for variable in variables):
+            return self._with_families(self._signature(tuple(variables), sizes, state, own))
         if not state:
             return self._without_equilibrium(tuple(variables), sizes)
         found = self._state_shape(state, own, variables, sizes)
@@ -95,9 +108,37 @@ class _Builder:
         typed = None if self.problems else self._typed(draft)
         return draft if typed is not None and self._short(draft, *typed) else None
 
+    def _with_families(self, draft: ModelSignature) -> ModelSignature | None:
+        """Return the declaration of a system with families, its formulas typed with the depth open."""
+        for key in ("equilibrium", "shape", "contraction", "monotone"):
+            if key in self.node.entries:
+                self._add(
+                    (key,), "a system with families consists of definitions; it has no equilibrium so far.", key=True
+                )
+        families = {
+            found[0]: variable.over or Reach("l", Size.of(1), Size.of(1), "l in 1..1")
+            for variable in draft.variables
+            for part in variable.shape
+            if (found := split_member(part)) is not None
+        }
+        sizes = {letter: SizeRange(1, _LARGEST, families.get(letter)) for letter in draft.sizes}
+        free = {v.name: Free(v.name, shape_type(v.shape), Domain(DomainKind.REAL), v.over) for v in draft.variables}
+        for variable in draft.variables:
+            fault = None if variable.over is None else reach_fault(variable.over, sizes)
+            if fault is not None:
+                self._add(("variables", variable.name), fault)
+        if self.problems:
+            return None
+        draft = replace(draft, families=tuple(families), has_families=True)
+        setting = Setting(self.name, draft, sizes, free, {}, None, self.node.position)
+        for (_, name), error in typed_definitions(setting).errors.items():
+            self._wrong(("define", name), error)
+        return None if self.problems else draft
+
     def _variable(self, name: str) -> Variable:
         own = self.model.variables[name]
-        shape = tuple(part for part in own.shape.split(", ") if part)
+        text, over = split_for(own.shape)
+        shape = tuple(member_name(*found) if (found := split_member(p)) else p for p in text.split(", ") if p)
         try:
             domain, written = parse_domain(own.domain)
             reason = "the shape stands under `shape`" if written is not None else misfit(domain, shape_type(shape))
@@ -107,7 +148,7 @@ class _Builder:
             at = self._node("variables", name, "domain")
             self.problems.append(expression_problem(at, error, f"systems.{self.name}.variables.{name}.domain"))
         self.types[name] = shape_type(shape)
-        return Variable(name, shape, Role(own.role), own.description, own.domain)
+        return Variable(name, shape, Role(own.role), own.description, own.domain, over)
 
     def _check_names(self, state: str, letters: set[str]) -> None:
         for letter in sorted(letters):
@@ -117,12 +158,17 @@ class _Builder:
         named = [("variables", name) for name in self.model.variables]
         named += [("equilibrium", state)] if state else []
         met: set[str] = set()
-        for section, name in [*named, *(("define", name) for name in self.model.define)]:
+        for section, key in [*named, *(("define", name) for name in self.model.define)]:
+            try:
+                name = defined(key).name
+            except ExpressionError as error:
+                self._add((section, key), error.message, key=True)
+                continue
             taken = reserved(name, None) or ("a size letter" if name in letters else None)
-            if taken is None and name in met:
+            if taken is None and name in met and key == name:
                 taken = "another name of this system"
             if taken:
-                self._add((section, name), f"`{name}` cannot be called so: that is {taken}.", key=True)
+                self._add((section, key), f"`{name}` cannot be called so: that is {taken}.", key=True)
             met.add(name)
 
     def _state_shape(
@@ -237,6 +283,9 @@ class _Builder:
     ) -> ModelSignature | None:
         """Return the declaration with what shows that the equilibrium exists; None where it is declared wrongly."""
         assert image is not None
+        if (name := _of_the_model(image, definitions)) is not None:
+            self._add(("equilibrium", draft.state), f"`{name}` cannot stand in the map, or in a definition behind it.")
+            return None
         if self.model.contraction is not None and self.model.monotone is not None:
             self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
             return None
@@ -319,6 +368,36 @@ class _Builder:
         self.problems.append(Problem(place(self.node, location, key=key), f"`{where}`: {message}"))
 
 
+def _of_the_model(image: Expr, definitions: dict[str, Expr]) -> str | None:
+    """Return what a map must not use, as it is about the model itself: its equilibrium, its map, derivatives; or None.
+
+    Args:
+        image: The map.
+        definitions: The definitions.
+    """
+    waiting, met = [image], set[str]()
+    while waiting:
+        for node in waiting.pop().walk():
+            if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
+                return "at" if node.kind is Kind.AT else node.name
+            if node.kind is Kind.NAME and node.name in definitions and node.name not in met:
+                met.add(node.name)
+                waiting.append(definitions[node.name])
+    return None
+
+
+def _letters(variable: Variable) -> list[str]:
+    """Return the size letters that a variable needs, families of sizes and the bounds of its own range among them."""
+    own = "" if variable.over is None else variable.over.letter
+    found: list[str] = []
+    for part in variable.shape:
+        member = split_member(part)
+        found += [part] if member is None else [member[0], *sorted(member[1].letters)]
+    if variable.over is not None:
+        found += sorted(variable.over.start.letters | variable.over.stop.letters)
+    return [letter for letter in found if letter != own]
+
+
 def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:
     return {letter: SizeRange(1, _LARGEST) for letter in draft.sizes}
 
@@ -337,10 +416,14 @@ def system_data(signature: ModelSignature) -> dict[str, object]:
     """
     variables = {}
     for variable in signature.variables:
-        entry = {"shape": f"[{', '.join(variable.shape)}]"} if variable.shape else {}
+        shape = f"[{', '.join(variable.shape)}]" if variable.shape else ""
+        shape += "" if variable.over is None else f" for {variable.over.text}"
+        entry = {"shape": shape.strip()} if shape else {}
         entry |= {"role": variable.role.value, "domain": variable.domain}
         variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title, "reference": signature.reference, "variables": variables}
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
     if signature.has_equilibrium:
         data["equilibrium"] = {signature.state: signature.map}
         if signature.state_shape:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ntk_deq.claims.schema import IDENTIFIER, LABEL, RUN_MODELS
+from ntk_deq.claims.schema import DEFINED, IDENTIFIER, LABEL, RUN_MODELS
 from ntk_deq.errors import Position, Problem
 from ntk_deq.files.problems import did_you_mean, shown
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, plain
@@ -17,6 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _PATTERNS = {
     IDENTIFIER: "a letter or _ followed by letters, digits or _",
+    DEFINED: "a letter or _ followed by letters, digits or _, or a member such as z[0] or z[l] for l in 1..L",
     LABEL: "letters, digits and . _ + -, starting with a letter or digit",
 }
 _WANTED = {

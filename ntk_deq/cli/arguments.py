@@ -103,17 +103,21 @@ def build_parser() -> UsageParser:
     return parser
 
 
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file (YAML)")
-    parser.add_argument("--papers", action="store_true", help="use the suite of the papers that the package carries")
+def _add_data(parser: argparse.ArgumentParser, reader: str) -> None:
     parser.add_argument(
         "--data",
         type=_existing,
         metavar="PATH",
         action="append",
         default=[],
-        help="a data file or folder that the claim file may read",
+        help=f"a data file or folder that {reader} may read",
     )
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file (YAML)")
+    parser.add_argument("--papers", action="store_true", help="use the suite of the papers that the package carries")
+    _add_data(parser, "the claim file")
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -218,14 +222,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("instance", metavar="INSTANCE", help="a counterexample that a run has written (YAML)")
     parser.add_argument("file", metavar="FILE", nargs="?", help="a claim file: does its claim still state the same?")
-    parser.add_argument(
-        "--data",
-        type=_existing,
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="a data file or folder that FILE may read",
-    )
+    _add_data(parser, "FILE")
     parser.add_argument(
         "--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds that it may take (default 600)"
     )

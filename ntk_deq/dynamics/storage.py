@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
-import os
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
 from ntk_deq.equilibrium.stored_values import stored_count, stored_number
 from ntk_deq.errors import DataError
-from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive
+from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, write_archive
+from ntk_deq.files.atomic import write_whole
 from ntk_deq.version import __version__
 
 FORMAT = 1
@@ -65,7 +64,7 @@ def save_run(run: TrainingRun, path: str | Path) -> None:
     header = {"kind": _KIND, "format": FORMAT, "version": __version__, "run": _packed(fields, arrays)}
     arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     try:
-        _write_whole(path, lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]
+        write_whole(path, partial(write_archive, arrays=arrays), durable=True)
     except OSError as error:
         raise RecordError(
             f"The record cannot be written to {path}: {error.strerror or error}. "
@@ -230,24 +229,3 @@ def _on_device(value: Tensor, device: str) -> Tensor:
     kind, _, index = device.partition(":")
     known = kind == "cuda" and index.isdecimal() and torch.cuda.is_available()
     return value.to(device) if known and int(index) < torch.cuda.device_count() else value
-
-
-def _write_whole(path: Path, write: Callable[[io.BufferedWriter], None]) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    if os.name != "posix":  # a folder cannot be opened elsewhere
-        return
-    # The new name must be on the disk, too, before a power failure.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -6,7 +6,7 @@ precision is reached. The bound is residual/gap, for a contraction sharpened whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import flint
 import torch
@@ -25,18 +25,21 @@ _STEPS = 400
 _PATIENCE = 3
 """Steps in a row without a gain after which the precision is taken to be reached, where the map is no contraction."""
 
+_NEAR = 2.0**-40
+"""Relative distance of a state from its image below which it counts as found."""
+
 Apply = Callable[[PreciseMatrix], PreciseMatrix]
 
 
 def refined_equilibrium(
-    apply: Apply, start: Tensor, inverse: Tensor | None, gap: arb, *, contracts: bool = True
+    apply: Apply, start: Tensor, inverses: Iterable[Tensor | None], gap: arb, *, contracts: bool = True
 ) -> PreciseMatrix:
     """Return a precise ball that contains the only equilibrium of a map.
 
     Args:
         apply: The map, in precise balls.
         start: An approximate equilibrium in floats, rows x cols.
-        inverse: About (I - J)^-1 for the map's Jacobian J by columns there; None: plain steps only.
+        inverses: As in `refined_state`.
         gap: A ball of a number g for which the equilibrium lies within norm(map(Z) - Z)/g of every Z; 1 - q for a
             contraction.
         contracts: Whether the map contracts by 1 - gap in the Frobenius norm.
@@ -44,7 +47,7 @@ def refined_equilibrium(
     Returns:
         The ball; entries that a contraction certainly leaves where they are come out exact.
     """
-    state = refined_state(apply, start, inverse, contracts=contracts)
+    state = refined_state(apply, start, inverses, contracts=contracts)
     image = apply(state)
     residual = subtract(image, state)
     radius = (frobenius(residual) / gap).upper()
@@ -58,22 +61,46 @@ def refined_equilibrium(
         kept = {i for i in fixed if image.flat[i] == state.flat[i]}
         if kept == fixed:
             # All iterates from `state` lie in the box, by induction: no entry in `fixed` moves, and none moves further
-            # than `radius`. So does their limit, which the map sends to itself.
-            return image
+            # than `radius`. So does their limit, which the map sends to itself. The box and its image contain it; a map
+            # that is no contraction may widen the box.
+            return from_rows(*state.shape, map(_narrower, image.flat, box.flat))
         fixed = kept
 
 
-def refined_state(apply: Apply, start: Tensor, inverse: Tensor | None, *, contracts: bool = False) -> PreciseMatrix:
+def refined_state(
+    apply: Apply, start: Tensor, inverses: Iterable[Tensor | None], *, contracts: bool = False
+) -> PreciseMatrix:
     """Return exact numbers near a fixed point of a map, as near as the working precision allows.
 
     Args:
         apply: The map, in precise balls.
         start: An approximate fixed point in floats, rows x cols.
-        inverse: About (I - J)^-1 for the map's Jacobian J by columns there; None: plain steps only.
+        inverses: Each about (I - J)^-1 for the map's Jacobian J by columns there, to be tried in turn until one of them
+            leads near: on which side of a kink a unit lies, floats may not know. None: plain steps only.
         contracts: Whether the map contracts in the Frobenius norm.
     """
-    near = _iterated(apply, precise(start), inverse, 0 if contracts else _PATIENCE)
-    return middle(apply(near))  # a plain step makes what relu cuts off zero
+    best, least = precise(start), arb("inf")
+    for inverse in inverses:
+        near = _iterated(apply, precise(start), inverse, 0 if contracts else _PATIENCE)
+        state, size = _settled(apply, near)
+        if size < least:
+            best, least = state, size
+        if contracts or not least > _NEAR * frobenius(best).upper():
+            break
+    return best
+
+
+def _settled(apply: Apply, near: PreciseMatrix) -> tuple[PreciseMatrix, arb]:
+    """Return a state, with zero for what relu cuts off unless that leads away, and its distance from its image."""
+    image = middle(apply(near))
+    least = _size(image, near)
+    # A plain step cuts off; where the map expands it is a step away, and what it cuts off is put into the state.
+    cut = from_rows(*near.shape, (arb(0) if i == 0 else n for i, n in zip(image.flat, near.flat, strict=True)))
+    for state in (image, cut):
+        size = _size(apply(state), state)
+        if not size > least:
+            return state, size
+    return near, least
 
 
 def _iterated(apply: Apply, state: PreciseMatrix, inverse: Tensor | None, patience: int) -> PreciseMatrix:
@@ -117,6 +144,10 @@ def _newton(state: PreciseMatrix, image: PreciseMatrix, inverse: Tensor) -> Prec
 
 def _size(image: PreciseMatrix, state: PreciseMatrix) -> arb:
     return frobenius(middle(subtract(image, state))).mid()
+
+
+def _narrower(first: arb, second: arb) -> arb:
+    return first if first.rad() <= second.rad() else second
 
 
 def _around(state: PreciseMatrix, radius: arb, fixed: set[int]) -> PreciseMatrix:

@@ -5,8 +5,9 @@ balls.py         evaluate(expr, env): a scalar, a matrix or a truth value, each 
 arithmetic.py    sums, products and powers of such values; quantity.py: the values themselves
 functions/       the twin of every function's record: balls, floats, slopes, exact numbers
 compare.py       comparisons: certain, tight or open, with the margin and what is shown of both sides
-equilibria.py    the model's state: solved in floats, enclosed by residual and gap; existence.py, nearby.py: why it is
-derivatives/     grad and jac: a tape, reverse mode in balls, kinks, an estimate where there is no rule
+equilibria.py    the model's state: solved in floats, enclosed by residual and gap; existence.py: why it is the only one
+nearby.py        a fixed point that is only known to be the only one near by
+derivatives/     grad and jac: a tape, reverse mode in balls, kinks, quotients, an estimate where there is no rule
 providers.py     the one place that hands states and derivatives to environments
 floats.py        the same formulas in torch, differentiable, many instances at once; batches.py: their equilibria
 margins.py       relative margins of comparisons in floats, for the search; magnitudes.py: below which they are noise

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
-from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
@@ -25,7 +25,9 @@ from ntk_deq.language.types import Sort
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
 _WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
 _MAX_STEPS = 16
+_MAX_DAMPED, _HALVINGS = 40, 16
 _TIE = 1e-9  # by so much a weight may miss the declared modulus: one that is built to reach it does so to rounding
+_STIFF = 64.0  # norm of I - J beyond which the rounding of the map counts beside the state
 _ROUNDINGS = 64.0  # units of round-off, relative to the state, that a residual may keep
 
 
@@ -97,25 +99,82 @@ def newton(
         lost: Instances that are not worth a search.
         with_jacobian: Whether I - J is wanted.
     """
-    eps = torch.finfo(names.like.dtype).eps
     with torch.no_grad():
-        state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
-        for _ in range(_WARM_UP):
-            state = tensor_map(names, state)
-        state = torch.where(lost[..., None, None], 0.0, state)
-        for count in range(_MAX_STEPS + 1):
-            image = tensor_map(names, state)
-            size = torch.maximum(frobenius(state), frobenius(image))
-            solved = frobenius(image - state) <= _ROUNDINGS * eps * size
-            if count == _MAX_STEPS or bool((solved | lost).all()):
-                break
-            step = _solve(_identity_minus_slope(names, state), image - state)
-            state = torch.where((solved | lost)[..., None, None], state, state + step)
+        origin = state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
+        state = _warmed_up(names, state, lost)
+        state, solved, stiff = _stepped(names, state, lost, _MAX_STEPS, damped=False)
+        if not bool((solved | lost).all()):
+            # With slopes that vanish far out, as those of tanh, whole steps swing from side to side.
+            origin = torch.where(lost[..., None, None], 0.0, origin)
+            resting = lost | solved | ~torch.isfinite(frobenius(tensor_map(names, origin)))
+            again, more, stiff_again = _stepped(names, origin, resting, _MAX_DAMPED)
+            state = torch.where(solved[..., None, None], state, again)
+            stiff = torch.where(solved, stiff, stiff_again)
+            solved = solved | more
+        image = tensor_map(names, state)
         missed = ~solved | lost
-        # The image of a solved state is as good as the state, and has no negative zeros or residues of inactive units.
-        state = torch.where(missed[..., None, None], 0.0, image)
+        # The image of a solved state has no negative zeros or residues of inactive units, and is as good as the state,
+        # unless a unit pulls so strongly towards zero that its image is rounding.
+        state = torch.where(stiff[..., None, None], state, image)
+        state = torch.where(missed[..., None, None], 0.0, state)
         jacobian = _identity_minus_slope(names, state) if with_jacobian else state
     return state, jacobian, missed
+
+
+def _warmed_up(names: TensorNames, state: Tensor, lost: Tensor) -> Tensor:
+    """Return what plain steps make of a state, as long as they bring it nearer to its image; zeros where it is lost."""
+    best, least = state, torch.full_like(frobenius(state), torch.inf)
+    for _ in range(_WARM_UP + 1):
+        image = tensor_map(names, state)
+        residual = frobenius(image - state)
+        nearer = residual < least
+        best, least = torch.where(nearer[..., None, None], state, best), torch.where(nearer, residual, least)
+        state = image
+    return torch.where(lost[..., None, None], 0.0, best)
+
+
+def _stepped(
+    names: TensorNames, state: Tensor, lost: Tensor, count: int, *, damped: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Take Newton steps, and return the states, whether each is solved, and whether the map's rounding is beyond it.
+
+    Args:
+        names: What names mean.
+        state: Where to start.
+        lost: Instances that rest.
+        count: Steps at most.
+        damped: Whether a step is halved until the residual is smaller; where the map is smooth and I - J has an inverse
+            everywhere, some part of it always makes it so.
+    """
+    eps = torch.finfo(names.like.dtype).eps
+    image = tensor_map(names, state)
+    stiff = torch.zeros_like(lost)
+    for step_number in range(count + 1):
+        residual = frobenius(image - state)
+        rounding = _ROUNDINGS * eps * torch.maximum(frobenius(state), frobenius(image))
+        solved = residual <= rounding
+        if step_number == count or bool((solved | lost).all()):
+            break
+        system = _identity_minus_slope(names, state)
+        # The map's own rounding is as much larger as its slopes are.
+        slope = torch.linalg.matrix_norm(system)
+        stiff = slope > _STIFF
+        solved = residual <= rounding * slope.clamp_min(1.0)
+        if bool((solved | lost).all()):
+            break
+        resting = (solved | lost)[..., None, None]
+        step = torch.where(resting, 0.0, _solve(system, image - state))
+        moved = state + step
+        image = tensor_map(names, moved)
+        for _ in range(_HALVINGS if damped else 0):
+            worse = ~(frobenius(image - moved) < residual) & ~(solved | lost)
+            if not bool(worse.any()):
+                break
+            step = torch.where(worse[..., None, None], step / 2, step)
+            moved = state + step
+            image = tensor_map(names, moved)
+        state = moved
+    return state, solved, stiff.expand(solved.shape)
 
 
 def _identity_minus_slope(names: TensorNames, state: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class OutsideClaimError(NtkDeqError):
     """An instance turns out not to be one that the claim speaks of: a derivative at a kink, a division by zero.
 
     Attributes:
-        hypothesis: The implicit hypothesis that fails: `differentiable` or `defined`.
+        hypothesis: The implicit hypothesis that fails: `differentiable`, `defined`, `equilibrium` or `monotone`.
         certain: Whether it fails for certain, or only may.
     """
 

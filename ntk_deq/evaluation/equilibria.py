@@ -8,6 +8,8 @@ the only one near Z~ is taken (`nearby`): the claim speaks of every equilibrium,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from flint import arb_mat
 
@@ -21,15 +23,16 @@ from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.equilibrium.precise import refined_equilibrium, refined_state
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
-from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_map
-from ntk_deq.evaluation.functions.floats import vec
+from ntk_deq.evaluation.functions.tensors import vec
 from ntk_deq.evaluation.nearby import nearby_fixed_point
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.format import format_expr
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
+_SHRINKING = 2.0**-20
 
 
 def state_shape(env: Environment) -> tuple[int, int]:
@@ -111,8 +114,14 @@ def equilibrium_ball(env: Environment, start: Matrix | None = None) -> Matrix:
 
 
 def _only_global(env: Environment, start: Matrix | None) -> str:
-    """Return why an equilibrium that is known to be the only one near by will not do here; empty where it will."""
+    """Return why an equilibrium that is known to be the only one near by will not do here; empty where it will.
+
+    Raises:
+        OutsideClaimError: A declared modulus is not certified.
+    """
     assert env.formulas is not None
+    if env.formulas.monotone is not None:
+        raise OutsideClaimError("monotone", _no_certificate(env), certain=False)
     if not env.formulas.local:
         return _no_certificate(env)
     if env.alone and start is None:
@@ -122,12 +131,16 @@ def _only_global(env: Environment, start: Matrix | None) -> str:
 
 
 def _near(env: Environment, candidate: Matrix, image: Matrix) -> Matrix:
-    """Return the ball of the fixed point that is the only one near a candidate, if one is shown to be."""
+    """Return the ball of the fixed point that is the only one near a candidate.
+
+    Raises:
+        OutsideClaimError: None is shown to be; as the claim speaks of fixed points, it may say nothing here.
+    """
     found = nearby_fixed_point(env, candidate, image)
     scale = max(candidate.scale, image.scale)
     if isinstance(found, str):
-        env.notes.doubt(f"{_no_certificate(env)}; nor is one near the point found: {found}")
-        return Matrix(ct.Ball(env.like.new_zeros(candidate.ball.shape), float("inf")), float("inf"))
+        detail = f"{_no_certificate(env)}; nor is one near the point found: {found}"
+        raise OutsideClaimError("equilibrium", detail, certain=False)
     env.notes.nearby = min(env.notes.nearby, found.alone)
     ball = candidate.ball
     if isinstance(ball, PreciseMatrix):
@@ -189,17 +202,21 @@ def _precise_equilibrium(
         state = column.reshape(cols, rows).mT
         return vec(tensor_map(names, state)).reshape(-1)
 
-    jacobian = torch.func.jacrev(flat_map)(found.mT.reshape(-1))
-    inverse = approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+    def inverses() -> Iterator[torch.Tensor | None]:
+        # In a unit that pulls strongly towards zero floats lose the sign of what adds up to its small value.
+        for point in (found, (1 - _SHRINKING) * found):
+            jacobian = torch.func.jacrev(flat_map)(point.mT.reshape(-1))
+            yield approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
+
     size = float(torch.linalg.vector_norm(found))
 
     def apply(state: PreciseMatrix) -> PreciseMatrix:
         return adopt(map_once(env, Matrix(as_ball(state), size)).ball)
 
     if known.gap is None:
-        state = Matrix(as_ball(refined_state(apply, found, inverse)), size)
+        state = Matrix(as_ball(refined_state(apply, found, inverses())), size)
         return _near(env, state, map_once(env, state))
-    refined = refined_equilibrium(apply, found, inverse, known.gap, contracts=known.contracts)
+    refined = refined_equilibrium(apply, found, inverses(), known.gap, contracts=known.contracts)
     image = map_once(env, Matrix(as_ball(refined), size))
     return Matrix(as_ball(refined), max(size, image.scale, 0.0 if start is None else start.scale))
 

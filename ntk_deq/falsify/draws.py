@@ -46,6 +46,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], Callable[..., arb]]] = {
 }
 """Each in floats, which decide what is drawn, and in balls, which say how far the floats are off."""
 
+_CONSTANTS: dict[str, Callable[[], Known]] = {"pi": lambda: Known(math.pi, arb.pi())}
+
 
 def draw_expression(expr: Expr, shape: Shape, scalars: Mapping[str, float | int], generator: torch.Generator) -> Sample:
     """Draw one tensor from a distribution expression.
@@ -118,6 +120,8 @@ class _Reader:
             return value if isinstance(value, Known) else Known(float(value))
         if expr.name in DISTRIBUTIONS:
             return self._distribution(expr)
+        if expr.name in _CONSTANTS:
+            return _CONSTANTS[expr.name]()
         known = [*self.scalars, *DISTRIBUTIONS]
         near = nearest_name(expr.name, known)
         hint = f" Did you mean {near!r}?" if near else ""

@@ -11,13 +11,20 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 _PARTIAL = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.partial")
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | Callable[[IO[bytes]], object], *, durable: bool = False) -> None:
     """Write a file in one step: a reader sees the old one or the whole new one. A link at `path` is replaced.
+
+    Args:
+        path: The file.
+        content: What it holds, or what writes that to a stream.
+        durable: Whether it is on the disk before this returns, so that it outlives a power failure.
 
     Raises:
         OSError: It cannot be written; nothing is left behind.
@@ -25,11 +32,23 @@ def write_whole(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         with partial.open("xb") as stream:  # never what is there already, such as a link
-            stream.write(content)
+            if isinstance(content, bytes):
+                stream.write(content)
+            else:
+                content(stream)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+    if durable and os.name == "posix":  # a folder cannot be opened elsewhere
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name, too
+        finally:
+            os.close(folder)
 
 
 def is_partial(path: Path) -> bool:

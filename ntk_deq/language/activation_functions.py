@@ -5,6 +5,7 @@ Last come those that take a parameter besides, a number, and are written out in 
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter, same_shape
@@ -59,7 +60,7 @@ ACTIVATIONS = (
         "1 where x > 0, -1 where x < 0, 0 at 0.",
         same_shape,
         entrywise=Entrywise(
-            growth=1, curvature=0, kink=Kink.JUMP, slopes=(0.0, 0.0), derivative=_NO_SLOPE, primitive="abs(x)"
+            growth=1, curvature=0, kink=Kink.JUMP, slopes=(0.0, math.inf), derivative=_NO_SLOPE, primitive="abs(x)"
         ),
         values=always(SIGNED_UNIT),
         mutant=(RIVALS, "step"),
@@ -112,7 +113,7 @@ ACTIVATIONS = (
             curvature=0,
             kink=Kink.JUMP,
             valued=False,
-            slopes=(0.0, 0.0),
+            slopes=(0.0, math.inf),
             derivative=_NO_SLOPE,
             primitive="relu(x)",
         ),
@@ -260,6 +261,7 @@ WITH_A_PARAMETER = (
             names=("x", "c"),
             formula="x + c",
             lipschitz="1",
+            proximal=True,
             primitive="x^2/2 + c*x",
             numpy="(({0}) + ({1}))",
             slope="1.0",
@@ -293,6 +295,7 @@ WITH_A_PARAMETER = (
             names=("x", "t"),
             formula="relu(x - relu(t)) - relu(-x - relu(t))",
             lipschitz="1",
+            proximal=True,
             primitive="softthreshold(x, t)^2/2",
             numpy="(np.sign({0}) * np.maximum(np.abs({0}) - max({1}, 0.0), 0.0))",
             slope="np.where(np.abs({0}) > max({1}, 0.0), 1.0, 0.0)",

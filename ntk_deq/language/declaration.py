@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
+from ntk_deq.language.types import Reach
 
 
 class Role(StrEnum):
@@ -33,6 +35,7 @@ class Variable:
         role: What the variable is for.
         description: A few words.
         domain: The domain assumed when a setting names none, in the claim file's domain grammar.
+        over: For a family of variables `W[l]`: its members, in whose letter the shape is written.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Variable:
     role: Role
     description: str
     domain: str = "real"
+    over: Reach | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class ModelSignature:
         definitions: Further names in order; each may use the variables, the state and earlier names.
         implementation: `module:Class` of the torch implementation, imported only when it is needed.
         reference: Where the model is defined.
+        families: The sizes that have members.
+        has_families: Whether variables, sizes or definitions have members; for each depth it is a model without them.
     """
 
     name: str
@@ -80,6 +86,8 @@ class ModelSignature:
     definitions: dict[str, str] = field(default_factory=dict)
     implementation: str = ""
     reference: str = ""
+    families: tuple[str, ...] = ()
+    has_families: bool = False
 
     def __hash__(self) -> int:
         """Return a hash, so that what is made from a declaration can be kept under it; definitions have none."""
@@ -129,6 +137,7 @@ def reserved(name: str, model: ModelSignature | None) -> str | None:
         return "a function of the language"
     if model is not None and model.has_equilibrium and name == model.state:
         return f"the state of model {model.name}"
-    if model is not None and name in model.definitions:
-        return f"defined by model {model.name} as {model.definitions[name]}"
+    for own, text in model.definitions.items() if model is not None else ():
+        if model is not None and defined(own).name == name:
+            return f"defined by model {model.name} as {text}"
     return None

@@ -8,7 +8,9 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ntk_deq.errors import ExpressionError, nearest_name
-from ntk_deq.language.types import ONE, SCALAR, Size, Sort, Type, matrix
+from ntk_deq.language.families import index_size, member_name
+from ntk_deq.language.parser import parse
+from ntk_deq.language.types import ONE, SCALAR, Reach, Size, Sort, Type, matrix
 
 
 class DomainKind(StrEnum):
@@ -46,14 +48,16 @@ class Free:
     name: str
     type: Type
     domain: Domain
+    over: Reach | None = None  # of a family: its members, in whose letter the type is written
 
 
-_SHAPE = re.compile(r"\[([^\[\]()]*)\]\s*$")
+_SHAPE = re.compile(r"\[((?:[^\[\]()]|\[[^\[\]()]*\])*)\]\s*$")
 _INTERVAL = re.compile(r"\s*([(\[])([^,()\[\]]*),([^,()\[\]]*)([)\]])\s*")
 _WORD = re.compile(r"\s*([A-Za-z_]+)\s*")
 _INTEGERS = re.compile(r"\s*integer\s+([+-]?[0-9]{1,18})\s*\.\.\s*([+-]?[0-9]{1,18})\s*")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
-_FACTOR = re.compile(r"([^\W\d]\w{0,59})(?:\^([1-4]))?|([0-9]{1,7})")
+_FACTOR = re.compile(r"([^\W\d]\w{0,59}(?:\[[^\[\]()]*\])?)(?:\^([1-4]))?|([0-9]{1,7})")
+_LETTER = re.compile(r"(\w+)\[(.*)\]")
 
 _SQUARE = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW, DomainKind.PSD, DomainKind.DIAGONAL, DomainKind.ORTHOGONAL})
 _WRITTEN = tuple(kind.value for kind in DomainKind if kind is not DomainKind.INTERVAL)
@@ -93,6 +97,24 @@ def parse_domain(text: str) -> tuple[Domain, Type | None]:
     near = nearest_name(word[1], _WRITTEN) if word is not None else None
     hint = f"did you mean `{near}`?" if near else None
     raise ExpressionError(f"a domain must be one of {allowed}. Got {body.strip()!r}.", (0, len(body)), hint)
+
+
+def is_literal(text: str) -> bool:
+    """Whether a text where a domain may stand is a matrix written out: such a name is defined and varies over nothing.
+
+    `[0, 1]` is the interval, and `[0, 1][n, m]` a matrix of entries in it.
+
+    Example:
+        >>> [is_literal(text) for text in ("[2, 1; 1, 2]", "[1, 2, 3]", "[0, 1]", "[0, 1] [n, m]", "psd[m, m]")]
+        [True, True, False, False, False]
+    """
+    body = text.strip()
+    if not body.startswith("[") or ";" in body:
+        return body.startswith("[")
+    if _INTERVAL.fullmatch(body):
+        return False
+    shaped = _SHAPE.search(body)
+    return shaped is None or not _INTERVAL.fullmatch(body[: shaped.start()])
 
 
 def split_shape(text: str) -> tuple[str, Type | None]:
@@ -143,10 +165,21 @@ def _size(text: str, start: int) -> Size:
             raise ExpressionError(
                 f"a size in a shape must be {allowed}. Got {text.strip()!r}.", (start, start + len(text))
             )
-        base = Size.of(int(match[3]) if match[3] is not None else match[1])
+        base = Size.of(int(match[3])) if match[3] is not None else Size.letter(_letter(match[1], start))
         for _ in range(int(match[2] or 1)):
             total = total * base
     return total
+
+
+def _letter(text: str, start: int) -> str:
+    """Return a size letter, or the size of a member such as `n[l - 1]` in one spelling."""
+    match = _LETTER.fullmatch(text)
+    if match is None:
+        return text
+    try:
+        return member_name(match[1], index_size(parse(match[2])))
+    except ExpressionError as error:
+        raise ExpressionError(error.message, (start, start + len(text)), error.hint) from None
 
 
 def _interval(body: str, match: re.Match[str]) -> Domain:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind, Sign
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 
 BINDING = {
     Kind.FOR_ALL: QUANTIFIED,
+    Kind.EACH: QUANTIFIED,
+    Kind.SOME: QUANTIFIED,
+    Kind.OVER: QUANTIFIED,
     Kind.OR: DISJUNCTION,
     Kind.AND: CONJUNCTION,
     Kind.NOT: NEGATION,
@@ -50,9 +54,13 @@ def format_expr(expr: Expr) -> str:
         case Kind.NAME:
             return expr.name
         case Kind.INDEX:
-            return f"{expr.name}[{_part(expr.args[0], DISJUNCTION)}]"
+            return expr.name + "".join(f"[{_part(inside, DISJUNCTION)}]" for inside in expr.args)
         case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
             return expr.name
+        case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
+            return f"{expr.name}({format_expr(expr.args[0])})"
+        case Kind.CALL if expr.name in _SIGNS:
+            return _signed(expr)
         case Kind.CALL:
             return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
         case Kind.AT:
@@ -74,11 +82,55 @@ def format_expr(expr: Expr) -> str:
             return text
         case Kind.FOR_ALL:
             condition = f" with {_part(expr.args[1], DISJUNCTION)}" if len(expr.args) > 1 else ""
-            return f"{_part(expr.args[0], DISJUNCTION)} for all {', '.join(expr.names)}{condition}"
+            return f"{_quantified(expr.args[0])} for all {', '.join(expr.names)}{condition}"
+        case Kind.EACH | Kind.SOME:
+            word = "all" if expr.kind is Kind.EACH else "some"
+            return f"{_quantified(expr.args[0])} for {word} {_reach(expr)}"
+        case Kind.OVER:
+            return f"{_part(expr.args[0], DISJUNCTION)} for {_reach(expr)}"
         case _:
             strength = BINDING[expr.kind]
             left, right = expr.args
             return f"{_part(left, strength)}{_JOINTS[expr.kind]}{_part(right, strength + 1)}"
+
+
+_SIGNS = frozenset(Sign)
+
+
+def _signed(expr: Expr) -> str:
+    """Return the text of a call that is written with brackets of its own."""
+    if expr.name in (Sign.ROW, Sign.STACK):
+        rows = [expr] if expr.name == Sign.ROW else expr.args
+        return f"[{'; '.join(', '.join(_part(part, DISJUNCTION) for part in row_parts(row)) for row in rows)}]"
+    matrix, *ends = expr.args
+    inside = selectors(expr.name, [_part(end, SUM) for end in ends])
+    return f"{_part(matrix, ATOM)}{{{', '.join(inside)}}}"
+
+
+def row_parts(row: Expr) -> tuple[Expr, ...]:
+    """Return what stands side by side in a row of a literal; a row of one part may be a literal itself."""
+    return row.args if row.kind is Kind.CALL and row.name == Sign.ROW else (row,)
+
+
+def selectors(name: str, ends: Sequence[str], dots: str = "..") -> list[str]:
+    """Return the selectors of a piece of a matrix as text, from the texts of its ends.
+
+    Args:
+        name: The kind of piece.
+        ends: Its indices, or first and last index of each range.
+        dots: What stands between the ends of a range.
+
+    Example:
+        >>> selectors(Sign.BLOCK, ["1", "n", "2", "2"]), selectors(Sign.ROWS, ["i", "i"])
+        (['1..n', '2'], ['i', ':'])
+    """
+    if name == Sign.ENTRY:
+        return list(ends)
+    pairs = [(ends[k], ends[k + 1]) for k in range(0, len(ends), 2)]
+    texts = [low if low == high else f"{low}{dots}{high}" for low, high in pairs]
+    if name == Sign.SEGMENT or (name == Sign.BLOCK and texts == [low for low, _ in pairs]):
+        texts[0] = f"{pairs[0][0]}{dots}{pairs[0][1]}"  # an index alone would be an entry
+    return [*texts, ":"] if name == Sign.ROWS else [":", *texts] if name == Sign.COLUMNS else texts
 
 
 def describe(expr: Expr) -> str:
@@ -170,6 +222,16 @@ def binding(expr: Expr) -> int:
 def _part(expr: Expr, wanted: int) -> str:
     text = format_expr(expr)
     return text if binding(expr) >= wanted else f"({text})"
+
+
+def _quantified(expr: Expr) -> str:
+    """Return a statement before a quantifier: one that runs over a range needs no brackets there."""
+    return format_expr(expr) if expr.kind in (Kind.EACH, Kind.SOME) else _part(expr, DISJUNCTION)
+
+
+def _reach(expr: Expr) -> str:
+    start, stop = (_part(bound, SUM) for bound in expr.args[1:])
+    return f"{expr.names[0]} in {start}..{stop}"
 
 
 def _exponent(expr: Expr) -> str:

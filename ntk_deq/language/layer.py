@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import reduce
 
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import ONE, Sort
 
@@ -57,22 +57,27 @@ def layer_weight(image: Expr, state: str, definitions: Mapping[str, Expr], *, sh
         ...     return None if found is None else format_expr(found)
         >>> weight("relu(c*Z*A + P)"), weight("softplus(P - Z/2)")
         ("(c*A)'", "((-1)*(1/2)*I(m))'")
-        >>> weight("relu(Z*A + hadamard(Z, P))") is None
-        True
+        >>> weight("softthreshold(Z*A + P, c)"), weight("relu(Z*A + hadamard(Z, P))"), weight("step(Z*A)")
+        ("A'", None, None)
     """
     try:
-        found = _terms(_inside(image, definitions), state, definitions)
+        found = _terms(_inside(image, state, definitions), state, definitions)
         return _combined(found, shape) if found else None
     except _NoLayerError:
         return None
 
 
-def _inside(image: Expr, definitions: Mapping[str, Expr]) -> Expr:
+def _inside(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr:
     """Return what the activation of a map is applied to."""
     while image.kind is Kind.NAME and image.name in definitions:
         image = definitions[image.name]
-    facts = entrywise_of(image.name) if image.kind is Kind.CALL else None
-    return image.args[0] if facts is not None and facts.proximal and len(image.args) == 1 else image
+    if image.kind is not Kind.CALL:
+        return image
+    facts, definition = entrywise_of(image.name), FUNCTIONS[image.name].defined(len(image.args))
+    if definition is not None:
+        moving = any(_terms(arg, state, definitions) for arg in image.args[1:])
+        return image.args[0] if definition.proximal and not moving else image
+    return image.args[0] if facts is not None and facts.proximal else image
 
 
 def _terms(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> list[_Term]:
@@ -100,7 +105,15 @@ def _terms(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> list[_Ter
             return [_times(term, expr.args[1], left=False) for term in parts[0]]
         case Kind.MULTIPLY if not parts[0]:
             return [_times(term, expr.args[0], left=True) for term in parts[1]]
+        case Kind.CALL if not any(parts[1:]) and _adds(expr):
+            return parts[0]
     raise _NoLayerError("the map is not seen to be affine in its state")
+
+
+def _adds(call: Expr) -> bool:
+    """Whether a function only adds a number to every entry."""
+    definition = FUNCTIONS[call.name].defined(len(call.args))
+    return definition is not None and definition.slope == "1.0"
 
 
 def _scaled(term: _Term, number: Expr) -> _Term:

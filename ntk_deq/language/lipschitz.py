@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import format_expr, format_number
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
@@ -101,7 +101,7 @@ def _factors(call: Expr) -> Factors:
     bound = FUNCTIONS[call.name].lipschitz if facts is None else facts.lipschitz
     if bound is None or not math.isfinite(bound):
         return None
-    return () if bound == 1 else (str(Fraction(bound).limit_denominator(10_000)),)
+    return () if bound == 1 else (format_number(Fraction(str(bound))),)
 
 
 def _size(expr: Expr, matrices: str) -> str:

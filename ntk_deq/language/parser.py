@@ -16,9 +16,10 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.misreadings import unexpected_character, unexpected_token
+from ntk_deq.language.tree import Expr, Kind, Sign, Span
 
-KEYWORDS = frozenset({"and", "or", "not", "for", "all", "with", "at"})
+KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
 
 MAX_LITERAL = 60
@@ -26,6 +27,7 @@ MAX_EXPONENT = 400
 # A longer flat sum or conjunction becomes a balanced tree, so that its depth grows with the logarithm of its length.
 MAX_CHAIN = 50
 
+_MEMBER = re.compile(r"[^\W\d]\w*\[-?[0-9]{1,7}\]")
 _ARITHMETIC = {"+": Kind.ADD, "-": Kind.SUBTRACT, "*": Kind.MULTIPLY, "/": Kind.DIVIDE}
 _OPPOSITE = {"+": "-", "-": "+"}
 
@@ -41,6 +43,10 @@ def _span(children: Sequence[Token | Expr | None]) -> Span:
 def _identifier(token: Token) -> str:
     name = str(token)
     span = _span([token])
+    if token.type == "MEMBER":
+        name = name[1:-1]
+        if not _MEMBER.fullmatch(name):
+            raise ExpressionError("between backquotes stands a member by its number.", (span.start, span.stop))
     if name in KEYWORDS:
         raise ExpressionError(f"`{name}` is a word of the language and cannot be a name.", (span.start, span.stop))
     if len(name) > MAX_LITERAL:
@@ -111,11 +117,34 @@ class TreeBuilder(Transformer[Token, Expr]):
         return Expr(Kind.NAME, _span(children), name=_identifier(children[0]))
 
     def index(self, children: list[Token | Expr]) -> Expr:
-        """Build a name at a step, `Z[k]`."""
-        name, _, step, _ = children
+        """Build a name at a step or a member of a family, `Z[k]`, or a member at a step, `W[l][k]`."""
+        name = children[0]
         assert isinstance(name, Token)
-        assert isinstance(step, Expr)
-        return Expr(Kind.INDEX, _span(children), (step,), name=_identifier(name))
+        inside = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.INDEX, _span(children), inside, name=_identifier(name))
+
+    def whole(self, children: list[Token]) -> Expr:
+        """Return a stand-in for `:` that `piece` unpacks at once."""
+        return Expr(Kind.NAME, _span(children), name=":")
+
+    def span_of(self, children: list[Token | Expr]) -> Expr:
+        """Return a stand-in for `i..p` that `piece` unpacks at once."""
+        return Expr(Kind.AT, _span(children), tuple(child for child in children if isinstance(child, Expr)))
+
+    def piece(self, children: list[Token | Expr]) -> Expr:
+        """Build an entry, rows, columns or a block of a matrix."""
+        matrix, *selectors = (child for child in children if isinstance(child, Expr))
+        return _piece(matrix, selectors, _span(children))
+
+    def row(self, children: list[Token | Expr]) -> Expr:
+        """Build a row of a literal; one entry alone stands for itself."""
+        parts = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.CALL, _span(children), parts, name=Sign.ROW)
+
+    def literal(self, children: list[Token | Expr]) -> Expr:
+        """Build a matrix from its entries or blocks."""
+        rows = [child for child in children if isinstance(child, Expr)]
+        return _literal(rows, _span(children))
 
     def bracketed(self, children: list[Token | Expr]) -> Expr:
         """Pass on what stands in brackets, whose span now includes them."""
@@ -170,6 +199,30 @@ class TreeBuilder(Transformer[Token, Expr]):
                 raise ExpressionError(f"`for all` lists `{name}` twice.", (span.start, span.stop))
         return Expr(Kind.FOR_ALL, span, arguments, names=names)
 
+    def reach(self, children: list[Token | Expr]) -> Expr:
+        """Build what a letter runs over, as a node without a body that `each`, `some` and `over` take apart."""
+        name = children[0]
+        assert isinstance(name, Token)
+        bounds = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.OVER, _span(children), bounds, names=(_identifier(name),))
+
+    def each(self, children: list[Token | Expr]) -> Expr:
+        """Build a statement about every member of a range."""
+        return self._ranged(Kind.EACH, children)
+
+    def some(self, children: list[Token | Expr]) -> Expr:
+        """Build a statement about some member of a range."""
+        return self._ranged(Kind.SOME, children)
+
+    def over(self, children: list[Token | Expr]) -> Expr:
+        """Build what a sum, a product, a maximum is taken of."""
+        return self._ranged(Kind.OVER, children)
+
+    @staticmethod
+    def _ranged(kind: Kind, children: list[Token | Expr]) -> Expr:
+        body, reach = (child for child in children if isinstance(child, Expr))
+        return Expr(kind, _span(children), (body, *reach.args), names=reach.names)
+
     def keyword(self, children: list[Token | Expr]) -> Expr:
         """Return an AT node of one pair as a stand-in that `call` unpacks at once."""
         name, _, value = children
@@ -184,6 +237,10 @@ class TreeBuilder(Transformer[Token, Expr]):
         arguments = [child for child in children if isinstance(child, Expr)]
         span = _span(children)
         pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
+        ranged = [a for a in arguments if a.kind is Kind.OVER]
+        if ranged and len(arguments) > 1:
+            where = (ranged[0].span.start, ranged[0].span.stop)
+            raise ExpressionError(f"what `{head}` takes over a range must be its only argument.", where)
         if str(head) == "at":
             return _at(arguments, pairs, span)
         if pairs:
@@ -199,6 +256,47 @@ class TreeBuilder(Transformer[Token, Expr]):
         return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
 
 
+def _piece(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
+    """Return the call that takes a piece out of a matrix: of an entry one index each, of a range two."""
+    if len(selectors) > 2:
+        raise ExpressionError(
+            f"a piece of a matrix has at most two indices, as in A{{i, j}}. Got {len(selectors)}.",
+            (span.start, span.stop),
+        )
+    ranges = [selector.args if selector.kind is Kind.AT and not selector.names else None for selector in selectors]
+    whole = [selector.kind is Kind.NAME and selector.name == ":" for selector in selectors]
+    single = [found is None and not every for found, every in zip(ranges, whole, strict=True)]
+    if all(whole):
+        return replace(matrix, span=span)
+    if all(single):
+        return Expr(Kind.CALL, span, (matrix, *selectors), name=Sign.ENTRY)
+    ends = [found or (selector, selector) for found, selector in zip(ranges, selectors, strict=True)]
+    if len(selectors) == 1:
+        return Expr(Kind.CALL, span, (matrix, *ends[0]), name=Sign.SEGMENT)
+    if True in whole:
+        rows = whole[1]
+        return Expr(Kind.CALL, span, (matrix, *ends[0 if rows else 1]), name=Sign.ROWS if rows else Sign.COLUMNS)
+    return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
+
+
+def _literal(rows: list[Expr], span: Span) -> Expr:
+    """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
+    for row in rows:
+        if len(row.args) > 1 and all(_is_bare_row(part) for part in row.args):
+            raise ExpressionError(
+                "rows of a matrix are separated by semicolons.", (span.start, span.stop), "write [1, 2; 3, 4]"
+            )
+    if len(rows) == 1:
+        return replace(rows[0], span=span)
+    parts = [row.args[0] if len(row.args) == 1 else row for row in rows]
+    parts = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in parts]
+    return Expr(Kind.CALL, span, tuple(parts), name=Sign.STACK)
+
+
+def _is_bare_row(expr: Expr) -> bool:
+    return expr.kind is Kind.CALL and expr.name == Sign.ROW
+
+
 def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     names = [pair.names[0] for pair in pairs]
     if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
@@ -212,48 +310,11 @@ def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
 
 
-__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse"]
+__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_reach"]
 
 MAX_TEXT = 20_000
 # Comparing or pickling a tree costs the interpreter about four frames a level; its default limit is 1000 frames.
 MAX_DEPTH = 100
-
-_REMEDIES = {
-    "≤": "write <=",
-    "≥": "write >=",
-    "≠": "write !=",
-    "·": "write * for a product",
-    "×": "write * for a product",
-    "⊗": "write kron(A, B)",
-    "⊙": "write hadamard(A, B)",
-    "⊤": "write ' for a transpose",
-    ".": "write A' for a transpose, hadamard(A, B) for a product of entries",
-    "’": "write ' for a transpose",
-    "−": "write - (a hyphen) for minus",
-    "√": "write sqrt(x)",
-    "|": "write norm(x) for a norm, abs(x) for an absolute value, `or` between conditions",
-    "‖": "write norm(x) for the spectral norm, fro(x) for the Frobenius norm",
-    "&": "write `and`",
-    "!": "write `not`, or != for `differs from`",
-    "∧": "write `and`",
-    "∨": "write `or`",
-    "∀": "write the quantifier at the end: ... for all k",
-    "%": "the language has no remainder and no comments",
-    "#": "the language has no comments",
-    "@": "write * for a matrix product",
-    "{": "brackets are ( ) only",
-    "}": "brackets are ( ) only",
-}
-
-_TOKEN_REMEDIES = {
-    "TIMES": "write ^ for a power",
-    "EQUALS": "write == for `equals`",
-    "LSQB": "only a name can carry a step, as in Z[k]: name this under `let`; brackets are ( )",
-    "NAME": "write * for a product",
-    "NUMBER": "write * for a product",
-    "LPAR": "write * for a product",
-    "FOR": "a quantifier stands once, at the end of a statement or of a bracket",
-}
 
 
 def parse(text: str) -> Expr:
@@ -273,13 +334,31 @@ def parse(text: str) -> Expr:
         >>> tree.kind, tree.args[0].kind, tree.args[0].operators
         (<Kind.FOR_ALL: 'for all'>, <Kind.COMPARE: 'compare'>, ('<=',))
     """
+    return _parsed(text, "start")
+
+
+def parse_reach(text: str) -> Expr:
+    """Return what a letter runs over, `l in 1..L`: a node of kind OVER with its two bounds and no body.
+
+    Raises:
+        ExpressionError: The text is none.
+
+    Example:
+        >>> reach = parse_reach("l in 1..L")
+        >>> reach.names, [bound.kind.value for bound in reach.args]
+        (('l',), ['number', 'name'])
+    """
+    return _parsed(text, "reach")
+
+
+def _parsed(text: str, start: str) -> Expr:
     _check_limits(text)
     try:
-        tree: Expr = _parser().parse(text)  # type: ignore[assignment]
+        tree: Expr = _parser().parse(text, start=start)  # type: ignore[assignment]
     except UnexpectedCharacters as error:
-        raise _unexpected_character(text, error) from None
+        raise unexpected_character(text, error) from None
     except UnexpectedToken as error:
-        raise _unexpected_token(text, error) from None
+        raise unexpected_token(text, error) from None
     except UnexpectedInput as error:  # pragma: no cover - the two above are all that the LALR parser raises
         raise ExpressionError("not an expression", (0, len(text))) from error
     _check_depth(tree)
@@ -289,7 +368,14 @@ def parse(text: str) -> Expr:
 @cache
 def _parser() -> Lark:
     grammar = resources.files("ntk_deq.language").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer="contextual", transformer=TreeBuilder(), keep_all_tokens=True)
+    return Lark(
+        grammar,
+        start=["start", "reach"],
+        parser="lalr",
+        lexer="contextual",
+        transformer=TreeBuilder(),
+        keep_all_tokens=True,
+    )
 
 
 def _check_limits(text: str) -> None:
@@ -300,8 +386,8 @@ def _check_limits(text: str) -> None:
     if not text.strip():
         raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
     open_brackets = 0
-    for bracket in re.finditer(r"[()\[\]]", text):
-        open_brackets += 1 if bracket.group() in "([" else -1
+    for bracket in re.finditer(r"[()\[\]{}]", text):
+        open_brackets += 1 if bracket.group() in "([{" else -1
         if open_brackets > MAX_DEPTH:
             raise _too_deep(bracket.span())
 
@@ -321,40 +407,3 @@ def _too_deep(span: tuple[int, int]) -> ExpressionError:
         span,
         "define its parts under `let` and use their names",
     )
-
-
-def _unexpected_character(text: str, error: UnexpectedCharacters) -> ExpressionError:
-    start = error.pos_in_stream or 0
-    character = text[start]
-    shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
-    return ExpressionError(f"unexpected character {shown}.", (start, start + 1), _REMEDIES.get(character))
-
-
-def _unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
-    token = error.token
-    if token.type == "$END":
-        stop = len(text.rstrip())
-        missing = _unclosed(text)
-        return ExpressionError("the expression ends too early.", (max(stop - 1, 0), stop), missing)
-    start = token.start_pos if token.start_pos is not None else 0
-    hint = _TOKEN_REMEDIES.get(token.type)
-    if token.type == "TIMES" and not text[:start].endswith("*"):
-        hint = None
-    if token.type in ("NAME", "NUMBER", "LPAR") and not {"TIMES", "SLASH"} & set(error.accepts or error.expected):
-        hint = None
-    if token.type == "NAME" and text[:start].rstrip().endswith("]"):
-        hint = "write * for a product"
-    return ExpressionError(f"unexpected {str(token)!r}.", (start, start + len(token)), hint)
-
-
-def _unclosed(text: str) -> str | None:
-    """Say which bracket lacks its partner, if one does."""
-    stack: list[str] = []
-    for bracket in re.findall(r"[()\[\]]", text):
-        if bracket in "([":
-            stack.append(bracket)
-        elif stack:
-            stack.pop()
-    if not stack:
-        return None
-    return f"close the bracket with {')' if stack[-1] == '(' else ']'}"

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
@@ -277,7 +278,8 @@ class Course:
         return self.kind is not None and self.kind.trains
 
     def define(self, name: str, expr: Expr) -> None:
-        """Add a definition."""
+        """Add a definition, of a member of a family under the family's name."""
+        name = defined(name).name
         if self.trains and any(self._changes(node) for node in expr.walk()):
             self.changing.add(name)
         if any(self._is_stepped(node) for node in expr.walk()):

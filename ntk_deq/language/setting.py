@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ntk_deq.errors import Position
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
-from ntk_deq.language.tree import Expr
-from ntk_deq.language.types import SizeRange, Type
+from ntk_deq.language.families import Family
+from ntk_deq.language.tree import Expr, Formula
+from ntk_deq.language.types import Reach, SizeRange, Type
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Draw:
     type: Type
     distribution: Expr
     text: str
+    over: Reach | None = None  # of a family: its members, in whose letter type and distribution are written
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Setting:
         sizes: Ranges of the size letters.
         free: Variables that range over domains (a domain setting, or scalars of a distribution setting).
         draws: Variables drawn from distributions.
+        constants: Matrices that are written out, as definitions of the claims that use them.
         images: Real data, or None.
         position: Where the setting stands.
     """
@@ -70,11 +73,23 @@ class Setting:
     images: ImageData | None
     position: Position
     directory: str = "."
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     @property
     def universal(self) -> bool:
         """Whether the claim is about a whole domain (True) or about draws from a distribution (False)."""
         return not self.draws and self.images is None
+
+    @property
+    def variables(self) -> dict[str, Free | Draw]:
+        """The variables that range over domains and those that are drawn, by name."""
+        return {**self.free, **self.draws}
+
+    def families(self) -> dict[str, Family]:
+        """Return the variables and sizes that have members, by name."""
+        reaches = {name: size.over for name, size in self.sizes.items()}
+        reaches |= {name: variable.over for name, variable in self.variables.items()}
+        return {name: Family(reach.letter, (reach,)) for name, reach in reaches.items() if reach is not None}
 
     def variable_types(self) -> dict[str, Type]:
         """Return the type of every variable by name (images included when they provide it)."""

@@ -25,6 +25,8 @@ class Index:
         many: Several of them.
         parts: What such a value may be made of.
         change: How that changes which carries one.
+        extent: How much of it there is, as in "steps to the floor".
+        each: What a rate is counted per.
     """
 
     type: Type
@@ -33,10 +35,12 @@ class Index:
     many: str
     parts: str
     change: str
+    extent: str
+    each: str
 
 
-STEPS = Index(STEP, True, "step", "step indices", "integers and step indices", "with the step")
-TIMES = Index(TIME, False, "time", "times", "numbers and times", "with time")
+STEPS = Index(STEP, True, "step", "step indices", "integers and step indices", "with the step", "steps", "per step")
+TIMES = Index(TIME, False, "time", "times", "numbers and times", "with time", "time", "per unit of time")
 INDICES = {index.type: index for index in (STEPS, TIMES)}
 """Indices by their types."""
 

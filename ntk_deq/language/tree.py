@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
     NUMBER = "number"  # value
     NAME = "name"  # name
-    INDEX = "index"  # name[args[0]]: a quantity at a step
+    INDEX = "index"  # name[args[0]]: a quantity at a step, or a member of a family; name[args[0]][args[1]]: both
     CALL = "call"  # name(args...)
     AT = "at"  # at(args[0], names[0] = args[1], ...): a model quantity with some variables replaced
     NEGATE = "negate"  # -args[0]
@@ -53,6 +53,25 @@ class Kind(StrEnum):
     OR = "or"
     NOT = "not"
     FOR_ALL = "for all"  # args[0] for all names [with args[1]]: names are step indices
+    EACH = "for all in"  # args[0] for all names[0] in args[1]..args[2]: a letter that runs over a range
+    SOME = "for some in"  # args[0] for some names[0] in args[1]..args[2]
+    OVER = "over"  # args[0] for names[0] in args[1]..args[2], the only argument of sum, prod, max, min, blockdiag
+
+
+RANGED = frozenset({Kind.EACH, Kind.SOME, Kind.OVER})
+"""Kinds in which a letter runs over a range; they are gone once a claim is written out for a depth."""
+
+
+class Sign(StrEnum):
+    """Functions that are written with brackets of their own; no identifiers, so that nobody can call them by name."""
+
+    ENTRY = "{i, j}"  # A{i, j}, and v{i}
+    SEGMENT = "{i..p}"  # v{i..p}
+    ROWS = "{i..p, :}"  # A{i..p, :}, and A{i, :}
+    COLUMNS = "{:, j..q}"
+    BLOCK = "{i..p, j..q}"
+    ROW = "[,]"  # [A, B]: side by side
+    STACK = "[;]"  # [A; B]: one above the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +102,12 @@ class Expr:
             node = stack.pop()
             yield node
             stack.extend(reversed(node.args))
+
+
+def is_member(expr: Expr) -> bool:
+    """Whether a node of a typed tree is a member of a family without a step, `W[l]`, and no value at a step, `Z[k]`."""
+    inside = expr.args[0].type if expr.kind is Kind.INDEX and len(expr.args) == 1 else None
+    return inside is not None and not inside.sort.is_index
 
 
 def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:

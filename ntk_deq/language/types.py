@@ -8,19 +8,6 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
-class SizeRange:
-    """The values a size letter may take, both ends included."""
-
-    low: int
-    high: int
-
-    @property
-    def fixed(self) -> bool:
-        """Whether there is one value only."""
-        return self.low == self.high
-
-
-@dataclass(frozen=True, slots=True)
 class Size:
     """A polynomial with integer coefficients in size letters, in a normal form that makes equal sizes equal objects.
 
@@ -59,6 +46,9 @@ class Size:
             total[monomial] = total.get(monomial, 0) + coefficient
         return Size._normal(total)
 
+    def __sub__(self, other: Size | int) -> Size:
+        return self + Size.of(other) * -1
+
     def __mul__(self, other: Size | int) -> Size:
         total: dict[tuple[str, ...], int] = {}
         for left, a in self.terms:
@@ -92,20 +82,57 @@ class Size:
         return total
 
     def __str__(self) -> str:
-        parts = []
+        parts, signs = [], []
         for monomial, coefficient in self.terms:
             letters = "*".join(
                 name if monomial.count(name) == 1 else f"{name}^{monomial.count(name)}"
                 for name in dict.fromkeys(monomial)
             )
-            if not letters:
-                parts.append(str(coefficient))
-            else:
-                parts.append(letters if coefficient == 1 else f"{coefficient}*{letters}")
-        return " + ".join(parts) or "0"
+            size = abs(coefficient)
+            parts.append(str(size) if not letters else letters if size == 1 else f"{size}*{letters}")
+            signs.append("-" if coefficient < 0 else "+")
+        if not parts:
+            return "0"
+        first = parts[0] if signs[0] == "+" else f"-{parts[0]}"
+        return first + "".join(f" {sign} {part}" for sign, part in zip(signs[1:], parts[1:], strict=True))
 
 
 ONE = Size.of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a letter runs over, `l in 1..L`; which way is settled by `ntk_deq.language.families.downward`.
+
+    Attributes:
+        letter: The letter.
+        start, stop: Its first and its last value.
+        text: As it is written, in one spelling.
+    """
+
+    letter: str
+    start: Size
+    stop: Size
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRange:
+    """The values a size letter may take, both ends included.
+
+    Attributes:
+        low, high: The ends.
+        over: For a family of sizes `n[l]`: its members, each of which has a value of its own.
+    """
+
+    low: int
+    high: int
+    over: Reach | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is one value only."""
+        return self.low == self.high
 
 
 class Sort(StrEnum):

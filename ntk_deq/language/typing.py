@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import ExpressionError, nearest_name
 from ntk_deq.language.calls import Call, Parameter
 from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.families import Family, named_members
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.hints import TRANSPOSES
+from ntk_deq.language.members import FOLDED, Members
 from ntk_deq.language.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown
-from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind
-from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Sort, Type, shape_type
+from ntk_deq.language.tree import CONSTANT_NAMES, RANGED, Expr, Kind
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Reach, Sort, Type, shape_type
 from ntk_deq.language.written import BY_NAME, by_name
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ def infer(
     variables: frozenset[str] | None = None,
     trajectory: Mapping[str, Type] | None = None,
     index: Type = STEP,
+    families: Mapping[str, Family] | None = None,
+    letters: Mapping[str, Reach] | None = None,
 ) -> Expr:
     """Return the same tree with a type on every node; constants and derivatives by name are written out.
 
@@ -53,6 +58,8 @@ def infer(
             state and definitions.
         trajectory: Types of the names that have a value at a step only.
         index: The type of a step: `TIME` where it is one, and Z[...] takes 0 or an index alone.
+        families: Names whose first brackets take a member; the type of each is written in the family's own letter.
+        letters: What letters run over outside of the tree, as in the definition of a member.
 
     Raises:
         ExpressionError: The expression is ill-typed; the message names both shapes, the span points at the place.
@@ -76,6 +83,7 @@ def infer(
         model=model,
         variables=variables,
         steps=Steps(environment, indexed, trajectory or {}, index=index, any=bool(indexed or index_names)),
+        members=Members(families or {}, sizes or {}, letters or {}),
     )
     return checker.visit(expr, index_names, _Role.VALUE)
 
@@ -105,12 +113,17 @@ class _Role(Enum):
     VALUE = auto()
     STEP = auto()  # inside Z[...]
     SIZE = auto()  # an argument of I, zeros, ones, commutation
+    PLACE = auto()  # an index of A{...}
     VARIABLE = auto()  # the name in grad(f, x)
     CONDITION = auto()  # behind `with`
     BOUND = auto()  # a side of a comparison behind `with`
+    MEMBER = auto()  # inside the first brackets of a family
 
 
-_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.VARIABLE: _Role.VARIABLE}
+_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.INDEX: _Role.PLACE, Parameter.VARIABLE: _Role.VARIABLE}
+
+
+_OF_A_PLACE = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY)
 
 
 @dataclass(frozen=True)
@@ -122,10 +135,15 @@ class _Checker:
     model: ModelSignature | None
     variables: frozenset[str]
     steps: Steps
+    members: Members
     written: bool = False  # whether the tree is one that was written out, whose calls nobody has spelt
 
     def visit(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
         """Type a node and all below it. One interpreter frame a level, so that the parser's depth limit suffices."""
+        if node.kind in RANGED:
+            return self._ranged(node, bound, role)
+        if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.OVER:
+            return self._folded(node, bound, role)
         if role is _Role.VALUE and node.kind is Kind.NAME and self._is_constant(node, bound):
             node = replace(node, kind=Kind.CALL)
         elif role is _Role.VALUE and node.kind is Kind.CALL and node.name in BY_NAME:
@@ -144,20 +162,46 @@ class _Checker:
             typed.append(self.visit(child, inner, child_role))
         if typed:
             node = replace(node, args=tuple(typed))
-        return replace(node, type=self._type(node, bound, role))
+        return _written_out(replace(node, type=self._type(node, bound, role)))
+
+    def _ranged(self, node: Expr, bound: frozenset[str], role: _Role, taken_by: str = "") -> Expr:
+        """Type what is said or taken over a range."""
+        if role is not _Role.VALUE or (node.kind is Kind.OVER and not taken_by):
+            fail(node.span, f"a range has no place here; {', '.join(FOLDED)} are taken over one.")
+        members = self.members.within(node, {*self.environment, *self.steps.trajectory, *bound, *FUNCTIONS})
+        body = replace(self, members=members).visit(node.args[0], bound, role)
+        ends = tuple(self.visit(end, bound, _Role.MEMBER) for end in node.args[1:])
+        node = replace(node, args=(body, *ends))
+        return replace(node, type=self.members.ranged_type(node, self.shapes, taken_by))
+
+    def _folded(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
+        """Type a sum, a product, a maximum over a range."""
+        if node.name not in FOLDED:
+            fail(node.span, f"`{node.name}` cannot be taken over a range.", f"over a range: {', '.join(FOLDED)}")
+        over = self._ranged(node.args[0], bound, role, node.name)
+        return replace(node, args=(over,), type=over.type)
 
     def _is_constant(self, node: Expr, bound: frozenset[str]) -> bool:
         """Whether a name is that of a constant, and nothing else here is called so."""
         return node.name in CONSTANT_NAMES and not (
-            node.name in self.environment or node.name in bound or node.name in self.shapes.sizes
+            node.name in self.environment
+            or node.name in bound
+            or node.name in self.shapes.sizes
+            or node.name in self.members.letters
         )
 
     def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
         if role in (_Role.STEP, _Role.BOUND):
             self.steps.check_part(node, bracket=role is _Role.STEP)
+        if role is _Role.MEMBER:
+            self.members.check_index(node)
+        if node.kind is Kind.INDEX and role not in (_Role.STEP, _Role.BOUND, _Role.MEMBER, _Role.CONDITION):
+            return self._brackets(node)
         if role is _Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
             fail(node.span, "a size may be made of positive integers and size letters with + and * only.")
+        if role is _Role.PLACE and node.kind not in _OF_A_PLACE:
+            fail(node.span, "an index of an entry may be made of whole numbers and size letters with + - and * only.")
         if role is _Role.CONDITION:
             self.steps.check_condition(node)
             if node.kind is Kind.COMPARE:
@@ -168,8 +212,6 @@ class _Checker:
             exponent = node.args[1]
             if exponent.name in TRANSPOSES and exponent.name not in self.shapes.sizes:
                 fail(exponent.span, f"unknown name `{exponent.name}`.", "write A' for a transpose")
-        if node.kind is Kind.INDEX:
-            return (_Role.STEP,)
         if node.kind is Kind.FOR_ALL:
             return (_Role.VALUE, _Role.CONDITION)[: len(node.args)]
         if node.kind is Kind.CALL:
@@ -177,11 +219,21 @@ class _Checker:
             return tuple(_PARAMETER_ROLES.get(parameter, _Role.VALUE) for parameter in parameters)
         return (_Role.VALUE,) * len(node.args)
 
+    def _brackets(self, node: Expr) -> tuple[_Role, ...]:
+        """Return what the brackets behind a name hold: the first ones behind a family a member, others a step."""
+        if node.name in self.members.families:
+            return (_Role.MEMBER, _Role.STEP)[: len(node.args)]
+        if len(node.args) > 1:
+            fail(node.args[1].span, f"`{node.name}` is no family: it takes one step.")
+        return (_Role.STEP,)
+
     def _type(self, node: Expr, bound: frozenset[str], role: _Role) -> Type:
         """Return the type of a node whose children have theirs."""
+        if role is _Role.MEMBER:
+            return self.members.index(node, bound)
         if role in (_Role.STEP, _Role.BOUND):
-            return self.steps.step(node, bound)
-        if role is _Role.SIZE:
+            return self.steps.step(node, bound | self.members.letters.keys())
+        if role in (_Role.SIZE, _Role.PLACE):
             return self._size_part(node)
         if role is _Role.VARIABLE:
             return self._variable(node)
@@ -191,7 +243,7 @@ class _Checker:
             case Kind.NAME:
                 return self._name(node, bound)
             case Kind.INDEX:
-                return self.steps.indexed_type(node)
+                return self._indexed(node)
             case Kind.CALL:
                 return self._call(node)
             case Kind.AT:
@@ -210,8 +262,27 @@ class _Checker:
                 return BOOLEAN if role is _Role.CONDITION else comparison(node, self.shapes)
             case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
                 return truth(node, self.shapes)
+            case Kind.EACH | Kind.SOME | Kind.OVER:  # typed where they are visited
+                return BOOLEAN
+
+    def _indexed(self, node: Expr) -> Type:
+        """Return the type of a name with brackets."""
+        if node.name not in self.members.families:
+            if self.members.families and not self.steps.any and node.name in self.environment:
+                families = ", ".join(sorted(self.members.families))
+                fail(node.span, f"`{node.name}` is no family, and nothing here has steps.", f"families: {families}")
+            return self.steps.indexed_type(node)
+        if node.name not in self.environment:  # a family of sizes
+            if len(node.args) > 1:
+                fail(node.args[1].span, f"`{node.name}` is a family of sizes, and these have no steps.")
+            return SCALAR
+        type_ = self.environment[node.name] if len(node.args) == 1 else self.steps.indexed_type(node)
+        return self.members.member_type(node, type_)
 
     def _name(self, node: Expr, bound: frozenset[str]) -> Type:
+        self.members.check_bare(node)
+        if node.name in self.members.letters:
+            return SCALAR
         if node.name in self.environment:
             return self.environment[node.name]
         if node.name in bound:
@@ -224,6 +295,14 @@ class _Checker:
         raise unknown(node, {*self.environment, *self.shapes.sizes, *bound, *FUNCTIONS})
 
     def _size_part(self, node: Expr) -> Type:
+        if node.kind is Kind.INDEX:
+            if node.name not in self.members.families or node.name in self.environment:
+                fail(node.span, f"`{node.name}` is no family of sizes.", _letters(self.shapes))
+            return self._indexed(node)
+        if node.kind is Kind.NAME and node.name in self.members.letters:
+            return SCALAR
+        if node.kind is Kind.NAME:
+            self.members.check_bare(node)
         if node.kind is Kind.NAME and node.name not in self.shapes.sizes:
             if node.name in self.environment:
                 fail(node.span, f"`{node.name}` is no size letter.", _letters(self.shapes))
@@ -231,6 +310,12 @@ class _Checker:
         return SCALAR
 
     def _variable(self, node: Expr) -> Type:
+        if node.kind is Kind.INDEX and len(node.args) == 1 and node.name in self.members.families:
+            if node.name not in self.variables or node.name not in self.environment:
+                fail(node.span, f"`{node.name}` is defined by others and is no free variable.", self._variable_list())
+            return self._indexed(node)
+        if node.kind is Kind.NAME:
+            self.members.check_bare(node)
         if node.kind is not Kind.NAME:
             fail(node.span, "a derivative is taken with respect to a variable, by its bare name.")
         if node.name in self.variables and node.name in self.environment:
@@ -245,6 +330,8 @@ class _Checker:
 
     def _at(self, node: Expr) -> Type:
         for name, value in zip(node.names, node.args[1:], strict=True):
+            if name in self.members.families:
+                fail(value.span, f"`at` replaces single variables, and `{name}` is a family.")
             if name not in self.variables or name not in self.environment:
                 near = nearest_name(name, sorted(self.variables))
                 hint = f"did you mean `{near}`?" if near and near != name else self._variable_list()
@@ -292,7 +379,10 @@ class _Checker:
         for parameter, argument in zip(parameters, node.args, strict=True):
             self._check_argument(node.name, parameter, argument)
         sized = [
-            self.shapes.size(a) if p is Parameter.SIZE else None for p, a in zip(parameters, node.args, strict=True)
+            self.shapes.size(named_members(a), index=p is Parameter.INDEX)
+            if p in (Parameter.SIZE, Parameter.INDEX)
+            else None
+            for p, a in zip(parameters, node.args, strict=True)
         ]
         return function.result(
             Call(
@@ -313,6 +403,16 @@ class _Checker:
                 fail(argument.span, f"{name} needs a state, {show(state)}. Got {show(type_)}.")
         elif not parameter.admits(type_, self.shapes):
             fail(argument.span, f"{name} needs a {parameter}. Got {show(type_)}.")
+
+
+def _written_out(node: Expr) -> Expr:
+    """Return the comparison with zero that a statement such as psd(A) is short for, and any other node as it is."""
+    short = FUNCTIONS[node.name].stands_for if node.kind is Kind.CALL else None
+    if short is None:
+        return node
+    value = replace(node, name=short[0], type=SCALAR)
+    zero = Expr(Kind.NUMBER, node.span, value=Fraction(0), type=SCALAR)
+    return Expr(Kind.COMPARE, node.span, (value, zero), operators=(short[1],), type=BOOLEAN)
 
 
 def _letters(shapes: Shapes) -> str | None:

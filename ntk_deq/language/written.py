@@ -23,6 +23,7 @@ ENTRY = "x"
 """What the formulas of records call the entry."""
 
 _MOST_PARTS = 2000  # of a formula with derivatives by name written out; nested ones multiply
+_DEEPEST = 60  # levels of one; what stands around it has at most 100, and the interpreter room for 250
 _V = TypeVar("_V")
 
 
@@ -298,10 +299,22 @@ def by_name(node: Expr) -> Expr:
     type_ = args[0].type
     lift = Lift(node.span, matrix=type_ is not None and type_.sort is Sort.MATRIX)
     found = lift.formula(formula or _number(0), names, args)
-    if sum(1 for _ in found.walk()) > _MOST_PARTS:
-        hint = "define its parts under `let` and use their names"
-        raise ExpressionError(f"written out, `{node.name}` has more than {_MOST_PARTS:,} parts.", _ends(node), hint)
+    limits = ((sum(1 for _ in found.walk()), _MOST_PARTS, "parts"), (_depth(found), _DEEPEST, "levels"))
+    for count, most, what in limits:
+        if count > most:
+            hint = "define its parts under `let` and use their names"
+            raise ExpressionError(f"written out, `{node.name}` has more than {most:,} {what}.", _ends(node), hint)
     return found
+
+
+def _depth(expr: Expr) -> int:
+    """Return how many levels a tree has."""
+    deepest, waiting = 0, [(expr, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting.extend((arg, depth + 1) for arg in node.args)
+    return deepest
 
 
 def _ends(node: Expr) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from ntk_deq.plots.labels import escaped, math_interval, math_number
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_log_values, set_steps
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, MEASURED, axes_or_new, paper_style
-from ntk_deq.report.runs.curves import LossPicture, index_letter, loss_picture
+from ntk_deq.report.runs.curves import LossPicture, loss_picture, told_in
 from ntk_deq.report.runs.words import at_rest, rate_ratio, short_index, short_rate, status_word
 from ntk_deq.verify.training.summary import TrainingRecord
 
@@ -61,7 +61,7 @@ def draw_loss(ax: Axes, record: TrainingRecord, *, head: Sequence[str] = (), lab
         label_steps: Whether to name the axis of steps.
     """
     picture = loss_picture(record)
-    set_steps(ax, index_letter(record), record.at, spread=picture.spread, label=label_steps)
+    set_steps(ax, told_in(record), record.at, spread=picture.spread, label=label_steps)
     set_log_values(ax, [picture.shown])
     _band(ax, picture)
     if picture.has_bound:
@@ -106,8 +106,9 @@ def _mark_end(ax: Axes, picture: LossPicture) -> None:
 def _remarks(record: TrainingRecord) -> list[str]:
     """Return the rates and the ending, a line each."""
     lines = []
-    unit = "per unit of time" if index_letter(record) == "t" else "per step"
-    size = "" if unit != "per step" or record.step is None else f" of size {math_number(short_rate(record.step))}"
+    index = told_in(record).index
+    unit = index.each
+    size = "" if not index.whole or record.step is None else f" of size {math_number(short_rate(record.step))}"
     if record.predicted is not None:
         lines.append(f"predicted rate {math_number(short_rate(record.predicted.value))} {unit}{size}")
     if record.measured is not None:
@@ -118,7 +119,7 @@ def _remarks(record: TrainingRecord) -> list[str]:
     if record.status:
         end = math_number(short_index(record.end, record))
         how = "at rest, judged to" if at_rest(record) else "stopped at"
-        ending = f"{how} ${index_letter(record)}$ = {end}: {escaped(status_word(record))}"
+        ending = f"{how} ${told_in(record).letter}$ = {end}: {escaped(status_word(record))}"
         if ratio is None:
             lines.append(ending)
         else:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ntk_deq.files.atomic import write_whole
 from ntk_deq.plots.convergence import draw_loss
-from ntk_deq.plots.labels import escaped
+from ntk_deq.plots.labels import escaped, fitted, title_lines
 from ntk_deq.plots.norms import draw_shares, norms
 from ntk_deq.plots.panels import draw_paths, paths, set_steps
 from ntk_deq.plots.rates import draw_rates, rates_height
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import COLUMN, paper_style
-from ntk_deq.plots.titles import fitted, title_lines
 from ntk_deq.report.console import one_line
-from ntk_deq.report.runs.curves import index_letter, loss_picture, share_curves
+from ntk_deq.report.runs.curves import loss_picture, share_curves, told_in
 from ntk_deq.report.runs.words import method_words, run_name
 from ntk_deq.verify.training.summary import TrainingRecord
 
@@ -99,7 +98,7 @@ def plot_run(
         draw_loss(upper, record, label_steps=False)
         # The two are recorded at steps of their own: one axis for all of them.
         both = sorted({*record.at, *_snapshot_places(run)})
-        set_steps(upper, index_letter(record), both, spread=loss_picture(record).spread, label=False)
+        set_steps(upper, told_in(record), both, spread=loss_picture(record).spread, label=False)
         upper.tick_params(labelbottom=False)
         return upper, lower
 

@@ -12,7 +12,7 @@ from ntk_deq.plots.labels import escaped, inequality_label, math_number, paramet
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_steps
 from ntk_deq.plots.source import Drawable, column, training_run
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, SOFT, axes_or_new, paper_style, series
-from ntk_deq.report.runs.curves import ShareCurve, are_spread, index_letter, share_curves
+from ntk_deq.report.runs.curves import ShareCurve, are_spread, share_curves, told_in
 from ntk_deq.report.runs.words import short_rate, short_share
 from ntk_deq.verify.training.summary import TrainingRecord
 
@@ -79,7 +79,7 @@ def norms(run: Drawable, ax: Axes | None = None, *, bounds: Mapping[str, float] 
         trained = training_run(run)
         lines = _norm_lines(trained, bounds)
         ax = axes_or_new(ax, height=_HEIGHT)
-        set_steps(ax, "t" if trained.step is None else "k", lines[0].at, spread=are_spread(lines[0].at))
+        set_steps(ax, told_in(trained), lines[0].at, spread=are_spread(lines[0].at))
         _draw(ax, lines, shares=bounds is not None)
         return ax
 
@@ -88,7 +88,7 @@ def draw_shares(ax: Axes, record: TrainingRecord) -> None:
     """Draw the panel of shares of a record into `ax`; the look is the caller's."""
     curves = share_curves(record)
     lines = [_share_line(curve, record.at) for curve in curves if curve.drawable]
-    set_steps(ax, index_letter(record), record.at, spread=are_spread(record.at))
+    set_steps(ax, told_in(record), record.at, spread=are_spread(record.at))
     _draw(ax, lines, shares=True)
     missing = [escaped(curve.curve.name) for curve in curves if not curve.drawable]
     if missing:

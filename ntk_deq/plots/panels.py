@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ntk_deq.language.run import RunKind
 from ntk_deq.plots.labels import parameter_symbol
 from ntk_deq.plots.source import Drawable, column, training_run
 from ntk_deq.plots.style import INK, axes_or_new, paper_style, series
-from ntk_deq.report.runs.curves import are_spread, index_letter, isolated
+from ntk_deq.report.runs.curves import are_spread, isolated, told_in
 from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ def holds_steps(at: Sequence[float]) -> bool:
     return 10.0**-_FURTHEST <= first and at[-1] <= 10.0**_FURTHEST * min(first, 1.0)
 
 
-def set_steps(ax: Axes, letter: str, at: Sequence[float], *, spread: bool, label: bool = True) -> None:
+def set_steps(ax: Axes, kind: RunKind, at: Sequence[float], *, spread: bool, label: bool = True) -> None:
     """Give `ax` the axis of steps k or times t.
 
     Panels that share their axis have the scale of the last call.
 
     Args:
         ax: The panel.
-        letter: `k` or `t`.
+        kind: The kind of run in whose index it is told.
         at: The steps or times, increasing.
         spread: Whether the axis is logarithmic beyond the first step.
         label: Whether to name it.
@@ -87,7 +88,7 @@ def set_steps(ax: Axes, letter: str, at: Sequence[float], *, spread: bool, label
         if ax.get_xscale() == "linear":
             ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
     if label:
-        ax.set_xlabel(f"step ${letter}$" if letter == "k" else f"time ${letter}$")
+        ax.set_xlabel(f"{kind.index.word} ${kind.letter}$")
 
 
 def _set_decades(ax: Axes, first: float, start: float, last: float) -> None:
@@ -238,7 +239,7 @@ def paths(run: Drawable, ax: Axes | None = None) -> Axes:
         trained = training_run(run)
         ax = axes_or_new(ax, height=_HEIGHT)
         at = tuple(snapshot.at for snapshot in trained.snapshots)
-        set_steps(ax, "t" if trained.step is None else "k", at, spread=are_spread(at))
+        set_steps(ax, told_in(trained), at, spread=are_spread(at))
         first = trained.snapshots[0].path_length  # of a slice, whose parameters start where it starts
         length = tuple(snapshot.path_length - first for snapshot in trained.snapshots)
         _draw(ax, at, length, _displacements(trained))
@@ -247,7 +248,7 @@ def paths(run: Drawable, ax: Axes | None = None) -> Axes:
 
 def draw_paths(ax: Axes, record: TrainingRecord) -> None:
     """Draw the panel of distances of a record into `ax`; the look is the caller's."""
-    set_steps(ax, index_letter(record), record.at, spread=are_spread(record.at))
+    set_steps(ax, told_in(record), record.at, spread=are_spread(record.at))
     _draw(ax, record.at, record.path_length, record.displacement)
 
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.plots.labels import escaped, math_number
+from ntk_deq.plots.labels import escaped, math_number, row_names
 from ntk_deq.plots.source import Drawable, as_record
 from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
-from ntk_deq.plots.titles import row_names
 from ntk_deq.report.console import one_line
-from ntk_deq.report.runs.curves import index_letter
+from ntk_deq.report.runs.curves import told_in
 from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
 from ntk_deq.verify.training.summary import TrainingRecord
 
@@ -176,7 +175,7 @@ def _key(ax: Axes, drawn: set[str]) -> None:
 
 def _step_time(record: TrainingRecord) -> float:
     """Return how long a step of a run's rates is, in time: its size, and 1 where they are per unit of time already."""
-    return 1.0 if index_letter(record) == "t" else math.nan if record.step is None else record.step
+    return 1.0 if not told_in(record).index.whole else math.nan if record.step is None else record.step
 
 
 def _positive(record: TrainingRecord) -> list[float]:

@@ -15,7 +15,7 @@ from functools import reduce
 from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.algebra import Algebra
 from ntk_deq.prove.signomial import Monomial, Poly
-from ntk_deq.prove.terms import rational_power
+from ntk_deq.prove.terms import floor_root, rational_power
 
 _LARGEST_ROOT = 24
 _ROOT_BITS = 40  # to which the root of a bound is rounded, outward
@@ -131,19 +131,8 @@ def _root(value: Fraction | None, degree: int, *, up: bool) -> Fraction | None:
     if exact is not None:
         return exact
     scaled = value * Fraction(2) ** (degree * _ROOT_BITS)
-    floor = _floor_root(math.floor(scaled), degree)
+    floor = floor_root(math.floor(scaled), degree)
     return Fraction(floor + up, 2**_ROOT_BITS)
-
-
-def _floor_root(number: int, degree: int) -> int:
-    low, high = 0, 1 << (number.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if middle**degree <= number:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 Linear = tuple[Fraction, Fraction]  # a + b s

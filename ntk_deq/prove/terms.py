@@ -271,13 +271,22 @@ def rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 def _exact_root(number: int, degree: int) -> int | None:
     """Return the whole `degree`-th root of a number >= 0, or None where it is not whole."""
-    if number < 2:
-        return number
-    low, high = 1, 1 << (number.bit_length() // degree + 1)
+    root = floor_root(number, degree)
+    return root if root**degree == number else None
+
+
+def floor_root(number: int, degree: int) -> int:
+    """Return the largest whole number whose `degree`-th power is at most a number >= 0.
+
+    Example:
+        >>> floor_root(26, 3), floor_root(27, 3), floor_root(0, 2)
+        (2, 3, 0)
+    """
+    low, high = 0, 1 << (number.bit_length() // degree + 1)
     while low < high:
         middle = (low + high + 1) // 2
         if middle**degree <= number:
             low = middle
         else:
             high = middle - 1
-    return low if low**degree == number else None
+    return low

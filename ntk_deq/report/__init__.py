@@ -4,5 +4,5 @@ terminal.py, console.py    lines as claims are judged; words.py: what they call 
 jsonl.py, junit.py         results.jsonl and junit.xml
 page/, templates/          report.html: formulas, margins drawn, counterexamples
 runs/                      training runs: stored, curves, words
-check.py, mutants.py, replay.py, matrices.py    what the other subcommands print
+check.py, mutants.py, replay.py    what the other subcommands print
 """

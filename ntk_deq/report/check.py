@@ -14,14 +14,23 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
-from ntk_deq.claims.describe import SystemDescription, choose_words, describe_systems, run_words
+from ntk_deq.claims.describe import (
+    SystemDescription,
+    choose_words,
+    depth_words,
+    describe_systems,
+    member_words,
+    run_words,
+    size_words,
+)
+from ntk_deq.claims.entries import by_names, range_letters
 from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.language.types import BOOLEAN, SizeRange, Type
+from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
 
 
@@ -214,6 +223,9 @@ def _render_claim(console: Console, claim: Claim) -> None:
     chosen = choose_words(claim)
     if chosen is not None:
         say_hanging(console, [("  choose   ", "dim")], [chosen])
+    depths = depth_words(claim)
+    if depths is not None:
+        say_hanging(console, [("  depths   ", "dim")], [depths])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
@@ -230,24 +242,30 @@ def _setting_words(setting: Setting) -> list[Piece]:
     kind = "whole domain" if setting.universal else "draws from a distribution"
     if setting.images is not None:
         kind = f"images from {setting.images.source}, rest drawn"
-    sizes = "".join(f", {letter} = {_range(size)}" for letter, size in setting.sizes.items())
+    sizes = "".join(f", {size_words(letter, size)}" for letter, size in setting.sizes.items())
     return [(setting.name, "cyan"), f": {model}, {kind}{sizes}"]
-
-
-def _range(size: SizeRange) -> str:
-    return str(size.low) if size.fixed else f"{size.low}..{size.high}"
 
 
 def _names(claim: Claim) -> dict[str, Type]:
     """Return the type of each name of the model or setting that the formulas use, sizes and step indices apart."""
-    own = {*claim.given, *claim.let, *(letter for setting in claim.settings for letter in setting.sizes)}
+    own = {*claim.given, *by_names(claim.let), *(letter for setting in claim.settings for letter in setting.sizes)}
+    own |= range_letters(claim.let, (*claim.assume.values(), *claim.conclude.values()))
     used: dict[str, Type] = {}
     start = start_formulas(claim).values()
+    members = {
+        name: (member_words(name, variable.over), variable.type)
+        for setting in claim.settings
+        for name, variable in setting.variables.items()
+        if variable.over is not None
+    }
     for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
         for node in formula.expr.walk():
             if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or node.type is None:
                 continue
-            if not node.type.sort.is_index:
+            if node.name in members:
+                name, type_ = members[node.name]
+                used.setdefault(name, type_)
+            elif not node.type.sort.is_index:
                 used.setdefault(node.name, node.type)
     return used
 
@@ -262,7 +280,8 @@ def _domain_words(free: Free) -> str:
 def _render_lines(console: Console, claim: Claim) -> None:
     rows: list[tuple[str, str, str, list[Piece]]] = []
     for free in claim.given.values():
-        rows.append(("given", free.name, str(free.type), [_domain_words(free)]))
+        over = "" if free.over is None else f" for {free.over.text}"
+        rows.append(("given", member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
     groups: list[tuple[str, dict[str, Formula]]] = [
         ("let", claim.let),
         ("assume", claim.assume),

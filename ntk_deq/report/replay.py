@@ -8,8 +8,7 @@ from rich.console import Console
 
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.interval import Margin
-from ntk_deq.report.console import Piece, one_line, say, short_margin
-from ntk_deq.report.matrices import say_values
+from ntk_deq.report.console import Piece, one_line, say, say_values, short_margin
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.replay import Comparison, Replay
 from ntk_deq.verify.replay.record import RecordKind

@@ -20,12 +20,12 @@ from ntk_deq.report.console import (
     relative_margin,
     say,
     say_hanging,
+    say_values,
     short_margin,
     short_number,
     short_seconds,
     showable,
 )
-from ntk_deq.report.matrices import say_values
 from ntk_deq.report.runs.words import starts_words, terminal_lines
 from ntk_deq.report.words import (
     EXIT_MEANINGS,

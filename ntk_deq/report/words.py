@@ -107,9 +107,7 @@ def several_equilibria(result: ClaimResult) -> str:
     if not support.nearby:
         return ""
     what = f"{support.nearby} of {support.met} instances" if support.nearby < support.met else "all instances"
-    return (
-        f"equilibria: on {what} the one found from zero, the only one within {support.alone:.2g}; there may be others"
-    )
+    return f"equilibria: on {what} one that was found from zero, alone near by; there may be others farther away"
 
 
 def shown_margin(result: ClaimResult) -> tuple[Margin | None, float]:

@@ -3,6 +3,7 @@
 A claim is judged in this order; these are the files that a reader of a verdict needs:
 
     runner.py               judge(claim, options): one claim to one result, whatever goes wrong
+    depths.py               a claim with families: its depths one after the other, and their results added up
     trial.py                its stages: stored instances, ladder, boundary, search, shrinking
     feasible.py             which instances of the ladder, and what stands in for those that fail a hypothesis
     judge.py                one instance: hypotheses first, then conclusions
@@ -16,7 +17,8 @@ A claim is judged in this order; these are the files that a reader of a verdict 
     tally.py                many judgements to one verdict, evidence and support
     prover.py               claims about numbers alone (`ntk_deq.prove`)
 
-Training runs: `training/` (trajectory.py runs them, moments.py says what names mean along them, judged.py evaluates).
+Runs: runs.py says what a kind of run is to a judgement and to a search, twins.py finds it; `training/` has descent.py
+and flow.py (judged.py: what they share; moments.py: what names mean along them).
 What is written down: results.py and witness.py (records), replay/ (counterexample files), store.py, scripts/ (Python to
-copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/, workers.py.
+copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/; cluster.py: on Dask.
 """

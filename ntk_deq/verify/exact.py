@@ -101,7 +101,10 @@ def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.flo
 
     def near() -> list[list[float]]:
         env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())
-        state = dense_form(to_matrix(evaluate(parse(model.state), env)).ball)
+        try:
+            state = dense_form(to_matrix(evaluate(parse(model.state), env)).ball)
+        except OutsideClaimError as outside:  # in balls, and so perhaps only for want of digits
+            raise UndecidedError(str(outside)) from outside
         floats = float_centre(state).double()
         if not bool(floats.isfinite().all()):
             raise UndecidedError("an equilibrium that is not known")

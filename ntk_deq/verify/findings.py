@@ -58,6 +58,8 @@ def findings(claim: Claim, options: Options, result: ClaimResult, judge: Judge) 
         return ()
     # Variants of the claim are judged by the way: they leave nothing behind.
     plain = replace(options, findings=False, store=None, out=None)
+    if claim.depths:  # an instance belongs to one depth, and a constant of the bound to all
+        return tuple(hypothesis_findings(claim, plain, judge))
     return (*hypothesis_findings(claim, plain, judge), *constant_findings(claim, plain, judge))
 
 

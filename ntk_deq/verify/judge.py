@@ -27,6 +27,7 @@ from ntk_deq.verify.twins import twin_of
 
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
+    "equilibrium": "(implicit) a fixed point of the map is found, and shown to be the only one near by",
     "monotone": "(implicit) the declared modulus m is above zero, and the weight of the layer has I - W >= m I",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists, and every step that is named",
 }
@@ -101,12 +102,14 @@ def judge_instance(
     claim = twin_of(claim).prepared(claim)
     if precision is None:
         env = instance_environment(claim, instance, device=device, dtype=dtype, notes=notes)
-        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
+        found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=anew))
+        return replace(found, nearby=notes.nearby)
     with working_precision(precision):
         env = instance_environment(
             claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=precision
         )
-        return _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
+        found = _judge(claim, *solve(claim, instance, env, dtype=dtype, anew=False))
+        return replace(found, nearby=notes.nearby)
 
 
 def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
@@ -172,7 +175,6 @@ def _concluded(
         estimated=notes.estimated,
         runs=records,
         start=start,
-        nearby=notes.nearby,
     )
 
 

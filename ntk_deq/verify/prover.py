@@ -15,11 +15,10 @@ from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.prove.box import Reduced, eliminate
-from ntk_deq.prove.branch import BranchAndBound, Goal, goals_of
+from ntk_deq.prove.branch import BranchAndBound, Goal, find_meeting, goals_of
 from ntk_deq.prove.cases import SymbolicProver
 from ntk_deq.prove.enclosure import Point
 from ntk_deq.prove.exact import Exact
-from ntk_deq.prove.meeting import find_meeting
 from ntk_deq.prove.monotone import Demonstrator
 from ntk_deq.prove.problem import Atom, Both, Either, Formula, Problem, applicable, problems
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance

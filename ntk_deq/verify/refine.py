@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -124,6 +125,8 @@ class Refiner:
             )
         except LimitError:  # a matrix too large after all, or a function that only floats have
             return None
+        if min(first.nearby, again.nearby) < math.inf:
+            return _by_itself(first, again)
         require_agreement(first, again)
         if not again.conclusions:
             return again
@@ -145,6 +148,17 @@ def undecided(judgement: Judgement) -> bool:
     if judgement.standing is Standing.UNSURE:
         return True
     return judgement.standing is Standing.MET and any(o.truth in _OPEN for o in judgement.conclusions.values())
+
+
+def _by_itself(first: Judgement, again: Judgement) -> Judgement:
+    """Return a second judgement, to which the first adds nothing: the two may be of different equilibria."""
+    reason = "it is not evaluated with more bits"
+    missing = {
+        name: replace(outcome, truth=Truth.UNSURE, reason=reason)
+        for name, outcome in first.conclusions.items()
+        if name not in again.conclusions
+    }
+    return replace(again, conclusions={**missing, **again.conclusions}) if again.conclusions else again
 
 
 def _near_zero(judgement: Judgement) -> bool:

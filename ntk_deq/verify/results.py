@@ -184,6 +184,30 @@ class Support:
 
 
 @dataclass(frozen=True)
+class TriedDepth:
+    """What one depth of a claim with families came to.
+
+    Attributes:
+        setting: The setting.
+        letters: The letters that ranges and indices use, with their values.
+        verdict: The verdict there.
+        instances, met: Instances tried, and those that met the hypotheses.
+        searched: Instances that the search scored.
+        seconds: How long it took.
+        reason: The reason of the verdict.
+    """
+
+    setting: str
+    letters: dict[str, int]
+    verdict: Verdict
+    instances: int
+    met: int
+    searched: int
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class ClaimResult:
     """The verdict on one claim with all that backs it up."""
 
@@ -225,11 +249,13 @@ class ClaimResult:
     searched: int = 0  # instances that the adversarial search scored
     untested: tuple[str, ...] = ()  # strict conclusions of a claim that holds, and equalities they were not tested at
     support: Support = Support()
+    lacking: tuple[str, ...] = ()  # conclusions that no instance bears out, where nothing else leaves a claim undecided
     replay: str | None = None  # file of the counterexample, for `verify-claims replay`
     warnings: tuple[str, ...] = ()  # what went wrong beside the judgement: files that could not be read or written
     findings: tuple[Finding, ...] = ()  # what else was found out about a claim, if it was asked for
     starts: tuple[Start, ...] = ()  # of all training runs that count, with how far each is from degenerate
     runs: tuple[TrainingRecord, ...] = ()  # training runs that the verdict rests on, at most a few of them
+    depths: tuple[TriedDepth, ...] = ()  # of a claim with families: what each depth came to
 
     @property
     def as_expected(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Protocol
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.claims.statement import StatementLine, statement_lines
 from ntk_deq.language.setting import Setting
+from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
@@ -112,7 +113,93 @@ def judge(
     if isinstance(claim, IllFormed):
         reason = "; ".join(f"{p.position}: {p.message}" for p in claim.problems)
         return bare_result(claim, options, Verdict.ILL_FORMED, reason)
+    if claim.depths:
+        return _judge_depths(claim, options, listener, overseer or Overseer())
     return _Judging(claim, options, listener, overseer or Overseer()).result()
+
+
+class _DepthListener:
+    """Passes on what is heard of one depth, as of the claim with families.
+
+    Args:
+        listener: Who hears it.
+        before: Instances of the depths before.
+    """
+
+    def __init__(self, listener: Listener, before: int) -> None:
+        self._listener, self._before = listener, before
+
+    def claim_started(self, claim_id: str, total: int) -> None:
+        """Say nothing: the claim has begun."""
+
+    def instance_done(self, claim_id: str, done: int) -> None:
+        """Add the instances of the depths before."""
+        self._listener.instance_done(claim_id, self._before + done)
+
+    def stage_entered(self, claim_id: str, stage: str) -> None:
+        """Pass it on."""
+        self._listener.stage_entered(claim_id, stage)
+
+    def claim_judged(self, claim_id: str) -> None:
+        """Say nothing: other depths follow."""
+
+    def claim_finished(self, result: ClaimResult) -> None:
+        """Say nothing: other depths follow."""
+
+    def tick(self) -> None:
+        """Pass it on."""
+        self._listener.tick()
+
+
+class _DepthOverseer(Overseer):
+    """Keeps what is known of one depth, together with what the depths before came to."""
+
+    def __init__(self, overseer: Overseer, so_far: DepthResults) -> None:
+        self._overseer, self._so_far = overseer, so_far
+
+    def allow(self, seconds: float | None) -> None:
+        """Pass it on."""
+        self._overseer.allow(seconds)
+
+    def keep(self, known: Callable[[], Known], *, pressing: bool = False) -> None:
+        """Keep the result of the claim."""
+
+        def merged() -> Known:
+            now = known()
+            result = self._so_far.merged(last=now.result, whole=False)
+            return Known(result, whole=now.whole and result.verdict is Verdict.REFUTED, broken=now.broken)
+
+        self._overseer.keep(merged, pressing=pressing)
+
+
+def _judge_depths(claim: Claim, options: Options, listener: Listener | None, overseer: Overseer) -> ClaimResult:
+    """Judge a claim with families for one depth after the other, until one breaks it."""
+    found = DepthResults(claim, options)
+    try:
+        parts = planned_depths(claim, options)
+        own = shared_options(options, len(parts))
+        if listener is not None:
+            listener.claim_started(claim.id, sum(count for _, count in parts))
+        done = 0
+        for part, count in parts:
+            heard = None if listener is None else _DepthListener(listener, done)
+            found.results.append(judge(part, own, heard, overseer=_DepthOverseer(overseer, found)))
+            done += count
+            if found.results[-1].verdict in (Verdict.REFUTED, Verdict.ERROR):
+                break
+        result = found.merged(whole=len(found.results) == len(parts))
+        if options.findings:
+            from ntk_deq.verify.findings import findings
+
+            result = replace(result, findings=findings(claim, options, result, judge))
+        return result
+    except Exception as error:  # the boundary, as for a claim without families
+        trace = traceback.format_exc()
+        reason = "an operation needs more memory than there is"
+        if is_out_of_memory(error):
+            return bare_result(claim, options, Verdict.UNDECIDED, reason, started=found.started)
+        reason = trace.strip().splitlines()[-1]
+        return bare_result(claim, options, Verdict.ERROR, reason, started=found.started, trace=trace)
 
 
 class _Judging:
@@ -132,7 +219,7 @@ class _Judging:
             self._listener.claim_started(claim.id, sum(count for _, count in planned(claim, options)))
         overseer.allow(options.time_limit)
         try:
-            self._statement = statement_lines(claim)
+            self._statement = statement_lines(claim) if claim.origin is None else ()
             overseer.keep(self._known, pressing=True)
             self._trial.run()
             overseer.keep(self._known, pressing=self._refuted)
@@ -229,6 +316,7 @@ def _result(
         seconds=trial.seconds,
         searched=trial.evaluations,
         support=_support(trial, verdict),
+        lacking=tally.lacking(reason),
         replay=replay,
         warnings=(*(f"{w.position}: {w.message}" for w in claim.warnings), *trial.warnings),
         reason=reason,

@@ -6,11 +6,9 @@ what is done with it. A claim without a run has the plainest twin, for which the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import ClassVar, Protocol
-
-import torch
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
@@ -113,18 +111,10 @@ class RunTwin:
         """
         return Course()
 
-    def scorer(
-        self,
-        claim: Claim,
-        setting: Setting,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float64,
-        deadline: float | None = None,
-        solving: bool = True,
-    ) -> SearchScorer:
-        """Return what scores instances of a setting for the search; see `ClaimScorer`."""
-        return ClaimScorer(claim, setting, device=device, dtype=dtype, deadline=deadline, solving=solving)
+    @property
+    def scorer(self) -> Callable[..., SearchScorer]:
+        """What scores instances of a claim and a setting for the search; it takes what `ClaimScorer` takes."""
+        return ClaimScorer
 
     def brief(self, run: Run) -> Run:
         """Return a run that shows the beginning only."""

@@ -51,7 +51,12 @@ NEAR = 0.98
 
 def names_to_move(claims: Sequence[Claim | IllFormed]) -> frozenset[str]:
     """Return what `smallest_findings` can be asked for: size letters with a range, and quantified scalars."""
-    settings = [(claim, setting) for claim in claims if isinstance(claim, Claim) for setting in claim.settings]
+    settings = [
+        (claim, setting)
+        for claim in claims
+        if isinstance(claim, Claim) and not claim.depths
+        for setting in claim.settings
+    ]
     letters = {letter for _, setting in settings for letter, size in setting.sizes.items() if not size.fixed}
     return frozenset(letters | {name for claim, setting in settings for name in scalars(claim, setting)})
 

@@ -104,7 +104,7 @@ class InstanceStore:
             self._note(f"{self.folder} keeps nothing for later runs: {reason}")
 
     def _place(self, claim: Claim, mark: str) -> Path:
-        return self.folder / "instances" / f"{claim.id}-{mark[:_HASH]}"
+        return self.folder / "instances" / f"{_called(claim)}-{mark[:_HASH]}"
 
     def _make(self, place: Path) -> None:
         new = not self.folder.exists()
@@ -129,7 +129,9 @@ class InstanceStore:
 
     def _forget(self, claim: Claim, present: Path) -> None:
         """Remove what was kept for statements of the claim that were not in use for longest."""
-        others = [p for p in present.parent.glob(f"{claim.id}-{'?' * _HASH}") if p != present and _sorted(p, "*.yaml")]
+        others = [
+            p for p in present.parent.glob(f"{_called(claim)}-{'?' * _HASH}") if p != present and _sorted(p, "*.yaml")
+        ]
         dated = sorted(((p.stat().st_mtime, p) for p in others), reverse=True)
         for _, old in dated[_VERSIONS - 1 :]:
             for path in _sorted(old, "*.yaml"):
@@ -146,6 +148,12 @@ _LETTER = {RecordKind.COUNTEREXAMPLE: "c", RecordKind.NEAR_MISS: "n"}
 
 
 _OURS = re.compile(r"[cn]-[0-9a-f]+-[0-9a-f]{16}\.yaml")
+
+
+def _called(claim: Claim) -> str:
+    """Return what instances of a claim are kept under; each depth of a claim with families has its own."""
+    letters = () if claim.depth is None else claim.depth.letters
+    return "@".join([claim.id, *(f"{letter}{value}" for letter, value in letters)])
 
 
 def _sorted(folder: Path, pattern: str) -> list[Path]:

@@ -213,13 +213,24 @@ class Tally:
             return self._nothing_met()
         if self.doubts:
             return Verdict.UNDECIDED, self._doubt()
-        unconfirmed = [name for name, tally in self.conclusions.items() if not tally.confirmed]
-        if unconfirmed:
-            return (
-                Verdict.UNDECIDED,
-                f"no instance bears out {unconfirmed[0]!r} for certain: all are tight, or two sides near zero",
-            )
+        if self.unconfirmed:
+            return Verdict.UNDECIDED, self._bears_out()
         return Verdict.HOLDS, ""
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """The conclusions that no instance bears out for certain."""
+        return tuple(name for name, tally in self.conclusions.items() if not tally.confirmed)
+
+    def lacking(self, reason: str) -> tuple[str, ...]:
+        """Return the conclusions that no instance bears out, where that is the reason of the verdict and nothing else.
+
+        Instances of another depth of a claim with families may bear them out.
+        """
+        return self.unconfirmed if self.unconfirmed and reason == self._bears_out() else ()
+
+    def _bears_out(self) -> str:
+        return f"no instance bears out {self.unconfirmed[0]!r} for certain: all are tight, or two sides near zero"
 
     def untested(self) -> tuple[str, ...]:
         """Say which strict conclusions were never true for certain where a hypothesis is an equality."""

@@ -40,7 +40,7 @@ def solved(a, b, bits, *, newton=True, relu=False, off=0.0):
         return ct.relu(image) if relu else image
 
     gap = 1 - ct.frobenius(left)
-    return refined_equilibrium(apply, state + off, torch.linalg.inv(system) if newton else None, gap)
+    return refined_equilibrium(apply, state + off, [torch.linalg.inv(system) if newton else None], gap)
 
 
 @pytest.mark.parametrize("bits", [128, 256])
@@ -93,6 +93,6 @@ def test_an_entry_that_a_moving_one_reaches_is_not_called_exact():
         second = z.flat[1]
         return ct.add(precise(torch.zeros(2, 1)), type(z)(type(z.entries)(2, 1, [second / 2, second / 2 + third])))
 
-    found = refined_equilibrium(apply, state, None, arb(0.25))
+    found = refined_equilibrium(apply, state, [None], arb(0.25))
     assert found.flat[1].contains(truth(fmpq(2, 3)))
     assert found.flat[0].contains(truth(fmpq(1, 3)))

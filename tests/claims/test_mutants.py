@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ntk_deq.claims.assemble import inherit
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
+from ntk_deq.claims.inheritance import inherit
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ClaimFileError
 from ntk_deq.files.yaml import plain, read_text

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ntk_deq.claims import assemble as inherit
 from ntk_deq.claims import documents, load
+from ntk_deq.claims import inheritance as inherit
 from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ClaimFileError, Position, Problem

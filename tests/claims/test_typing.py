@@ -94,12 +94,18 @@ def test_sizes_that_agree_as_polynomials_agree() -> None:
     assert str(typed("I((N + 1)*m) + kron(ones(N + 1, N + 1), A)").type) == "matrix N*m + m x N*m + m"
 
 
-def test_fixed_sizes_agree_by_their_numbers() -> None:
+def test_letters_stay_distinct_where_a_setting_fixes_both_to_one_number() -> None:
     same = {"N": SizeRange(4, 4), "d": SizeRange(4, 4), "m": SizeRange(2, 2)}
-    assert str(typed("X + X'*y*y'", sizes={"N": SizeRange(4, 4), "d": SizeRange(4, 4)}, model=False).type)
-    assert str(typed("inv(X)", sizes=same).type) == "matrix N x d"
-    with pytest.raises(ExpressionError, match="inv needs a square matrix"):
-        typed("inv(X)", sizes={**same, "d": SizeRange(4, 5)})
+    with pytest.raises(ExpressionError, match=r"inv needs a square matrix. Got matrix N x d \[4 x 4\]"):
+        typed("inv(X)", sizes=same)
+    with pytest.raises(ExpressionError, match="inner sizes d and N differ"):
+        typed("X*y", sizes=same)
+
+
+def test_a_letter_that_is_fixed_agrees_with_its_number() -> None:
+    same = {"N": SizeRange(4, 4), "d": SizeRange(4, 4), "m": SizeRange(2, 2)}
+    assert str(typed("X + zeros(4, 4)", sizes=same).type) == "matrix N x d"
+    assert str(typed("X'*ones(4)", sizes=same).type) == "vector d"
 
 
 def test_a_letter_fixed_at_one_makes_a_scalar() -> None:
@@ -116,8 +122,13 @@ ILL_TYPED = [
     ("c*(A + 1)", "cannot add matrix m x m [64 x 64] and a scalar.", "+"),
     ("1/A", "cannot divide a scalar by matrix m x m [64 x 64].", "/"),
     ("Z^2", "only a square matrix has powers. Got matrix N x m [8 x 64].", "^"),
-    ("A^0.5", "the exponent of matrix m x m [64 x 64] must be an integer literal, such as 2 or -1.", "0.5"),
-    ("A^N", "the exponent of matrix m x m [64 x 64] must be an integer literal, such as 2 or -1.", "N"),
+    (
+        "A^0.5",
+        "the exponent of matrix m x m [64 x 64] must be a whole number, such as 2 or -1, or be made of size letters "
+        "and steps with + - and *.",
+        "0.5",
+    ),
+    ("A^(200*N)", "a matrix power goes from -1000 to 1000. Got 1600 where N = 8.", "(200*N)"),
     ("A^9999", "a matrix power goes from -1000 to 1000. Got 9999.", "9999"),
     ("c^A", "an exponent must be a scalar. Got matrix m x m [64 x 64].", "A"),
     ("c'", "only a matrix or a vector has a transpose. Got a scalar.", "c'"),
@@ -132,7 +143,7 @@ ILL_TYPED = [
     ("Z[k] for all k", "`for all` joins statements such as a <= b. Got matrix N x m [8 x 64].", "Z[k]"),
     ("hadamard(X, Z)", "hadamard needs two matrices of the same shape. Got matrix N x d [8 x 16] and", "Z"),
     ("dot(b, y)", "dot needs two vectors of the same length. Got vector m [64] and vector N [8].", "y"),
-    ("dot(b', b)", "dot needs a vector. Got matrix 1 x m [1 x 64].", "b'"),
+    ("dot(b', b)", "dot needs two matrices of the same shape. Got matrix 1 x m [1 x 64] and vector m [64].", "b"),
     ("diag(Z)", "diag needs a vector or a square matrix. Got matrix N x m [8 x 64].", "Z"),
     ("det(Z)", "det needs a square matrix. Got matrix N x m [8 x 64].", "Z"),
     ("shift(A, A)", "shift needs a scalar. Got matrix m x m [64 x 64].", "A"),

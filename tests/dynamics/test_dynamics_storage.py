@@ -28,6 +28,7 @@ from ntk_deq.dynamics import (
     storage,
 )
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files import atomic
 from ntk_deq.systems import ImplicitReLU
 
 RECORD = ["norm", "displacement"]
@@ -216,7 +217,7 @@ class TestFullDisk:
     def test_save(self, run, path, monkeypatch):
         run.save(path)
         before = path.read_bytes()
-        monkeypatch.setattr(storage.os, "fsync", full)
+        monkeypatch.setattr(atomic.os, "fsync", full)
         with pytest.raises(RecordError, match="No space left on device"):
             run.save(path)
         assert path.read_bytes() == before
@@ -226,18 +227,18 @@ class TestFullDisk:
         run.save(path)
         before = path.read_bytes()
 
-        def killed(stream, **arrays):
+        def killed(stream, arrays):
             stream.write(b"half of it")
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(storage.np, "savez", killed)
+        monkeypatch.setattr(storage, "write_archive", killed)
         with pytest.raises(KeyboardInterrupt):
             run.save(path)
         assert path.read_bytes() == before
 
     def test_checkpoints_are_given_up_and_the_run_is_not(self, relu, path, monkeypatch):
         whole = gradient_descent(*relu, step=0.02, steps=30)
-        monkeypatch.setattr(storage.os, "fsync", full)
+        monkeypatch.setattr(atomic.os, "fsync", full)
         with pytest.warns(CheckpointWarning, match=r"No checkpoint at step .*No space left on device"):
             run = gradient_descent(*relu, step=0.02, steps=30, checkpoint=path, checkpoint_every=0)
         same(run, whole)

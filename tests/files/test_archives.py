@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ntk_deq.files.archives import ArchiveError, open_archive
+from ntk_deq.files.archives import ArchiveError, open_archive, write_archive
 
 
 def npy(header: str, payload: bytes = b"", version: tuple[int, int] = (1, 0)) -> bytes:
@@ -160,3 +160,29 @@ def test_every_length_of_a_small_archive(tmp_path):
         with pytest.raises(ArchiveError):
             read(path)
     shutil.rmtree(tmp_path)
+
+
+class TestWritten:
+    """What is written is what NumPy would write, whatever the arrays are called."""
+
+    def test_byte_for_byte(self):
+        arrays = {"A": np.arange(6.0).reshape(2, 3), "n": np.array(3), "empty": np.zeros((0, 2))}
+        ours, theirs = io.BytesIO(), io.BytesIO()
+        write_archive(ours, arrays)
+        np.savez(theirs, **arrays)
+        assert ours.getvalue() == theirs.getvalue()
+
+    @pytest.mark.parametrize("name", ["file", "args", "kwds", "allow_pickle", "self"])
+    def test_names_that_mean_something_to_numpy(self, tmp_path, name):
+        path = tmp_path / "a.npz"
+        with path.open("wb") as stream:
+            write_archive(stream, {name: np.ones(2)}, comment=b"ours")
+        with open_archive(path) as archive:
+            assert list(archive.members) == [name]
+            assert archive.array(name, most=16).tolist() == [1.0, 1.0]
+        with zipfile.ZipFile(path) as opened:
+            assert opened.comment == b"ours"
+
+    def test_objects_are_not_pickled(self):
+        with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+            write_archive(io.BytesIO(), {"a": np.array([{}], dtype=object)})

@@ -30,6 +30,8 @@ UNDEFINED = [
     ("1 <= 2 or log(x) > 0", {"x": "real"}),
     ("max(1/x, 1) >= 1", {"x": "[-1, 1]"}),
     ("1/(x^2 - 2) + x^2 >= x^2 - 100000", {"x": "(1, 2)"}),
+    ("huber(x, t) >= 0", {"x": "real", "t": "real"}),
+    ("slope(sqrt, x) > 0", {"x": "nonnegative"}),
     ("1/sin_free == 1/sin_free", {"sin_free": "[0, 1]"}),
 ]
 
@@ -251,3 +253,21 @@ def test_fractions_between_two_numbers() -> None:
     assert simplest(None, Fraction(0)) == -1
     assert simplest(Fraction(-7, 2), None) == 0
     assert simplest(Fraction(7, 2), None) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("tanh(x) <= 1", True),
+        ("slope(sigmoid, x) <= 1/4", True),
+        ("leaky_relu(x, 1/2) + softthreshold(x, 1) + huber(x, 2) >= x", True),
+        ("softplus(shift(x, 1)) > 0", True),
+        ("sin(x) <= 1", False),
+        ("arccos(tanh(x)) >= 0", False),
+        ("erf(x) + arctan(x) + sign(x) <= 4", False),
+        ("x <= pi + abs(x)", False),
+        ("slope(erf, x) <= 2", False),
+    ],
+)
+def test_functions_without_terms_are_left_to_the_instances(text: str, known: bool) -> None:
+    assert applicable(claim_of(text, x="real")) == known

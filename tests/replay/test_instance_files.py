@@ -222,3 +222,39 @@ def test_a_member_farther_from_its_domain_than_the_file_says_is_refused(tmp_path
     listed = re.sub(r"rounded:\n(  .*\n)+", f"rounded: [{', '.join(rounded.rounded)}]\n", text)
     path.write_text(listed)
     assert read_counterexample(path).instance.rounded == rounded.rounded
+
+
+SYSTEMS = """
+suite: systems
+systems:
+  left-out:
+    variables: {W: {shape: "[n, n]", role: parameter}, c: {shape: "[n]", role: input}}
+    equilibrium: {z: "relu(W*z + c) - softplus(W'*z)/2"}
+  monotone:
+    reference: a paper
+    variables: {W: {shape: "[n, n]", role: parameter, domain: skew}, c: {shape: "[n, N]", role: input}}
+    equilibrium: {z: "relu(3*W*z + c)"}
+    monotone: 1/2
+  without:
+    variables: {c: {shape: "[n]", role: parameter}}
+    define: {z: 2*c}
+settings:
+  left-out: {model: left-out, sizes: {n: 2}}
+  monotone: {model: monotone, sizes: {n: 2, N: 2}}
+  without: {model: without, sizes: {n: 2}}
+claims: [{id: S, setting: NAME, conclude: fro(z) <= 0}]
+"""
+
+
+@pytest.mark.parametrize("name", ["left-out", "monotone", "without"])
+def test_a_file_carries_its_system(tmp_path: Path, name: str) -> None:
+    (tmp_path / "claims.yaml").write_text(SYSTEMS.replace("NAME", name))
+    (claim,) = load_suite(tmp_path / "claims.yaml").claims
+    found = (judge_instance(claim, instance_at(claim.settings[0], {}, k, 0), device=CPU) for k in range(20))
+    broken = next(judgement for judgement in found if refutes(judgement))
+    path = save_counterexample(tmp_path / "out", claim, broken, seed=0, dtype=torch.float64, device="cpu")
+    (tmp_path / "claims.yaml").unlink()
+    replayed = replay(read_counterexample(path))
+    assert replayed.record.claim.settings[0].model == claim.settings[0].model
+    assert replayed.reproduced
+    assert replayed.identical

@@ -32,6 +32,8 @@ def test_every_claim_comes_out_as_expected(path):
     assert results
     for result in results:
         assert result.as_expected, (result.id, result.verdict, result.reason)
+        if result.verdict is Verdict.ILL_FORMED:
+            continue
         assert result.met > 0 or result.verdict is Verdict.PROVED, result.id
         assert result.evidence is not Evidence.NONE
         assert (result.counterexample is not None) is (result.verdict is Verdict.REFUTED)
@@ -61,4 +63,5 @@ def test_the_paper_suite_takes_in_every_file():
     suite = load_suite(ROOT / "paper_claims.yaml")
     files = {Path(file).name for file in suite.files}
     assert {path.name for path in CHECKS} <= files
-    assert not [claim.id for claim in suite.claims if isinstance(claim, IllFormed)]
+    ill_formed = [claim for claim in suite.claims if isinstance(claim, IllFormed)]
+    assert not [claim.id for claim in ill_formed if claim.expect is not Verdict.ILL_FORMED]

@@ -132,7 +132,7 @@ MAPS = {
     "hyperbolic": ("tanh(Z*A + X*W)", "slope(tanh, Z*A + X*W)", "norm(A)"),
     "leaky": ("leaky_relu(Z*A + X*W, a)", "slope(leaky_relu, Z*A + X*W, a)", "max(1, abs(a))*norm(A)"),
     "sparse": ("softthreshold(Z*A + X*W, a/10)", "slope(softthreshold, Z*A + X*W, a/10)", "norm(A)"),
-    "logistic": ("sigmoid(Z*A + X*W)", "slope(sigmoid, Z*A + X*W)", "1/4*norm(A)"),
+    "logistic": ("sigmoid(Z*A + X*W)", "slope(sigmoid, Z*A + X*W)", "0.25*norm(A)"),
     "robust": ("huber(shift(Z*A, a) + X*W, a)", "slope(huber, Z*A + X*W, a)", "abs(a)*norm(A)"),
 }
 SYSTEM_CLAIMS = """
@@ -201,6 +201,8 @@ def test_variables_called_like_functions(tmp_path: Path) -> None:
     sizes: {n: 1..2, I: 1..2}
     domain: {rho: "(0, 1)", step: real, det: "real[n, n]", e: positive, pi: "[3, 4]", max: real, vec: "real[n, I]"}
   drawn: {sizes: {n: 2}, domain: {exp: positive}, init: {A: "exp*normal(0, 1/n)[n, n]"}}
+  turned: {sizes: {n: 2}, init: {A: "pi*orthogonal[n, n]", angle: pi/3}}
+  own: {sizes: {n: 2}, domain: {pi: "[3, 3]"}, init: {A: "pi*orthogonal[n, n]"}}
 """
     claims = """
   - {id: bounded, setting: names, conclude: "abs(rho*step) <= abs(step) + e and 3 <= pi <= 4"}
@@ -210,6 +212,8 @@ def test_variables_called_like_functions(tmp_path: Path) -> None:
   - {id: at, setting: names, conclude: "at(step + e, step = rho) == rho + e"}
   - {id: slope, setting: names, conclude: "slope(relu, e) + slope(step, e) == 1"}
   - {id: drawn, setting: drawn, conclude: "sum(A) <= exp"}
+  - {id: constant, setting: turned, conclude: "norm(A) == pi and cos(angle) == 1/2"}
+  - {id: own, setting: own, conclude: "norm(A) == 3"}
   - {id: both, setting: names, conclude: "rho(det) <= 1"}
   - {id: let-too, setting: names, let: {sum: rho + step}, conclude: "sum(det) <= sum"}
   - {id: size, setting: names, conclude: "det == I(n)"}
@@ -220,7 +224,7 @@ def test_variables_called_like_functions(tmp_path: Path) -> None:
     verdicts = {name: str(result.verdict) for name, result in found.items()}
     wrong = ("both", "let-too", "size", "distribution", "keyword")
     assert verdicts == {
-        **dict.fromkeys(("bounded", "let", "gradient", "at", "slope"), "holds"),
+        **dict.fromkeys(("bounded", "let", "gradient", "at", "slope", "constant", "own"), "holds"),
         **dict.fromkeys(("breaks", "drawn"), "refuted"),
         **dict.fromkeys(wrong, "ill-formed"),
     } | {name: verdict for name, verdict in verdicts.items() if verdict == "proved"}

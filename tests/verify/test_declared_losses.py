@@ -184,6 +184,13 @@ def test_a_flow_on_a_loss_with_kinks_is_left_open(tmp_path):
     assert "kinks of its own" in result.reason
 
 
+def test_no_flow_stands_for_descent_on_a_loss_with_kinks(tmp_path):
+    run = "{method: gradient-descent, step: 1/100, steps: 20, until: 1e-2}"
+    result = single(tmp_path, "absolute", "'L[k] <= 2*L[0] for all k'", run=run)
+    assert result.verdict is Verdict.UNDECIDED
+    assert {record.role for record in result.runs} == {"window"}
+
+
 def test_a_gradient_that_is_zero_is_left_open_for_a_loss_of_another_kind(tmp_path):
     """The prediction is zero for every W and U, and so is its gradient; nothing is proven of the run that rests."""
     text = SINGLE.format(model="logistic", conclude="'L[k] <= L[0] for all k'", run=DESCENT, N=1)

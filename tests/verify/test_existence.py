@@ -265,6 +265,9 @@ def weight_of(text, definitions=None):
         ("relu((A*Z')' + P)", "A"),
         ("Z/3", "(1/3*I(n))'"),
         ("relu(g*trace(A)*Z*(A + B))", "(g*trace(A)*(A + B))'"),
+        *((f"{act}(A*Z + P)", "A") for act in ("tanh", "sigmoid", "softplus")),
+        ("softthreshold(A*Z + P, g)", "A"),
+        ("tanh(shift(A*Z + P, g^2))", "A"),
     ],
 )
 def test_a_weight_in_every_orientation(text, weight):
@@ -278,7 +281,19 @@ def test_a_weight_behind_definitions():
 
 
 @pytest.mark.parametrize(
-    "text", ["relu(Z*A*Z + P)", "abs(Z*A)", "relu(A*Z*B)", "relu(A*Z + Z*B)", "relu(A*Z')", "relu(2*relu(Z))", "P"]
+    "text",
+    [
+        *(f"{act}(A*Z)" for act in ("sign", "step", "sin", "exp", "huber", "erf")),
+        "leaky_relu(A*Z, g)",
+        "softthreshold(A*Z, trace(Z))",
+        "relu(Z*A*Z + P)",
+        "abs(Z*A)",
+        "relu(A*Z*B)",
+        "relu(A*Z + Z*B)",
+        "relu(A*Z')",
+        "relu(2*relu(Z))",
+        "P",
+    ],
 )
 def test_a_map_of_another_form_has_no_weight(text):
     assert weight_of(text) is None

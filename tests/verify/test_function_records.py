@@ -170,6 +170,23 @@ def test_growth_curvature_and_evenness(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_slopes_bound_every_quotient(name: str) -> None:
+    """Of a pair of any two numbers, near zero on both sides too, so that what jumps has no bound."""
+    low, high = facts_of(name).slopes
+    numbers = [x for x in {*draws(name), *(() if facts_of(name).domain.low == 0 else (2.0**-70, -(2.0**-70)))}]
+    for x in numbers:
+        for z in numbers:
+            if x > z:
+                with working_precision(3000):
+                    quotient = (at(name, x) - at(name, z)) / (arb(x) - arb(z))
+                assert not quotient < low, (x, z)
+                assert not quotient > high, (x, z)
+    jumps = facts_of(name).kink is Kink.JUMP
+    assert jumps <= math.isinf(facts_of(name).lipschitz)
+    assert facts_of(name).proximal == (low >= 0 and high <= 1 and facts_of(name).domain == Range())
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_lies_below_is_nowhere_larger(name: str) -> None:
     for other in FUNCTIONS[name].above:
         for x in draws(name):
@@ -446,6 +463,9 @@ def test_softplus_beyond_the_floats() -> None:
 
 def test_no_information_stays_none() -> None:
     unknown = ct.Ball(torch.zeros(2, 2, dtype=torch.float64), math.inf)
+    for name in NAMES:
+        assert not TWINS[name].number(arb(0, math.inf)).is_finite(), name
+        assert not TWINS[name].number(ct.nan()).is_finite(), name
     for name in SMOOTH:
         assert not matrix_ball(name, unknown).is_finite
         assert not slopes(TWINS[name], unknown).is_finite

@@ -54,6 +54,18 @@ def env_of(model, values, sizes=None):
     return Environment(model, sizes or {}, known, {}, Notes(), PROVIDERS)
 
 
+def found(env):
+    """Return the ball of the equilibrium, or None where none is known."""
+    try:
+        z = value_of("z", env)
+    except OutsideClaimError as outside:
+        if outside.certain:  # nothing shows that there is none
+            raise
+        return None
+    assert informed(z)
+    return z
+
+
 def pair(m, seed):
     scale = 1.5
     values = {"W": scale * randn(m, m, seed=seed), "V": scale * randn(m, m, seed=seed + 1000)}
@@ -80,14 +92,36 @@ def square_distance(a, b):
     return sum((x * x for x in (a - b).entries()), fmpq(0))
 
 
+def whole_pair(m, seed):
+    """Return matrices of small whole numbers, which meet kinks."""
+    drawn = torch.randint(-2, 3, (2 * m + 2, m), generator=torch.Generator().manual_seed(seed)).double()
+    return {"W": drawn[:m], "V": drawn[m:-2], "c": drawn[-2:-1].mT.contiguous(), "d": drawn[-1:].mT.contiguous()}
+
+
+def test_kinks_at_the_fixed_point():
+    met = 0
+    for seed in range(80):
+        values = whole_pair(1 + seed % 2, seed)
+        env = env_of(PAIR, values, {"m": 1 + seed % 2})
+        z, truth = found(env), fixed_points(values)
+        if z is None or existence(env).gap is not None:
+            continue
+        (point,) = (point for point in truth if not outside(z, point))
+        apart, centre = fmpq(*env.notes.nearby.as_integer_ratio()), matrix(z.ball.centre)
+        assert all(square_distance(other, centre) > apart**2 for other in truth if other != point)
+        W, V, c, d = (matrix(values[name]) for name in "WVcd")
+        met += any(x == 0 for x in [*(W * point + c).entries(), *(V * point + d).entries()])
+    assert met >= 3
+
+
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_the_ball_holds_one_fixed_point_and_no_other_is_near(m):
     local = several = 0
     for seed in range(25):
         values = pair(m, seed)
         env = env_of(PAIR, values, {"m": m})
-        z, truth = value_of("z", env), fixed_points(values)
-        if not informed(z):
+        z, truth = found(env), fixed_points(values)
+        if z is None:
             continue
         inside = [point for point in truth if not outside(z, point)]
         assert len(inside) == 1, seed
@@ -115,8 +149,8 @@ def test_the_ball_holds_one_fixed_point_and_no_other_is_near(m):
 )
 def test_a_state_that_is_a_number(a, c, known):
     env = env_of(NUMBER, {"a": a, "c": c})
-    z = value_of("z", env)
-    assert informed(z) == known
+    z = found(env)
+    assert (z is not None) == known
     if known:
         assert truth_of("z == c - relu(a*z)", env).truth >= Truth.NEAR_ZERO
 
@@ -127,8 +161,9 @@ def test_a_state_that_is_a_number(a, c, known):
 )
 def test_where_there_is_none_or_a_continuum_nothing_is_known(text):
     env = env_of(replace(NUMBER, map=text, contraction="", name=text), {"a": 1.0, "c": 0.0})
-    assert not informed(value_of("z", env))
-    assert env.notes.unsure
+    with pytest.raises(OutsideClaimError, match="no certificate") as caught:
+        value_of("z", env)
+    assert (caught.value.hypothesis, caught.value.certain) == ("equilibrium", False)
 
 
 def test_what_jumps_must_stay_on_one_side():
@@ -143,16 +178,16 @@ def test_what_jumps_must_stay_on_one_side():
 def test_with_more_bits(seed):
     values = pair(2, seed)
     env = env_of(PAIR, values, {"m": 2})
-    if not informed(value_of("z", env)):
+    if found(env) is None:
         return
     with working_precision(128):
         precise = {k: Matrix(adopt(v.ball), v.scale) for k, v in env.variables.items()}
         finer = Environment(env.model, env.sizes, precise, {}, Notes(), PROVIDERS, precision=128)
-        found = value_of("z", finer).ball
-        assert found.is_finite
-        assert found.radius < 1e-30
+        z = value_of("z", finer).ball
+        assert z.is_finite
+        assert z.radius < 1e-30
         assert any(
-            all(ball.contains(x) for ball, x in zip(found.flat, point.entries(), strict=True))
+            all(ball.contains(x) for ball, x in zip(z.flat, point.entries(), strict=True))
             for point in fixed_points(values)
         )
 
@@ -162,8 +197,8 @@ def test_derivatives_by_the_implicit_function_theorem(seed):
     """With the slopes D and E of the units at the exact fixed point: dz/dc = (I - D W + E V)^-1 D."""
     values = pair(2, seed)
     env = env_of(PAIR, values, {"m": 2})
-    z = value_of("z", env)
-    if not informed(z):
+    z = found(env)
+    if z is None:
         return
     (point,) = (point for point in fixed_points(values) if not outside(z, point))
     W, V, c, d = (matrix(values[name]) for name in "WVcd")
@@ -183,8 +218,8 @@ def test_a_smooth_map():
     model = replace(NUMBER, map="softplus(2*z) - 3*relu(z) + c", contraction="", name="smooth")
     for c in (-4.0, -1.0, 0.25, 2.0):
         env = env_of(model, {"a": 0.0, "c": c})
-        z = value_of("z", env)
-        if informed(z):
+        z = found(env)
+        if z is not None:
             assert truth_of("z == softplus(2*z) - 3*relu(z) + c", env).truth >= Truth.NEAR_ZERO
             x = float(z.ball.centre if isinstance(z, Matrix) else z.ball.mid())
             slope = 1 / (1 - 2 / (1 + torch.exp(torch.tensor(-2 * x).double())) + 3 * (x > 0))
@@ -201,9 +236,19 @@ def test_equilibria_elsewhere_are_not_told_apart_from_others(text):
     assert any("which one is meant" in reason for reason in env.notes.unsure)
 
 
+def test_another_equilibrium_is_not_taken_for_zero_where_one_is():
+    """z = z z keeps zero at zero, and has the fixed point 1 besides, where relu(a z) has a kink at a = 0."""
+    model = replace(NUMBER, map="z*z", contraction="", name="two")
+    env = env_of(model, {"a": 0.0, "c": 1.0})
+    assert existence(env).gap is None
+    env.cache["z"] = Matrix(ct.ball(torch.ones(1, 1, dtype=torch.float64)), 1.0)
+    with pytest.raises(OutsideClaimError, match="zero"):
+        value_of("grad(relu(a*z), a)", env)
+
+
 def _alone(values):
     env = env_of(PAIR, values, {"m": 2})
-    return informed(value_of("z", env)) and env.notes.nearby < float("inf")
+    return found(env) is not None and env.notes.nearby < float("inf")
 
 
 def test_a_declared_certificate_is_the_only_one():

@@ -285,6 +285,11 @@ def test_nested_derivatives_are_bounded() -> None:
         text = f"slope2(sigmoid, {text})"
     with pytest.raises(ExpressionError, match="has more than 2,000 parts"):
         typed(text)
+    text = "x"
+    for _ in range(90):
+        text = f"slope(arccos, {text})"
+    with pytest.raises(ExpressionError, match="has more than 60 levels"):
+        typed(text)
     assert typed("slope(exp, slope(exp, slope(exp, x)))").name == "exp"
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import flint
 from flint import acb_mat, arb
 
+from ntk_deq.certified.ball import require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.elementwise import matmul, negate, subtract
-from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded, require_square
+from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded
 from ntk_deq.certified.precise.spectra import eigenvalues_symmetric, is_triangular, middle, mirrored, symmetric_part
 from ntk_deq.certified.precise.sums import frobenius, size_up, trace
 from ntk_deq.certified.precise.symmetric import connected, symmetric_values, unit_matrix

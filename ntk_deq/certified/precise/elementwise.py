@@ -5,8 +5,9 @@ from __future__ import annotations
 from flint import arb
 
 from ntk_deq.certified.arithmetic import OPERATORS, EntryComparison
+from ntk_deq.certified.ball import require_one_shape
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, multiply
-from ntk_deq.certified.precise.matrix import PreciseMatrix, first_reason, from_rows, require_same_shape, require_size
+from ntk_deq.certified.precise.matrix import PreciseMatrix, first_reason, from_rows, require_size
 from ntk_deq.certified.scalar import from_bounds, is_true, nan
 from ntk_deq.errors import ArgumentError
 
@@ -28,7 +29,7 @@ def add(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     Raises:
         ArgumentError: The shapes differ.
     """
-    require_same_shape("add", a, b)
+    require_one_shape("add", a, b)
     return PreciseMatrix(a.entries + b.entries, first_reason(a, b))
 
 
@@ -38,7 +39,7 @@ def subtract(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     Raises:
         ArgumentError: The shapes differ.
     """
-    require_same_shape("subtract", a, b)
+    require_one_shape("subtract", a, b)
     return PreciseMatrix(a.entries - b.entries, first_reason(a, b))
 
 
@@ -59,7 +60,7 @@ def hadamard(a: PreciseMatrix, b: PreciseMatrix) -> PreciseMatrix:
     Raises:
         ArgumentError: The shapes differ.
     """
-    require_same_shape("hadamard", a, b)
+    require_one_shape("hadamard", a, b)
     products = [multiply(x, y) for x, y in zip(a.flat, b.flat, strict=True)]
     return from_rows(*a.shape, products, first_reason(a, b))
 
@@ -98,6 +99,25 @@ def transpose(a: PreciseMatrix) -> PreciseMatrix:
 def vec(a: PreciseMatrix) -> PreciseMatrix:
     """Return the columns stacked into one column."""
     return from_rows(len(a.flat), 1, a.entries.transpose().entries(), a.reason)
+
+
+def block(a: PreciseMatrix, top: int, bottom: int, left: int, right: int) -> PreciseMatrix:
+    """Return the rows `top` to `bottom` and columns `left` to `right`, counted from 0, the ends excluded."""
+    found = [entry for row in a.rows()[top:bottom] for entry in row[left:right]]
+    return from_rows(bottom - top, right - left, found, a.reason)
+
+
+def beside(*blocks: PreciseMatrix) -> PreciseMatrix:
+    """Return matrices of as many rows side by side."""
+    rows = zip(*(b.rows() for b in blocks), strict=True)
+    found = [entry for parts in rows for part in parts for entry in part]
+    return from_rows(blocks[0].shape[0], sum(b.shape[1] for b in blocks), found, first_reason(*blocks))
+
+
+def above(*blocks: PreciseMatrix) -> PreciseMatrix:
+    """Return matrices of as many columns one above the other."""
+    found = [entry for b in blocks for entry in b.flat]
+    return from_rows(sum(b.shape[0] for b in blocks), blocks[0].shape[1], found, first_reason(*blocks))
 
 
 def diag(a: PreciseMatrix) -> PreciseMatrix:
@@ -158,7 +178,7 @@ def compare_entries(op: str, a: PreciseMatrix, b: PreciseMatrix) -> EntryCompari
     """
     if op not in OPERATORS:
         raise ArgumentError(f"`op` of compare_entries must be one of {' '.join(OPERATORS)}. Got {op!r}.")
-    require_same_shape("compare_entries", a, b)
+    require_one_shape("compare_entries", a, b)
     if not (a.is_finite and b.is_finite):
         return EntryComparison(False, False, nan())
     pairs = list(zip(a.flat, b.flat, strict=True))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.dispatch import dense_form
-from ntk_deq.certified.scalar import exact, nan, upper
+from ntk_deq.certified.scalar import bits_inside, exact, nan, upper
 from ntk_deq.errors import ArgumentError, LimitError
 
 MAX_ENTRIES = 64 * 64
@@ -206,29 +206,6 @@ def first_reason(*matrices: PreciseMatrix) -> str:
     return next((m.reason for m in matrices if m.reason), "")
 
 
-def require_same_shape(function: str, a: PreciseMatrix, b: PreciseMatrix) -> None:
-    """Raise unless two matrices have one shape.
-
-    Raises:
-        ArgumentError: They differ.
-    """
-    if a.shape != b.shape:
-        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
-        raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
-
-
-def require_square(function: str, a: PreciseMatrix) -> int:
-    """Return the order of a square matrix.
-
-    Raises:
-        ArgumentError: It is not square.
-    """
-    rows, cols = a.shape
-    if rows != cols:
-        raise ArgumentError(f"`a` of {function} must be a square matrix. Got {rows} x {cols}.")
-    return rows
-
-
 def whole_matrix(a: PreciseMatrix) -> tuple[fmpz_mat, int] | None:
     """Return an exact matrix as whole numbers times one power of two; None where those would be very long.
 
@@ -281,20 +258,12 @@ def working_precision(bits: int) -> Iterator[None]:
         256
     """
     check_bits(bits)
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
-    try:
+    with bits_inside(bits):
         yield
-    finally:
-        flint.ctx.prec = before
 
 
 @contextmanager
 def guarded(factor: int, extra: int) -> Iterator[int]:
     """Compute inside with `factor` times the present bits and `extra` more; yields that number."""
-    before = flint.ctx.prec
-    flint.ctx.prec = factor * before + extra
-    try:
+    with bits_inside(factor * flint.ctx.prec + extra):
         yield flint.ctx.prec
-    finally:
-        flint.ctx.prec = before

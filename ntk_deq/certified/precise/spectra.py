@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from flint import arb, arb_mat, fmpz_mat
 
+from ntk_deq.certified.ball import require_square
 from ntk_deq.certified.functions import absolute_value, square_root
 from ntk_deq.certified.norms import dyadic
-from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded, require_square, whole_matrix
+from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded, whole_matrix
 from ntk_deq.certified.precise.sums import frobenius, size_up
 from ntk_deq.certified.precise.symmetric import symmetric_values
 from ntk_deq.certified.scalar import from_bounds, nan

@@ -6,16 +6,10 @@ from collections.abc import Iterable
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from ntk_deq.certified.ball import require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
 from ntk_deq.certified.norms import dyadic
-from ntk_deq.certified.precise.matrix import (
-    PreciseMatrix,
-    first_reason,
-    guarded,
-    no_information,
-    require_square,
-    whole_matrix,
-)
+from ntk_deq.certified.precise.matrix import PreciseMatrix, first_reason, guarded, no_information, whole_matrix
 from ntk_deq.certified.scalar import nan
 from ntk_deq.errors import ArgumentError
 

@@ -11,7 +11,7 @@ import torch
 from flint import arb
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.errors import ArgumentError, LimitError
+from ntk_deq.errors import LimitError
 
 MAX_ENTRIES = 2**27
 """Most entries of a matrix that is formed: one gibibyte of float64."""
@@ -136,49 +136,3 @@ def densified(a: MatrixBall) -> Ball:
         (2, 2)
     """
     return a.dense if isinstance(a, Structured) else a
-
-
-def require_kin(function: str, *balls: MatrixBall) -> None:
-    """Raise unless every ball has the same element type and device.
-
-    Raises:
-        ArgumentError: They differ.
-
-    Example:
-        >>> require_kin("add", Ball(torch.eye(2)), Ball(torch.eye(2)))
-    """
-    kinds = {(str(b.dtype), str(b.device)) for b in balls}
-    if len(kinds) > 1:
-        got = " and ".join(" on ".join(kind) for kind in sorted(kinds))
-        raise ArgumentError(f"Arguments of {function} must have one element type and one device. Got {got}.")
-
-
-def require_one_shape(function: str, a: MatrixBall, b: MatrixBall) -> None:
-    """Raise unless two balls have one shape, element type and device.
-
-    Raises:
-        ArgumentError: They differ.
-
-    Example:
-        >>> require_one_shape("add", Ball(torch.eye(2)), Ball(torch.eye(2)))
-    """
-    require_kin(function, a, b)
-    if a.shape != b.shape:
-        shapes = " and ".join(f"{rows} x {cols}" for rows, cols in (a.shape, b.shape))
-        raise ArgumentError(f"Arguments of {function} must have one shape. Got {shapes}.")
-
-
-def require_square_form(function: str, a: MatrixBall) -> int:
-    """Return the order of a square matrix.
-
-    Raises:
-        ArgumentError: It is not square.
-
-    Example:
-        >>> require_square_form("trace", Ball(torch.eye(3)))
-        3
-    """
-    rows, cols = a.shape
-    if rows != cols:
-        raise ArgumentError(f"`a` of {function} must be a square matrix. Got {rows} x {cols}.")
-    return rows

@@ -9,11 +9,10 @@ from contextvars import ContextVar
 import torch
 
 from ntk_deq.certified import products, structure
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.ball import Ball, require_alike
 from ntk_deq.certified.structured.application import single
-from ntk_deq.certified.structured.base import MatrixBall, densified, require_kin, require_room
-from ntk_deq.certified.structured.blocks import Blocks
-from ntk_deq.certified.structured.diagonal import Diagonal, identity_matrix
+from ntk_deq.certified.structured.base import MatrixBall, densified, require_room
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal, identity_matrix
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.errors import ArgumentError
 
@@ -131,7 +130,7 @@ def kron(a: MatrixBall, b: MatrixBall) -> MatrixBall:
         >>> kron(Ball(torch.eye(200)), Ball(torch.full((1, 2), 0.1)))
         Blocks(200 x 400, float32, radius=0)
     """
-    require_kin("kron", a, b)
+    require_alike("kron", a, b)
     rows, cols = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
     if not _is_formed(rows, cols):
         return kron_of(a, b)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from ntk_deq.certified.dispatch import Family, register_family
-from ntk_deq.certified.structured import creation, functionals, inversion, products, spectra, sums
+from ntk_deq.certified.structured import arithmetic, creation, functionals, spectra
 from ntk_deq.certified.structured.base import MatrixBall, Structured, densified
 
 _FUNCTIONS = (
+    arithmetic.add,
+    arithmetic.hadamard,
+    arithmetic.inverse,
+    arithmetic.matmul,
+    arithmetic.negate,
+    arithmetic.scale,
+    arithmetic.solve,
+    arithmetic.subtract,
+    arithmetic.transpose,
     creation.diag,
     creation.kron,
     functionals.determinant,
@@ -17,10 +26,6 @@ _FUNCTIONS = (
     functionals.norm1,
     functionals.norminf,
     functionals.trace,
-    inversion.inverse,
-    inversion.solve,
-    products.hadamard,
-    products.matmul,
     spectra.eigenvalues_symmetric,
     spectra.lambda_max,
     spectra.lambda_min,
@@ -28,11 +33,6 @@ _FUNCTIONS = (
     spectra.sigma_max,
     spectra.sigma_min,
     spectra.singular_values,
-    sums.add,
-    sums.negate,
-    sums.scale,
-    sums.subtract,
-    sums.transpose,
 )
 
 

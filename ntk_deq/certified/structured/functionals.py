@@ -7,13 +7,12 @@ from functools import reduce
 from flint import arb
 
 from ntk_deq.certified import norms
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.functions import maximum, minimum, multiply, power, square_root
 from ntk_deq.certified.scalar import exact, with_radius
-from ntk_deq.certified.structured.base import MatrixBall, densified, require_square_form
-from ntk_deq.certified.structured.blocks import Blocks
+from ntk_deq.certified.structured.base import MatrixBall, densified
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal
 from ntk_deq.certified.structured.creation import diag
-from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.kronecker import Kronecker
 
 
@@ -148,7 +147,7 @@ def trace(a: MatrixBall) -> arb:
         >>> trace(Diagonal(Ball(torch.ones(4, 1)))) == 4
         True
     """
-    require_square_form("trace", a)
+    require_square("trace", a)
     if isinstance(a, Kronecker) and a.factors_are_square:
         return trace(a.left) * trace(a.right)
     return norms.entry_sum(densified(diag(a))) if isinstance(a, Diagonal | Blocks) else norms.trace(densified(a))
@@ -165,7 +164,7 @@ def determinant(a: MatrixBall) -> arb:
         >>> determinant(Diagonal(Ball(torch.full((4, 1), 2.0)))) == 16
         True
     """
-    require_square_form("determinant", a)
+    require_square("determinant", a)
     match a:
         case Diagonal():
             values = norms.entries(a.column.work)

@@ -9,20 +9,19 @@ import torch
 from flint import arb
 
 from ntk_deq.certified import eigenvalues, extremes, norms, spectra
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.definiteness import proved_above
 from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.functions import maximum, minimum, multiply, square_root
 from ntk_deq.certified.norms import dyadic, nonnegative
 from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, with_radius
 from ntk_deq.certified.spectra import projection
-from ntk_deq.certified.structured.base import MatrixBall, densified, require_square_form
-from ntk_deq.certified.structured.blocks import Blocks
+from ntk_deq.certified.structured.arithmetic import matmul
+from ntk_deq.certified.structured.base import MatrixBall, densified
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal
 from ntk_deq.certified.structured.chain import Chain
-from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.discs import block_discs
 from ntk_deq.certified.structured.kronecker import Kronecker
-from ntk_deq.certified.structured.products import matmul
 from ntk_deq.certified.structured.stack import Stack, matmul_each, transpose_each
 from ntk_deq.errors import LimitError
 
@@ -212,7 +211,7 @@ def eigenvalues_symmetric(a: MatrixBall) -> tuple[arb, ...]:
         >>> eigenvalues_symmetric(Diagonal(Ball(torch.tensor([[3.0], [2.0]]))))[0] == 2
         True
     """
-    order = require_square_form("eigenvalues_symmetric", a)
+    order = require_square("eigenvalues_symmetric", a)
     match a:
         case Diagonal() if a.is_finite:
             return tuple(with_radius(value, a.radius) for value in sorted(norms.entries(a.column.work)))
@@ -244,7 +243,7 @@ def lambda_max(a: MatrixBall, *, symmetric: bool = False) -> arb:
         >>> lambda_max(Diagonal(Ball(torch.tensor([[3.0], [2.0]])))) == 3
         True
     """
-    require_square_form("lambda_max", a)
+    require_square("lambda_max", a)
     match a:
         case Diagonal():
             return norms.entry_max(a.column)
@@ -289,7 +288,7 @@ def rho(a: MatrixBall) -> arb:
         >>> rho(Diagonal(Ball(torch.tensor([[-3.0], [2.0]])))) == 3
         True
     """
-    require_square_form("rho", a)
+    require_square("rho", a)
     match a:
         case Diagonal():
             return sigma_max(a)

@@ -20,6 +20,7 @@ from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, m
 from ntk_deq.evaluation.derivatives.reverse import Reverse
 from ntk_deq.evaluation.derivatives.tape import Node, Tape, reachable
 from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.functions.balls import guard_entries
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -92,7 +93,8 @@ class Derivatives:
         if (root.number, target.number) in self._smooth:
             return
         states = {number: state for number, (state, _) in self._tape.equilibria.items()}
-        met = Kinks(root, target, states).worst()
+        several = {state.number for state, env in self._tape.equilibria.values() if existence(env).gap is None}
+        met = Kinks(root, target, states, several).worst()
         if met is not None:
             self._env.notes.kink(f"an argument of relu {'is exactly' if met else 'that may be'} zero", certain=met)
         self._note_repeated(root, target)

@@ -331,7 +331,7 @@ TWINS: dict[str, Twin] = {
         exact=lambda number: fmpq(sign(number)),
     ),
     "step": Twin(
-        tensor=lambda a: (a > 0).to(a.dtype),
+        tensor=lambda a: torch.sign(a).clamp_min(0.0),  # which autograd passes, with zeros
         number=numbers.step,
         whole=_step,
         exact=_exact_step,
@@ -364,15 +364,15 @@ TWINS: dict[str, Twin] = {
     ),
     "sin": Twin(
         tensor=torch.sin,
-        number=arb.sin,
-        slope=lambda x, y: x.cos(),
+        number=numbers.sin,
+        slope=lambda x, y: numbers.cos(x),
         scale=_least,
         exact=_only_at(0, 0, "sin"),
     ),
     "cos": Twin(
         tensor=torch.cos,
-        number=arb.cos,
-        slope=lambda x, y: -x.sin(),
+        number=numbers.cos,
+        slope=lambda x, y: -numbers.sin(x),
         scale=_one,
         exact=_only_at(0, 1, "cos"),
     ),

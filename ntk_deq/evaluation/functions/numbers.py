@@ -101,6 +101,16 @@ sign = rising(lambda x: arb(1) if x > 0 else arb(-1) if x < 0 else arb(0))
 step = rising(lambda x: arb(1) if x > 0 else arb(0))
 
 
+def sin(x: arb) -> arb:
+    """Return the sine; nothing is known of it where nothing is of x, which may have no value."""
+    return x.sin() if x.is_finite() else ct.nan()
+
+
+def cos(x: arb) -> arb:
+    """Return the cosine, likewise."""
+    return x.cos() if x.is_finite() else ct.nan()
+
+
 def tanh_slope(x: arb) -> arb:
     """Return 1 - tanh(x)^2 = 4 s(2x), s the slope of the sigmoid."""
     return 4 * sigmoid_slope(2 * x)

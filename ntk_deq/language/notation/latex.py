@@ -10,12 +10,14 @@ import sympy
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
-from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
+from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number, selectors
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.members import FOLDED
 from ntk_deq.language.notation.names import latex_letter, symbol
-from ntk_deq.language.notation.sympy import MatrixQuantity, Quantity, convert
+from ntk_deq.language.notation.sympy import OVER, MatrixQuantity, Quantity, convert
 from ntk_deq.language.run import PATH_LENGTH
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.symmetry import order_of
+from ntk_deq.language.tree import Expr, Kind, Sign
 
 if TYPE_CHECKING:
     import sympy
@@ -27,14 +29,22 @@ _ACCENTS = {"hat": r"\hat", "bar": r"\bar", "tilde": r"\tilde", "dot": r"\dot"}
 
 # Of a step and of a time, {0} and {1} what stands before and in the brackets.
 _INDEXED = {"[]": r"{0}^{{\left({1}\right)}}", "()": r"{0}\left({1}\right)"}
+# Of a member of a family, and of one at a step or at a time.
+_INDEXED |= {"_": "{0}_{{{1}}}", "_[]": r"{0}_{{{1}}}^{{\left({2}\right)}}", "_()": r"{0}_{{{1}}}\left({2}\right)"}
+_BIG = {"sum": r"\sum", "prod": r"\prod"}
 _WORD = r"\mathrm{"
 _ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
-_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER}
+_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER, "_[]": POWER}
+_LEVELS |= {name + OVER: SUM if name in _BIG else PRODUCT for name in FOLDED}
 
 
 def latex(expr: Expr) -> str:
     """Return the LaTeX of a typed tree: connectives in the source's order, terms by the printer."""
     match expr.kind:
+        case Kind.COMPARE if (order := order_of(expr)) is not None:
+            larger, smaller, strict = order
+            sign = r"\succ" if strict else r"\succeq"
+            return f"{_term(larger)} {sign} {'0' if smaller is None else _term(smaller)}"
         case Kind.COMPARE:
             text = _term(expr.args[0])
             for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
@@ -48,9 +58,17 @@ def latex(expr: Expr) -> str:
         case Kind.FOR_ALL:
             names = ", ".join(map(_name, expr.names))
             condition = rf" : {latex(expr.args[1])}" if len(expr.args) > 1 else ""
-            return rf"{_clause(expr.args[0], (Kind.COMPARE, Kind.AND))} \quad \forall {names}{condition}"
+            return rf"{_clause(expr.args[0], _UNQUANTIFIED)} \quad \forall {names}{condition}"
+        case Kind.EACH | Kind.SOME:
+            sign = r"\forall" if expr.kind is Kind.EACH else r"\exists"
+            start, stop = map(latex, expr.args[1:])
+            reach = rf"{_name(expr.names[0])} = {start}, \ldots, {stop}"
+            return rf"{_clause(expr.args[0], _UNQUANTIFIED)} \quad {sign} {reach}"
         case _:
             return _term(expr)
+
+
+_UNQUANTIFIED = (Kind.COMPARE, Kind.AND, Kind.EACH, Kind.SOME)
 
 
 def _clause(expr: Expr, bare: tuple[Kind, ...]) -> str:
@@ -79,6 +97,9 @@ def _level(expr: Any) -> float:
     """Return how tightly an object binds as printed below."""
     if isinstance(expr, (Quantity, MatrixQuantity)):
         if expr.label != "1x1":
+            function = FUNCTIONS.get(expr.label)
+            if function is not None and (function.infix or function.exponent):
+                return _TENSOR if function.infix else POWER
             return _LEVELS.get(expr.label, ATOM)
         inner = _level(expr.arguments[0])
         return _TENSOR if inner == PRODUCT else inner  # (b'b) A scales A, b'b A would not multiply
@@ -104,6 +125,15 @@ def _negated(expr: Any) -> tuple[Any, ...] | None:
 
 def _is_reciprocal(expr: Any) -> bool:
     return isinstance(expr, sympy.Pow) and not isinstance(expr, (sympy.MatPow, sympy.exp)) and expr.args[1] == -1
+
+
+_PIECES = frozenset(Sign) - {Sign.ROW, Sign.STACK}
+
+
+def _row_of(argument: Any) -> tuple[Any, ...]:
+    """Return what stands side by side in a row of a literal."""
+    joined = isinstance(argument, (Quantity, MatrixQuantity)) and argument.label == Sign.ROW
+    return tuple(argument.arguments) if joined else (argument,)
 
 
 class _Printer(LatexPrinter):
@@ -218,10 +248,34 @@ class _Printer(LatexPrinter):
         shown = [self._print(argument) for argument in arguments]
         if label == "1x1":
             return shown[0]
+        if label.endswith(OVER):
+            return self._over(label.removesuffix(OVER), arguments, shown)
+        if label.startswith("_") and "_" in shown[0]:
+            shown[0] = f"{{{shown[0]}}}"
         if label == "at":
             pairs = ", ".join(f"{left} = {right}" for left, right in zip(shown[1::2], shown[2::2], strict=True))
             return rf"\left. {shown[0]} \right|_{{{pairs}}}"
+        if label in (Sign.ROW, Sign.STACK):
+            rows = [arguments] if label == Sign.ROW else [_row_of(argument) for argument in arguments]
+            lines = [" & ".join(map(self._print, row)) for row in rows]
+            return r"\begin{pmatrix} " + r" \\ ".join(lines) + r" \end{pmatrix}"
+        if label in _PIECES:
+            inside = selectors(label, shown[1:], r" \ldots ")
+            return rf"\left[{shown[0]}\right]_{{{', '.join(inside)}}}"
         named = r"\operatorname{{" + label.replace("_", r"\_") + r"}}\left({}\right)"
         function = FUNCTIONS.get(label)
+        if function is not None and function.infix:
+            return f" {function.infix[1]} ".join(self._part(argument, POWER) for argument in arguments)
+        if function is not None and function.exponent:
+            return f"{self._part(arguments[0], ATOM)}^{{{function.exponent}}}"
         pattern = _INDEXED.get(label) or (function and function.latex) or named
         return pattern.format(*shown) if "{0}" in pattern else pattern.format(", ".join(shown))
+
+    def _over(self, name: str, arguments: tuple[Any, ...], shown: list[str]) -> str:
+        """Print a sum, a product, a maximum over a range."""
+        body, letter, start, stop = shown
+        if name in _BIG:
+            factor = self._part(arguments[0], _TENSOR if name == "sum" else POWER)
+            return rf"{_BIG[name]}_{{{letter} = {start}}}^{{{stop}}} {factor}"
+        sign = rf"\{name}" if name in ("max", "min") else rf"\operatorname*{{{name}}}"
+        return rf"{sign}_{{{letter} = {start}, \ldots, {stop}}} \left({body}\right)"

@@ -8,7 +8,7 @@ of letters is one name, set upright: `ZZ` and `Jb` are names of two letters, no 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 GREEK = {
     "alpha": "α",
@@ -80,7 +80,13 @@ def symbol(name: str) -> Symbol:
     Example:
         >>> symbol("gamma0"), symbol("yhat").accent, symbol("ZZ").base, symbol("A_min_0").subscript
         (Symbol(base='γ', accent='', subscript='0'), 'hat', 'ZZ', 'min,0')
+        >>> symbol("W[2]")
+        Symbol(base='W', accent='', subscript='2')
     """
+    if name.endswith("]"):
+        family = symbol(name.partition("[")[0])
+        index = name.partition("[")[2][:-1]
+        return replace(family, subscript=f"{family.subscript},{index}" if family.subscript else index)
     head, _, tail = name.strip("_").partition("_")
     if not head:
         return Symbol(name)

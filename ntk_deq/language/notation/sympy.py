@@ -10,10 +10,14 @@ from sympy.logic.boolalg import Boolean
 
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.operators import integer_literal
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, is_member
 from ntk_deq.language.types import Size, Sort, Type
 
 _RELATIONS = {"<=": sympy.Le, "<": sympy.Lt, ">=": sympy.Ge, ">": sympy.Gt, "==": sympy.Eq, "!=": sympy.Ne}
+
+
+OVER = " over"
+"""What ends the name of what is taken over a range: `sum over`, its arguments the body, the letter and the bounds."""
 
 
 class Quantity(sympy.Expr):
@@ -62,6 +66,9 @@ def convert(expr: Expr) -> Any:
             return _rational(expr)
         case Kind.NAME:
             return _variable(expr.name, _type(expr))
+        case Kind.INDEX if is_member(expr) or len(expr.args) == 2:
+            label = "_" if is_member(expr) else "_()" if _type(expr.args[1]).sort is Sort.TIME else "_[]"
+            return _quantity(label, expr, Str(expr.name), *map(convert, expr.args))
         case Kind.INDEX:
             label = "()" if _type(expr.args[0]).sort is Sort.TIME else "[]"
             return _quantity(label, expr, Str(expr.name), convert(expr.args[0]))
@@ -70,6 +77,9 @@ def convert(expr: Expr) -> Any:
             for name, value in zip(expr.names, expr.args[1:], strict=True):
                 flat += [Str(name), convert(value)]
             return _quantity("at", expr, *flat)
+        case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
+            over = expr.args[0]
+            return _quantity(f"{expr.name}{OVER}", expr, convert(over.args[0]), *_reach(over))
         case Kind.CALL:
             return _call(expr)
         case Kind.TRANSPOSE:
@@ -78,10 +88,16 @@ def convert(expr: Expr) -> Any:
             return _power(expr)
         case Kind.COMPARE | Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
             return _statement(expr)
+        case Kind.EACH | Kind.SOME:
+            return Statement(Str(str(expr.kind)), convert(expr.args[0]), *_reach(expr))
         case Kind.NEGATE if expr.args[0].kind is Kind.NUMBER:
             return -_rational(expr.args[0])
         case _:
             return _matrix_arithmetic(expr) if _is_matrix(expr) else _scalar_arithmetic(expr)
+
+
+def _reach(expr: Expr) -> tuple[Any, ...]:
+    return (Str(expr.names[0]), *map(convert, expr.args[1:]))
 
 
 def _type(expr: Expr) -> Type:
@@ -175,6 +191,8 @@ def _power(expr: Expr) -> Any:
         return sympy.Pow(_number(base), _number(exponent), evaluate=False)
     power = integer_literal(exponent)
     matrix = convert(base)
+    if power is None:
+        return sympy.MatPow(matrix, _number(exponent))
     return sympy.Inverse(matrix) if power == -1 else sympy.MatPow(matrix, sympy.Integer(power))
 
 

@@ -13,12 +13,13 @@ from html import escape
 from markupsafe import Markup
 
 from ntk_deq.language.notation.mathml import to_mathml
+from ntk_deq.language.run import RunKind
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.report.console import printable, short_number, short_seconds
 from ntk_deq.report.page.axes import LogScale, StepScale
 from ntk_deq.report.page.margins import share_bar
 from ntk_deq.report.page.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
-from ntk_deq.report.runs.curves import ShareCurve, index_letter, loss_picture, share_curves
+from ntk_deq.report.runs.curves import ShareCurve, loss_picture, share_curves, told_in
 from ntk_deq.report.runs.words import (
     ending,
     instantaneous_range,
@@ -53,7 +54,7 @@ def loss_plot(record: TrainingRecord, *, ident: str) -> str:
     picture = loss_picture(record)
     x = StepScale.covering(picture.at, spread=picture.spread, start=_LEFT, stop=_RIGHT)
     y = LogScale.covering(picture.shown, start=_FLOOR, stop=_TOP)
-    parts = [*_frame(x, y, index_letter(record)), _band(x, y, picture.at, picture.low, picture.high)]
+    parts = [*_frame(x, y, told_in(record)), _band(x, y, picture.at, picture.low, picture.high)]
     labels = []
     for kind, label, values in (("bound", "bound", picture.bound), ("loss", "measured", picture.loss)):
         known = [(x.place(a), v) for a, v in zip(picture.at, values, strict=True) if math.isfinite(v)]
@@ -63,7 +64,7 @@ def loss_plot(record: TrainingRecord, *, ident: str) -> str:
     parts += _end_labels(labels)
     name = "decrease of the loss, 1 − L/L(0)" if picture.decrease else "loss L"
     parts.append(f'<text class="label name" x="0" y="10">{name}</text>')
-    description = f"{name} from {index_letter(record)} = 0 on; {rates_words(record)}; {ending(record)}."
+    description = f"{name} from {told_in(record).letter} = 0 on; {rates_words(record)}; {ending(record)}."
     return (
         f'<svg class="plot run" viewBox="0 0 {_number(WIDTH)} {_number(HEIGHT)}" role="img" '
         f'aria-labelledby="{ident}-title {ident}-desc" xmlns="http://www.w3.org/2000/svg">'
@@ -72,7 +73,7 @@ def loss_plot(record: TrainingRecord, *, ident: str) -> str:
     )
 
 
-def _frame(x: StepScale, y: LogScale, letter: str) -> list[str]:
+def _frame(x: StepScale, y: LogScale, kind: RunKind) -> list[str]:
     parts = [f'<path class="axis" d="M{_number(_LEFT)} {_number(_TOP)}V{_number(_FLOOR)}H{_number(_RIGHT)}"/>']
     for place, label in y.ticks(spacing=26.0):
         parts.append(f'<path class="axis" d="M{_number(_LEFT - 4)} {_number(place)}h4"/>')
@@ -81,7 +82,7 @@ def _frame(x: StepScale, y: LogScale, letter: str) -> list[str]:
         parts.append(f'<path class="axis" d="M{_number(place)} {_number(_FLOOR)}v4"/>')
         parts.append(f'<text class="label step" x="{_number(place)}" y="{_number(_FLOOR + 16)}">{label}</text>')
     middle = (_LEFT + _RIGHT) / 2
-    words = "step k" if letter == "k" else "time t"
+    words = f"{kind.index.word} {kind.letter}"
     parts.append(f'<text class="label step" x="{_number(middle)}" y="{_number(HEIGHT - 4)}">{words}</text>')
     return parts
 
@@ -263,7 +264,7 @@ def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> RunView:
 
 
 def _groups(record: TrainingRecord) -> list[tuple[str, list[tuple[str | Markup, Cell]]]]:
-    per = "per step" if index_letter(record) == "k" else "per unit of time"
+    per = told_in(record).index.each
     groups = [
         (f"Rate of the loss, {per}", _rates(record)),
         ("How long and how far", _lengths(record)),
@@ -302,11 +303,8 @@ def _rate_cell(rate: Rate) -> Cell:
 
 def _lengths(record: TrainingRecord) -> list[tuple[str | Markup, Cell]]:
     facts: list[tuple[str | Markup, Cell]] = []
-    letter = index_letter(record)
     if record.predicted_steps is not None:
-        name = (
-            "steps to the floor at the predicted rate" if letter == "k" else "time to the floor at the predicted rate"
-        )
+        name = f"{told_in(record).index.extent} to the floor at the predicted rate"
         facts.append((name, _index_cell(record.predicted_steps, record)))
     facts.append(("steps taken", Cell(short_count(record.steps), str(record.steps))))
     if math.isfinite(record.path_length[-1]):
@@ -372,7 +370,7 @@ def _share(curve: ShareCurve, record: TrainingRecord, ident: str) -> ShareView:
     unsure = curve.is_open(record.at.index(at))
     shown = typeset_number(short_share(most if not unsure else curve.high[record.at.index(at)]))
     shown = f"≤ {shown}" if unsure else shown
-    where = f"at {index_letter(record)} = {short_index(at, record)}"
+    where = f"at {told_in(record).letter} = {short_index(at, record)}"
     filled = round(1000 * min(most, 1.0))
     parts = [("unsure" if unsure else "false" if most > 1 else "part", filled), ("empty", 1000 - filled)]
     bar = Markup(share_bar(parts, ident=ident, label=f"{printable(name)}: largest share of the bound {shown}"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from ntk_deq.language.format import short_decimal
+from ntk_deq.language.run import RUN_KINDS
 from ntk_deq.report.console import one_line, short_number
-from ntk_deq.report.runs.curves import index_letter
+from ntk_deq.report.runs.curves import told_in
 from ntk_deq.verify.training.summary import Rate, Start, TrainingRecord
 
 _ROLES = {
@@ -23,8 +24,6 @@ _STATUSES = {
     "stationary": "the gradient is zero there",
     "unsolved": "an equilibrium was not found",
 }
-
-_METHODS = {"gradient-descent": "gradient descent", "gradient-flow": "gradient flow"}
 
 
 def short_rate(value: float, *, digits: int = 2) -> str:
@@ -94,7 +93,7 @@ def short_index(value: float, record: TrainingRecord) -> str:
         >>> short_index(12345.0, SimpleNamespace(method="gradient-descent"))
         '12345'
     """
-    return short_rate(value) if index_letter(record) == "t" else short_count(value)
+    return short_count(value) if told_in(record).index.whole else short_rate(value)
 
 
 def short_count(value: float) -> str:
@@ -110,7 +109,7 @@ def short_count(value: float) -> str:
 def ending(record: TrainingRecord) -> str:
     """Return where and why a run stopped."""
     how = "at rest, judged to" if at_rest(record) else "stopped at"
-    return f"{how} {index_letter(record)} = {short_index(record.end, record)}: {status_word(record)}"
+    return f"{how} {told_in(record).letter} = {short_index(record.end, record)}: {status_word(record)}"
 
 
 def at_rest(record: TrainingRecord) -> bool:
@@ -130,7 +129,8 @@ def role_words(record: TrainingRecord) -> str:
 
 def method_words(record: TrainingRecord) -> str:
     """Return a run's method."""
-    return _METHODS.get(record.method, one_line(record.method))
+    kind = RUN_KINDS.get(record.method)
+    return one_line(record.method) if kind is None else kind.title
 
 
 def rates_words(record: TrainingRecord) -> str:

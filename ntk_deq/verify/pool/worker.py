@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.depths import claim_for
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.process import settle
@@ -147,7 +148,8 @@ def _done(task: Task, claim: Claim, options: Options, reporter: _Reporter) -> Cl
         if isinstance(task, Judge):
             return judge(claim, options, reporter, overseer=reporter)
         reporter.allow(WRITING)
-        trial = Trial(claim, options, time.perf_counter(), lambda done: None)
+        broken = task.broken.instance
+        trial = Trial(claim_for(claim, broken.setting, broken.sizes), options, time.perf_counter(), lambda done: None)
         trial.plainest = task.broken
         trial.keep()
         return Written(trial.saved(), tuple(trial.warnings))

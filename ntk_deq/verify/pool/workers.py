@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -34,6 +34,7 @@ from ntk_deq.verify.pool.process import (
 from ntk_deq.verify.pool.worker import Done, Entered, Judge, Message, Started, Task, Write, Written, receive, send, work
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import ENDED, Known, Listener, bare_result, judge
+from ntk_deq.verify.twins import twin_of
 
 LIVES = 2
 """Workers that may die of one claim."""
@@ -367,8 +368,10 @@ class _Pool:
                 self._end(worker)
 
 
-def _import_ahead(claims: Iterable[Claim]) -> None:
+def _import_ahead(claims: Collection[Claim]) -> None:
     """Import what every judgement needs some time, so that each worker is born with it, and no limit counts it."""
+    for claim in claims:
+        twin_of(claim)  # with all of training, where one has a run
     settings = [setting for claim in claims for setting in claim.settings]
     if settings:
         importlib.import_module("ntk_deq.language.notation.latex")  # with SymPy

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.depths import claim_for
 from ntk_deq.claims.statement import differences, fingerprint
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.instance import Instance
@@ -320,6 +321,10 @@ def compare(record: Record, now: Claim, *, deadline: float | None = None) -> Com
     Raises:
         DeadlineError: The deadline passed.
     """
+    try:
+        now = claim_for(now, record.instance.setting, record.instance.sizes)
+    except LookupError:
+        return Comparison(("the claim is not judged for the depth of this instance now",), None)
     changes = tuple(differences(record.claim, now))
     setting = next((s for s in now.settings if s.name == record.instance.setting), None)
     if not changes or setting is None or not _fits(record, now, setting):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.errors import DataError
-from ntk_deq.files.archives import ArchiveError, open_archive
+from ntk_deq.files.archives import ArchiveError, open_archive, write_archive
 
 ARCHIVE_MARK = b"values of an ntk_deq instance file"
 """What ends an archive, so that one without its instance file shows where it is from."""
@@ -26,9 +25,7 @@ _DIRECTORY = 2**20  # bytes that an archive may have beyond its arrays
 def archive_bytes(values: Mapping[str, Tensor]) -> bytes:
     """Return an archive with the given float64 values."""
     stream = io.BytesIO()
-    np.savez(stream, **{name: value.numpy() for name, value in values.items()})  # type: ignore[arg-type]
-    with zipfile.ZipFile(stream, "a") as archive:
-        archive.comment = ARCHIVE_MARK
+    write_archive(stream, {name: value.numpy() for name, value in values.items()}, comment=ARCHIVE_MARK)
     return stream.getvalue()
 
 

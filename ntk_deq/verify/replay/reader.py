@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ntk_deq.claims.claim import Claim, IllFormed
+from ntk_deq.claims.depths import claim_for
 from ntk_deq.claims.load import load_embedded
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ClaimFileError, Problem
@@ -36,6 +37,11 @@ def read_record(path: Path, *, known: Claim | None = None) -> Record:
     if model is None or problems or not isinstance(root, Mapping):
         raise ClaimFileError(problems)
     claim = known if known is not None else _claim(root.entries["statement"], shown, path.parent)
+    try:
+        claim = claim_for(claim, model.setting, model.sizes)
+    except LookupError:
+        message = f"`setting` and `sizes` give no depth of the claim; it has {_depths(claim)}."
+        raise ClaimFileError([Problem(place(root, ("sizes",)), message)]) from None
     reading = _Reading(root, model, claim, problems)
     return reading.record(path.resolve().parent)
 
@@ -50,6 +56,10 @@ def _claim(node: Node, shown: str, folder: Path) -> Claim:
     if isinstance(claim, IllFormed):
         raise ClaimFileError(list(claim.problems))
     return claim
+
+
+def _depths(claim: Claim) -> str:
+    return "; ".join(f"{depth} in {depth.setting}" if depth.letters else depth.setting for depth in claim.depths)
 
 
 class _Reading:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.schema import MAX_ENTRIES, MAX_SIZE, FormulaName, Identifier, Label
+from ntk_deq.claims.schema import MAX_ENTRIES, MAX_SIZE, FormulaName, Identifier, Label, VariableName
 from ntk_deq.claims.statement import claim_file
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance
@@ -106,18 +106,18 @@ class RecordModel(BaseModel):
     rhs: Text = Field(description="Its right side.")
     margin: list[Any] = Field(min_length=2, max_length=2, description="Bounds of rhs - lhs, hexadecimal.")
     step: dict[Identifier, Any] = Field(default={}, max_length=MAX_ENTRIES, description="Steps or times, as numbers.")
-    sizes: dict[Identifier, Annotated[int, Field(ge=1, le=MAX_SIZE)]] = Field(
+    sizes: dict[VariableName, Annotated[int, Field(ge=1, le=MAX_SIZE)]] = Field(
         default={}, max_length=MAX_ENTRIES, description="Size letters."
     )
     rounded: Any = Field(
         default={}, description="Variables that stand for a value near them, each with a bound of the distance."
     )
-    solved: list[Identifier] = Field(
+    solved: list[VariableName] = Field(
         default=[],
         max_length=MAX_ENTRIES,
         description="Variables that stand for a solution of the hypotheses near them.",
     )
-    values: dict[Identifier, Any] = Field(max_length=MAX_ENTRIES, description="Every variable's value.")
+    values: dict[VariableName, Any] = Field(max_length=MAX_ENTRIES, description="Every variable's value.")
     statement: Any = Field(description="A claim file with the claim alone.")
 
 

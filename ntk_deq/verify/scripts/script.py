@@ -28,6 +28,12 @@ def commutation(n, m):
     """The matrix K with K @ vec(A) == vec(A.T) for every n x m matrix A."""
     return np.eye(n * m)[np.arange(n * m).reshape((m, n)).T.ravel()]
 ''',
+    "sqrtm": '''\
+def sqrtm(a):
+    """The square root of a symmetric matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(a)
+    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+''',
     "settled": '''\
 def settled(step, state):
     """Iterate a map until rounding alone moves the state."""
@@ -42,6 +48,25 @@ def settled(step, state):
             break
     if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
         print("the iteration has not settled: its last step still moved an entry by", change)
+    return state
+''',
+    "solved": '''\
+def solved(step, state):
+    """A fixed point of a map, by Newton's method with slopes from differences."""
+    for _ in range(4):
+        state = step(state)
+    size, unit = state.size, np.eye(state.size)
+    for _ in range(50):
+        residual = step(state) - state
+        width = max(1.0, np.max(np.abs(state)))
+        if np.max(np.abs(residual)) <= 1e-14 * width:
+            break
+        moved = [step(state + 1e-7 * width * np.reshape(row, state.shape)) - step(state) for row in unit]
+        slopes = np.reshape(moved, (size, size)).T / (1e-7 * width)
+        state = state + np.reshape(np.linalg.solve(unit - slopes, np.ravel(residual)), state.shape)
+    change = np.max(np.abs(step(state) - state))
+    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
+        print("no fixed point is found: at the last state the map moves an entry by", change)
     return state
 ''',
     "linear_solution": '''\
@@ -236,8 +261,11 @@ class _Block(Printer):
         return self.known[name]
 
     def size(self, name: str) -> int:
-        """Return the value of a size letter."""
-        return self.script.sizes[name]
+        """Return the value of a size letter, or of a step in an exponent."""
+        found = self.script.sizes.get(name, self.script.steps.get(name))
+        if found is None:
+            raise UnwritableError(f"the step {name} is not a single one")
+        return found
 
     def name(self, name: str) -> Code:
         """Return the code of a name; what it stands for is assigned first."""
@@ -250,7 +278,11 @@ class _Block(Printer):
         if formula is not None:
             return self.assign(name, self.code(formula))
         if name == script.state:
-            return self.assign(name, self._settled(f"np.zeros({script.state_shape})"))
+            assert script.formulas is not None
+            plain = not (script.formulas.local or script.formulas.monotone)  # else iteration may not lead there
+            zero = f"np.zeros({script.state_shape})"
+            found = self._settled(zero) if plain else Code(f"solved({self._map()}, {zero})", script.state_shape)
+            return self.assign(name, found)
         raise UnwritableError(f"{name} has no value that can be written")
 
     def special(self, expr: Expr) -> Code:
@@ -401,6 +433,11 @@ class _Tangents(_Block):
 def _spelt(name: str) -> str:
     """Return a name as Python spells it; one that Python or the script has a meaning for gets an underscore."""
     if name.startswith(TANGENT):
-        return f"d_{name.removeprefix(TANGENT)}"
+        return f"d_{_spelt(name.removeprefix(TANGENT))}"
+    if name.endswith("]"):  # a member of a family
+        family, _, index = name[:-1].partition("[")
+        return f"{family}__{index.replace('-', 'm')}"
+    if "__" in name:
+        return f"own_{name}"
     taken = keyword.iskeyword(name) or name in _TAKEN or re.match(_WRITTEN, name)
     return f"{name}_" if taken else name

@@ -69,13 +69,7 @@ class FlowTwin(TrainingTwin):
     soon: ClassVar[Fraction] = Fraction(1, 2**20)
 
     def trajectory(self, run: Run, trainee: Trainee, env: Environment, keep: Sequence[int]) -> Trajectory:
-        """Integrate the flow of a loss without kinks of its own.
-
-        Raises:
-            NoRunError: It has some.
-        """
-        if not output_loss(trainee.model, trainee.X, trainee.y).smooth:
-            raise NoRunError("the loss has kinks of its own, past which no flow is followed with a known error")
+        """Integrate the flow, and judge it at telling times."""
         return flow(run, trainee, env)
 
     def moments(self, course: Trajectory, env: Environment, changing: frozenset[str], run: Run) -> TimeMoments:
@@ -142,8 +136,13 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         trainee: The model with its data.
         env: The environment of the instance.
         times: Times to judge besides those that are judged anyway.
+
+    Raises:
+        NoRunError: The loss has kinks of its own, or whether its gradient is zero at the start is not certain.
     """
     started = time.perf_counter()
+    if not output_loss(trainee.model, trainee.X, trainee.y).smooth:
+        raise NoRunError("the loss has kinks of its own, past which no flow is followed with a known error")
     horizon, off = None, 0.0
     if run.horizon is not None:
         length = positive(run.horizon, env)

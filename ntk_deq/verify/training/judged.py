@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
-import torch
 from flint import arb
 
 from ntk_deq.claims.claim import Claim
@@ -80,18 +80,10 @@ class TrainingTwin(RunTwin, Scored):
             raise NoRunError(f"the run cannot begin: {error}") from error
         return TrainingCourse.on(self, claim, env, instance, course)
 
-    def scorer(
-        self,
-        claim: Claim,
-        setting: Setting,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float64,
-        deadline: float | None = None,
-        solving: bool = True,
-    ) -> TrainingScorer:
-        """Return what scores instances by short runs."""
-        return TrainingScorer(self, claim, setting, device=device, dtype=dtype, deadline=deadline)
+    @property
+    def scorer(self) -> Callable[..., TrainingScorer]:
+        """What scores instances by short runs; no equations are solved there."""
+        return partial(TrainingScorer, self)
 
     def cost(self, claim: Claim, setting: Setting, sizes: Mapping[str, int]) -> float:
         """Return what a score costs, counted in gradients of a network of one unit (0.15 ms): no clock is asked.

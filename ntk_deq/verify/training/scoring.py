@@ -21,7 +21,7 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.instance import Instance, with_values
 from ntk_deq.evaluation.margins import Margins, parts
 from ntk_deq.falsify.score import Scores
@@ -295,14 +295,14 @@ class TrainingScorer:
         model = self._whole.setting.model
         assert model is not None
         values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
+        data = [next(iter(model.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
         number = self._number(instance)
         own = {variable.name for variable in model.variables}
         # A scalar that stands in formulas alone moves no run.
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
             trainee = model_class(model).from_variables(values)
-            names = [next(iter(model.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
-            X, y = trainee.data(*(None if name is None else values[name] for name in names))
+            X, y = trainee.data(*(None if name is None else values[name] for name in data))
             short = self._twin.short(self.run, trainee, X, y, number, self._keep)
             self._runs = {key: short}
         return self._runs[key]

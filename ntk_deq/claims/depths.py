@@ -1,0 +1,374 @@
+"""A claim with families written out for one depth: an ordinary claim, whose variables are called like `W[1]`.
+
+Families are symbols above: a file is parsed and typed with its depth open. Whatever judges, searches or proves sees
+claims that are written out, one for each setting and each choice of the letters that ranges and indices use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ntk_deq.claims.check import Checked, Key, check_formulas
+from ntk_deq.claims.claim import Claim, Depth
+from ntk_deq.claims.open_depth import model_definitions, typed_definitions
+from ntk_deq.claims.runs import start_formulas, with_start_formulas
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.distributions import check_distribution
+from ntk_deq.language.domain import Free
+from ntk_deq.language.expansion import Expansion
+from ntk_deq.language.families import (
+    Defined,
+    concrete_type,
+    defined,
+    letters_in,
+    member_name,
+    quoted,
+    split_member,
+    values_of,
+)
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.run import RunKind
+from ntk_deq.language.setting import Draw, Setting
+from ntk_deq.language.shapes import too_large
+from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
+from ntk_deq.language.types import Reach, SizeRange, Sort, Type
+
+MAX_DEPTHS = 8
+"""Choices of the depths of one setting; each is a claim of its own to judge."""
+
+_NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """The parts of a claim for one depth, without types.
+
+    Attributes:
+        setting: The setting.
+        given: The claim's own free variables.
+        formulas: By section and name; definitions in an order in which each uses earlier ones only.
+        origins: Where a formula comes from: its section and name in the claim as written.
+        cycle: Definitions that rest on each other in a circle, or nothing.
+    """
+
+    setting: Setting
+    given: dict[str, Free]
+    formulas: dict[Key, Formula]
+    origins: dict[Key, Key]
+    cycle: tuple[str, ...] = ()
+
+
+class DepthError(ExpressionError):
+    """A formula has no meaning for one depth.
+
+    Attributes:
+        key: Section and name of the formula, or of the entry of the setting.
+        where: Values of letters that run over ranges, in words.
+    """
+
+    def __init__(self, key: Key, error: ExpressionError, where: str = "") -> None:
+        super().__init__(error.message, error.span, error.hint)
+        self.key, self.where = key, where
+
+
+def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key, Formula]) -> list[Depth]:
+    """Return the depths for which a claim is judged in a setting, the smallest first.
+
+    Args:
+        setting: The setting, its families open.
+        given: The claim's own free variables.
+        formulas: The claim's formulas.
+
+    Raises:
+        ExpressionError: There are more than `MAX_DEPTHS`.
+    """
+    used = set(_setting_letters(setting, given))
+    families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
+    formulas = {**model_definitions(setting), **formulas}
+    families |= {
+        entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index
+    }
+    for (section, name), formula in formulas.items():
+        used |= _formula_letters(formula.expr, families)
+        entry = defined(name) if section == "let" else None
+        if entry is not None and entry.index is not None:
+            used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
+    letters = [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
+    spans = [range(setting.sizes[letter].low, setting.sizes[letter].high + 1) for letter in letters]
+    count = 1
+    for span in spans:
+        count *= len(span)
+    if count > MAX_DEPTHS:
+        shown = ", ".join(f"{k} = {span[0]}..{span[-1]}" for k, span in zip(letters, spans, strict=True))
+        message = (
+            f"a claim may be judged for at most {MAX_DEPTHS} depths in a setting. {setting.name} has {count}: {shown}."
+        )
+        raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
+    choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
+    return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
+
+
+def _setting_letters(setting: Setting, given: Mapping[str, Free]) -> Iterator[str]:
+    for size in setting.sizes.values():
+        yield from _reach_letters(size.over)
+    for variable in (*setting.variables.values(), *given.values()):
+        yield from _reach_letters(variable.over)
+        yield from letters_in(variable.type)
+    for draw in setting.draws.values():
+        for node in draw.distribution.walk():
+            if node.kind is Kind.INDEX:
+                yield from (part.name for part in node.args[0].walk() if part.kind is Kind.NAME)
+
+
+def _reach_letters(reach: Reach | None) -> set[str]:
+    return set() if reach is None else {*reach.start.letters, *reach.stop.letters}
+
+
+def _formula_letters(expr: Expr, families: set[str]) -> set[str]:
+    found: set[str] = set()
+    for node in expr.walk():
+        inside: tuple[Expr, ...] = ()
+        if node.kind in RANGED:
+            inside = node.args[1:]
+        elif node.kind is Kind.INDEX and node.name in families:
+            inside = node.args[:1]
+        found |= {part.name for end in inside for part in end.walk() if part.kind is Kind.NAME}
+    return found
+
+
+def written_out(
+    setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key, Formula], depth: Mapping[str, int]
+) -> WrittenOut:
+    """Return the parts of a claim for one depth.
+
+    Args:
+        setting: The setting, its families open.
+        given: The claim's own free variables.
+        formulas: The claim's formulas, typed with the depth open.
+        depth: The value of each depth.
+
+    Raises:
+        DepthError: A member is outside its range or defined twice, or something empty has no value.
+    """
+    own_types = typed_definitions(setting).typed
+    formulas = {
+        **{("define", key[1]): replace(f, expr=own_types[key]) for key, f in model_definitions(setting).items()},
+        **formulas,
+    }
+    places = {key: _places(key, depth) for key in formulas}
+    members = _setting_members(setting, given, depth) | _defined_members(places)
+    expansion = Expansion(depth, members)
+    out: dict[Key, Formula] = {}
+    origins: dict[Key, Key] = {}
+    for key, formula in formulas.items():
+        for name, own in places[key]:
+            try:
+                expr = expansion.formula(formula.expr, own)
+            except ExpressionError as error:
+                raise DepthError(key, error, expansion.where) from None
+            text = formula.text if name == key[1] else format_expr(expr)
+            out[key[0], name] = Formula(name, text, expr, formula.position)
+            origins[key[0], name] = key
+    order, cycle = sort_definitions({name: f for (section, name), f in out.items() if section == "let"})
+    lets = {("let", name): out["let", name] for name in order}
+    rest = {key: formula for key, formula in out.items() if key[0] not in ("let", "define")}
+    free = dict(_members_of(given, depth))
+    concrete = _setting(setting, depth, expansion)
+    if setting.model is not None and setting.model.has_families:
+        model = _model(setting.model, {name: f for (section, name), f in out.items() if section == "define"}, concrete)
+        concrete = replace(concrete, model=model)
+    return WrittenOut(concrete, free, lets | rest, origins, tuple(cycle))
+
+
+def _values(reach: Reach, depth: Mapping[str, int]) -> range:
+    return values_of(reach, depth, {}, _NOWHERE)
+
+
+def _setting_members(
+    setting: Setting, given: Mapping[str, Free], depth: Mapping[str, int]
+) -> dict[str, frozenset[int]]:
+    """Return the indices of the families of a setting and of `given`."""
+    found: dict[str, frozenset[int]] = {}
+    overs = {name: size.over for name, size in setting.sizes.items()}
+    overs |= {name: variable.over for name, variable in setting.variables.items()}
+    overs |= {name: free.over for name, free in given.items()}
+    for name, over in overs.items():
+        if over is not None:
+            section = "given" if name in given else "setting"
+            try:
+                found[name] = frozenset(_values(over, depth))
+            except ExpressionError as error:
+                raise DepthError((section, name), error) from None
+    return found
+
+
+def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: Setting) -> ModelSignature:
+    """Return a model for one depth, of what its definitions are there and of its setting."""
+    variables = []
+    for variable in model.variables:
+        for name, own in setting.variables.items():
+            if name == variable.name or (split_member(name) or ("",))[0] == variable.name:
+                sizes = [] if own.type.sort is not Sort.MATRIX else [own.type.rows, own.type.cols]
+                shape = tuple(str(size) for size in sizes[: len(variable.shape)])
+                variables.append(replace(variable, name=name, shape=shape, over=None))
+    order, cycle = sort_definitions(definitions)
+    if cycle:
+        message = f"`{cycle[0]}` of model {model.name} is defined by itself: {' -> '.join(cycle)}."
+        raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
+    return replace(
+        model,
+        sizes=tuple(setting.sizes),
+        variables=tuple(variables),
+        definitions={name: format_expr(quoted(definitions[name].expr)) for name in order},
+        families=(),
+        has_families=False,
+    )
+
+
+def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
+    """Return the names that a formula is written out under, each with the value of the letter in its index."""
+    entry = defined(key[1]) if key[0] in ("let", "define") else Defined(key[1])
+    try:
+        if entry.reach is not None:
+            return [(entry.member(at), {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
+        return [(key[1] if entry.index is None else entry.member(entry.index.evaluate(depth)), {})]
+    except KeyError as error:
+        message = f"`{error.args[0]}` is no size letter, so that the members are not known."
+        raise DepthError(key, ExpressionError(message, (0, 0))) from None
+    except ExpressionError as error:
+        raise DepthError(key, error) from None
+
+
+def _defined_members(places: Mapping[Key, list[tuple[str, dict[str, int]]]]) -> dict[str, frozenset[int]]:
+    """Return the indices of the families that are defined, each of which is defined once."""
+    found: dict[str, frozenset[int]] = {}
+    first: dict[str, Key] = {}
+    for key, names in places.items():
+        if key[0] not in ("let", "define") or defined(key[1]).index is None:
+            continue
+        own = found.setdefault(defined(key[1]).name, frozenset())
+        for name, _ in names:
+            if first.setdefault(name, key) != key:
+                message = f"`{name}` is defined twice, by `{first[name][1]}` too."
+                raise DepthError(key, ExpressionError(message, (0, 0)))
+            member = split_member(name)
+            own |= {member[1].evaluate({})} if member is not None else set()
+        found[defined(key[1]).name] = own
+    return found
+
+
+def _members_of(variables: Mapping[str, Free], depth: Mapping[str, int]) -> Iterator[tuple[str, Free]]:
+    for name, free in variables.items():
+        for at in _values(free.over, depth) if free.over is not None else (None,):
+            own = {} if at is None or free.over is None else {free.over.letter: at}
+            own_name = name if at is None else member_name(name, at)
+            yield own_name, replace(free, name=own_name, type=concrete_type(free.type, depth, own), over=None)
+
+
+def _setting(setting: Setting, depth: Mapping[str, int], expansion: Expansion) -> Setting:
+    """Return a setting for one depth: a variable and a size for each member."""
+    sizes: dict[str, SizeRange] = {}
+    for letter, size in setting.sizes.items():
+        if size.over is None:
+            sizes[letter] = SizeRange(depth[letter], depth[letter]) if letter in depth else size
+        else:
+            sizes |= {member_name(letter, at): replace(size, over=None) for at in _values(size.over, depth)}
+    free = dict(_members_of(setting.free, depth))
+    for name, variable in free.items():
+        _check_size(name, variable.type, sizes)
+    draws = dict(_drawn(setting.draws, depth, expansion, sizes))
+    return replace(setting, sizes=sizes, free=free, draws=draws)
+
+
+def _drawn(
+    draws: Mapping[str, Draw], depth: Mapping[str, int], expansion: Expansion, sizes: Mapping[str, SizeRange]
+) -> Iterator[tuple[str, Draw]]:
+    for name, draw in draws.items():
+        for at in _values(draw.over, depth) if draw.over is not None else (None,):
+            own = {} if at is None or draw.over is None else {draw.over.letter: at}
+            own_name = name if at is None else member_name(name, at)
+            type_ = concrete_type(draw.type, depth, own)
+            _check_size(own_name, type_, sizes)
+            try:
+                expr = expansion.formula(draw.distribution, own)
+                check_distribution(expr, type_, sizes)
+            except ExpressionError as error:
+                raise DepthError(("setting", name), error) from None
+            text = draw.text if at is None else format_expr(expr)
+            yield own_name, Draw(own_name, type_, expr, text)
+
+
+def _check_size(name: str, type_: Type, sizes: Mapping[str, SizeRange]) -> None:
+    missing = sorted((type_.rows.letters | type_.cols.letters) - sizes.keys())
+    reason = f"there is no size {', '.join(missing)}" if missing else too_large(type_, sizes)
+    if not missing and 0 in (type_.rows.constant, type_.cols.constant):
+        reason = f"a {type_} has no entries"
+    if reason:
+        raise DepthError(("setting", name.partition("[")[0]), ExpressionError(f"{name}: {reason}.", (0, 0)))
+
+
+def check_depth(parts: WrittenOut, *, kind: RunKind | None) -> Checked:
+    """Give every formula of a claim that is written out its types."""
+    return check_formulas(parts.formulas, parts.setting, parts.given, kind=kind)
+
+
+def at_depth(claim: Claim, depth: Depth) -> Claim:
+    """Return the ordinary claim that a claim with families is for one depth.
+
+    Args:
+        claim: A checked claim with families.
+        depth: One of its depths.
+    """
+    setting = next(setting for setting in claim.settings if setting.name == depth.setting)
+    parts = written_out(setting, claim.given, claim_formulas(claim), dict(depth.letters))
+    kind = None if claim.run is None else claim.run.kind
+    checked = check_depth(parts, kind=kind)
+    typed = {key: replace(parts.formulas[key], expr=expr) for key, expr in checked.typed.items()}
+
+    def part(section: str) -> dict[str, Formula]:
+        return {name: formula for (where, name), formula in typed.items() if where == section}
+
+    written = replace(
+        claim,
+        settings=(parts.setting,),
+        given=parts.given,
+        let=part("let"),
+        assume=part("assume"),
+        conclude=part("conclude"),
+        depths=(),
+        origin=claim,
+        depth=depth,
+        warnings=(),
+    )
+    return with_start_formulas(written, typed)
+
+
+def claim_formulas(claim: Claim) -> dict[Key, Formula]:
+    """Return all formulas of a claim by section and name."""
+    formulas: dict[Key, Formula] = {}
+    for section in ("let", "assume", "conclude"):
+        formulas |= {(section, name): formula for name, formula in getattr(claim, section).items()}
+    return formulas | start_formulas(claim)
+
+
+def claim_for(claim: Claim, setting: str, sizes: Mapping[str, int]) -> Claim:
+    """Return the claim that an instance belongs to: of a claim with families the one of its depth.
+
+    Args:
+        claim: The claim.
+        setting: Name of the instance's setting.
+        sizes: The instance's sizes.
+
+    Raises:
+        LookupError: The claim has no such depth.
+
+    """
+    if not claim.depths:
+        return claim
+    for depth in claim.depths:
+        if depth.setting == setting and all(sizes.get(letter) == value for letter, value in depth.letters):
+            return at_depth(claim, depth)
+    raise LookupError(setting)

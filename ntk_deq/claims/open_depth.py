@@ -1,0 +1,261 @@
+"""The formulas of a claim with families, checked while its depth is open: a shape holds for every member at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.domain import Free
+from ntk_deq.language.families import Defined, Family, defined, member_name, split_member, type_at, with_letters
+from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.shapes import Shapes
+from ntk_deq.language.tree import Expr, Formula, names_in
+from ntk_deq.language.types import SCALAR, STEP, Reach, Size, Sort, Type
+from ntk_deq.language.typing import infer
+
+MAX_GUESSES = 64
+"""Types of members that are tried for definitions that rest on their own earlier members."""
+
+
+def check_families(
+    formulas: Mapping[Key, Formula],
+    setting: Setting,
+    given: Mapping[str, Free],
+    *,
+    kind: RunKind | None,
+    skip: Set[str] = frozenset(),
+) -> Checked:
+    """Give every formula its types as long as the depth is open.
+
+    Definitions come in any order, and those of members may rest on earlier or later members, of other families too.
+
+    Args:
+        formulas: By section and name.
+        setting: The setting.
+        given: The claim's own free variables.
+        kind: What the claim's run does, or None.
+        skip: Names whose definition is broken; what uses them is left out without an error.
+    """
+    state = _State(
+        types=environment(setting) | {name: free.type for name, free in given.items()},
+        families=setting.families()
+        | {name: Family(free.over.letter, (free.over,)) for name, free in given.items() if free.over is not None},
+        broken=set(skip),
+    )
+    own = model_definitions(setting)
+    checker = _Families(
+        {**own, **formulas}, setting, frozenset(setting.variable_types()) | frozenset(given), kind, skip
+    )
+    state = checker.definitions(state)
+    checked = Checked(
+        {key: expr for key, expr in state.typed.items() if key in formulas},
+        {key: error for key, error in state.errors.items() if key in formulas},
+    )
+    for key, formula in formulas.items():
+        if key[0] == "let" or names_in(formula.expr) & state.broken:
+            continue
+        try:
+            typed = checker.typed(formula, state)
+            check_place(key[0], typed, setting, checker.course)
+            checked.typed[key] = typed
+        except ExpressionError as error:
+            checked.errors[key] = error
+    return checked
+
+
+def model_definitions(setting: Setting) -> dict[Key, Formula]:
+    """Return the definitions of a model with families, without types, as definitions of a claim; else nothing."""
+    model = setting.model
+    if model is None or not model.has_families:
+        return {}
+    return {
+        ("let", name): Formula(name, text, parsed(text), setting.position) for name, text in model.definitions.items()
+    }
+
+
+def typed_definitions(setting: Setting) -> Checked:
+    """Type the definitions of a setting's model with its depth open."""
+    return check_families(model_definitions(setting), replace(setting, model=None), {}, kind=None)
+
+
+@dataclass
+class _State:
+    """What is known of the names of a claim; definitions that rest on broken ones are left out."""
+
+    types: dict[str, Type]
+    families: dict[str, Family]
+    broken: set[str]
+    typed: dict[Key, Expr] = field(default_factory=dict)
+    errors: dict[Key, ExpressionError] = field(default_factory=dict)
+    left_out: set[Key] = field(default_factory=set)
+
+    def copy(self) -> _State:
+        return _State(
+            dict(self.types),
+            dict(self.families),
+            set(self.broken),
+            dict(self.typed),
+            dict(self.errors),
+            set(self.left_out),
+        )
+
+    def done(self, key: Key) -> bool:
+        return key in self.typed or key in self.errors or key in self.left_out
+
+
+class _Families:
+    def __init__(
+        self,
+        formulas: Mapping[Key, Formula],
+        setting: Setting,
+        variables: frozenset[str],
+        kind: RunKind | None,
+        skip: Set[str],
+    ) -> None:
+        self.setting, self.variables, self.kind = setting, variables, kind
+        self.shapes = Shapes(setting.sizes)
+        self.course = Course(kind, setting.model)
+        let = {key: formula for key, formula in formulas.items() if key[0] == "let"}
+        self.let = {key: formula for key, formula in let.items() if defined(key[1]).name not in skip}
+        self.entries = {key: defined(key[1]) for key in self.let}
+        self.names = {entry.name for entry in self.entries.values()}
+        self.guesses = 0
+
+    def typed(self, formula: Formula, state: _State, letter: Reach | None = None) -> Expr:
+        """Return a formula with its types, `letter` being what it may use besides."""
+        expr = formula.expr
+        inner = {} if letter is None else {letter.letter: letter}
+        return infer(
+            expr,
+            state.types,
+            sizes=self.setting.sizes,
+            model=self.setting.model,
+            indexed=frozenset(self.course.changing),
+            variables=self.variables,
+            trajectory={PATH_LENGTH: SCALAR} if self.course.trains else None,
+            index=STEP if self.kind is None else self.kind.index.type,
+            families=state.families,
+            letters=inner,
+        )
+
+    def definitions(self, state: _State) -> _State:
+        """Type all definitions; where members rest on each other, from the types that the first ones suggest."""
+        for entry in self.entries.values():
+            if entry.index is not None:
+                reaches = tuple(_reach(e) for e in self.entries.values() if e.name == entry.name)
+                letter = next((e.reach.letter for e in self.entries.values() if e.name == entry.name and e.reach), "l")
+                state.families[entry.name] = Family(letter, reaches)
+        while True:
+            for key in self.let:
+                if not state.done(key) and names_in(self.let[key].expr) & state.broken:
+                    state.left_out.add(key)
+                    state.broken.add(self.entries[key].name)
+            ready = [key for key in self.let if not state.done(key) and not self._open(key, state)]
+            if not ready:
+                break
+            for key in ready:
+                self._define(key, state)
+        return self._guessed([key for key in self.let if not state.done(key)], state)
+
+    def _open(self, key: Key, state: _State) -> set[str]:
+        """Return the definitions that a formula uses and whose types are not known yet."""
+        return {name for name in names_in(self.let[key].expr) & self.names if name not in state.types}
+
+    def _define(self, key: Key, state: _State) -> None:
+        entry, formula = self.entries[key], self.let[key]
+        try:
+            typed = self.typed(formula, state, entry.reach)
+            check_place("let", typed, self.setting, self.course)
+        except ExpressionError as error:
+            state.errors[key] = error
+            state.broken.add(entry.name)
+            return
+        state.typed[key] = typed
+        assert typed.type is not None
+        if entry.index is None:
+            state.types[entry.name] = typed.type
+            self.course.define(entry.name, typed)
+        elif entry.name in state.types:
+            self._compare(key, typed, state)
+        elif entry.reach is not None:
+            letter = Size.letter(state.families[entry.name].letter)
+            self._settle(entry.name, type_at(typed.type, {entry.reach.letter: letter}), typed, state)
+
+    def _settle(self, name: str, type_: Type, typed: Expr, state: _State) -> None:
+        """Take a type for that of a family, and hold it against its parts that are typed already."""
+        state.types[name] = type_
+        self.course.define(name, typed)
+        for key, expr in list(state.typed.items()):
+            if key[0] == "let" and self.entries[key].name == name:
+                self._compare(key, expr, state)
+
+    def _compare(self, key: Key, typed: Expr, state: _State) -> None:
+        """Check that a part of a family has the type of the others."""
+        entry, got = self.entries[key], typed.type
+        assert entry.index is not None
+        assert got is not None
+        wanted = type_at(state.types[entry.name], {state.families[entry.name].letter: entry.index})
+        scalars = self.shapes.is_scalar(wanted) and self.shapes.is_scalar(got)
+        if scalars or self.shapes.same_shape(wanted, got):
+            return
+        shown = f"{self.shapes.show(wanted)} by its other members. Got {self.shapes.show(got)}"
+        span = (typed.span.start, typed.span.stop)
+        state.errors[key] = ExpressionError(f"{member_name(entry.name, entry.index)} is {shown}.", span)
+        state.broken.add(entry.name)
+
+    def _guessed(self, waiting: list[Key], state: _State) -> _State:
+        """Type the members that are given one by one, and what rests on them; the guess is checked everywhere."""
+        found: _State | None = None
+        for key, typed in state.typed.items():
+            entry = self.entries.get(key)
+            if entry is None or entry.index is None or entry.name in state.types or entry.name in state.broken:
+                continue
+            assert typed.type is not None
+            letter = state.families[entry.name].letter
+            for guess in _generalised(typed.type, entry.index, letter):
+                self.guesses += 1
+                if self.guesses > MAX_GUESSES:
+                    break
+                trial = state.copy()
+                self._settle(entry.name, guess, typed, trial)
+                trial = self.definitions(trial)
+                if trial.errors.keys() <= state.errors.keys():
+                    return trial
+                found = found or trial
+            return found or state
+        for key in waiting:
+            span = (self.let[key].expr.span.start, self.let[key].expr.span.stop)
+            name = self.entries[key].name
+            message = f"`{name}` rests on itself, and none of its members is defined without others."
+            state.errors[key] = ExpressionError(message, span, f"define a first member, as in {name}[0]")
+            state.broken.add(name)
+        return state
+
+
+def _reach(entry: Defined) -> Reach:
+    if entry.reach is not None:
+        return entry.reach
+    assert entry.index is not None
+    return Reach("", entry.index, entry.index, "")
+
+
+def _generalised(type_: Type, index: Size, letter: str) -> Iterator[Type]:
+    """Yield the types that a family may have whose member at an index has a type: `n[0] x N` at 0 suggests `n[l] x N`.
+
+    Each size of a member stands where it is or moves with the index; those that move come first.
+    """
+    if type_.sort is not Sort.MATRIX:
+        yield type_
+        return
+    members = [name for name in sorted(type_.rows.letters | type_.cols.letters) if split_member(name) is not None]
+    for moves in product((True, False), repeat=min(len(members), 4)):
+        moved = {}
+        for name, move in zip(members, moves, strict=False):
+            family, at = split_member(name) or (name, index)
+            moved[name] = member_name(family, at + index * -1 + Size.letter(letter)) if move else name
+        names = {name: Size.letter(moved.get(name, name)) for name in type_.rows.letters | type_.cols.letters}
+        yield replace(type_, rows=with_letters(type_.rows, names), cols=with_letters(type_.cols, names))

@@ -1,0 +1,145 @@
+"""A formula written out for a depth: members by their names, sums and products term by term, statements joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ntk_deq.errors import ExpressionError
+from ntk_deq.language.families import index_size, index_text, member_name, number, reach_of, size_expr, type_at
+from ntk_deq.language.families import values_of as range_values
+from ntk_deq.language.shapes import fail
+from ntk_deq.language.tree import RANGED, Expr, Kind, Span
+from ntk_deq.language.types import Reach, Size, Sort, Type
+
+MAX_NODES = 20_000
+"""Nodes of one formula that is written out; the gradient of a network of four layers, by hand, has some hundreds."""
+
+_JOINS = {"sum": Kind.ADD, "prod": Kind.MULTIPLY}
+
+
+@dataclass
+class Expansion:
+    """Writes the formulas of a claim out for one choice of its depths.
+
+    Attributes:
+        depth: The value of each letter that ranges and indices use.
+        members: The indices that each family has; families of sizes among them.
+        where: Values of the letters that run over ranges where the last error arose, in words: `l = 2`.
+    """
+
+    depth: Mapping[str, int]
+    members: Mapping[str, frozenset[int]]
+    where: str = ""
+    _count: int = field(default=0, init=False)
+
+    def formula(self, expr: Expr, values: Mapping[str, int] | None = None) -> Expr:
+        """Return a typed tree written out; the result has no types.
+
+        Args:
+            expr: The tree, typed as long as the depth is open: what is empty takes its shape from there.
+            values: Values of the letters around it, as in the definition of a member.
+
+        Raises:
+            ExpressionError: A member is outside its range, something empty has no value, or too much is written out.
+        """
+        self._count, self.where = 0, ""
+        return self._visit(expr, {**self.depth, **(values or {})}, {})
+
+    def index(self, expr: Expr) -> int:
+        """Return the value of an index."""
+        return index_size(expr).evaluate(self.depth)
+
+    def _visit(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        self._count += 1
+        if self._count > MAX_NODES:
+            fail(node.span, f"written out for its depth, this has more than {MAX_NODES} parts.")
+        if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.OVER:
+            return self._folded(node, values, outer)
+        if node.kind in RANGED:
+            return self._said(node, values, outer)
+        if node.kind is Kind.INDEX and node.name in self.members:
+            return self._member(node, values, outer)
+        if node.kind is Kind.NAME and node.name in values and node.name not in self.depth:
+            return number(values[node.name], node.span)
+        return replace(node, args=tuple(self._visit(child, values, outer) for child in node.args), type=None)
+
+    def _member(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        index = index_size(node.args[0]).evaluate(values)
+        if index not in self.members[node.name]:
+            self.where = _words({name: values[name] for name in values if name not in self.depth})
+            at = f"{member_name(node.name, index)}, which is " if node.args[0].kind is not Kind.NUMBER else ""
+            shown = f"{node.name}[{index_text(index_size(node.args[0]))}]"
+            fail(node.span, f"`{shown}` is {at}no member of `{node.name}`, which has {self._has(node.name)}.")
+        name = member_name(node.name, index)
+        if len(node.args) == 1:
+            return Expr(Kind.NAME, node.span, name=name)
+        step = self._visit(node.args[1], values, outer)
+        return Expr(Kind.INDEX, node.span, (step,), name=name)
+
+    def _has(self, name: str) -> str:
+        indices = sorted(self.members[name])
+        if not indices:
+            return "none"
+        if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
+            return f"{member_name(name, indices[0])} to {member_name(name, indices[-1])}"
+        return ", ".join(member_name(name, index) for index in indices)
+
+    def _parts(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> list[Expr]:
+        """Return the body of a node once for each value of its letter, in order."""
+        reach = reach_of(node)
+        inner = {**outer, reach.letter: reach}
+        found = range_values(reach, values, outer, node.args[-2].span)
+        return [self._visit(node.args[0], {**values, reach.letter: value}, inner) for value in found]
+
+    def _said(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        parts = self._parts(node, values, outer)
+        if parts:
+            return _joined(parts, Kind.AND if node.kind is Kind.EACH else Kind.OR, node.span)
+        sign = "<" if node.kind is Kind.EACH else ">"  # true of nothing for all, of nothing for some
+        ends = number(0, node.span), number(1, node.span)
+        return Expr(Kind.COMPARE, node.span, ends, operators=(sign,))
+
+    def _folded(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        parts = self._parts(node.args[0], values, outer)
+        if parts and node.name in _JOINS:
+            return _joined(parts, _JOINS[node.name], node.span)
+        if len(parts) == 1 and node.name in ("max", "min"):
+            return parts[0]
+        if parts:
+            return replace(node, args=tuple(parts), type=None)
+        if node.name not in _JOINS:
+            self.where = _words({name: values[name] for name in values if name not in self.depth})
+            fail(node.span, f"`{node.name}` over an empty range has no value.")
+        return self._empty(node, values)
+
+    def _empty(self, node: Expr, values: dict[str, int]) -> Expr:
+        """Return the sum or the product of nothing."""
+        type_ = _type_of(node)
+        if type_.sort is not Sort.MATRIX:
+            return number(0 if node.name == "sum" else 1, node.span)
+        type_ = type_at(type_, {letter: Size.of(value) for letter, value in values.items()})
+        if node.name == "sum":
+            sizes = size_expr(type_.rows, node.span), size_expr(type_.cols, node.span)
+            return Expr(Kind.CALL, node.span, sizes, name="zeros")
+        if type_.rows != type_.cols:
+            fail(node.span, f"a product over an empty range is the identity, which no {type_} is.")
+        return Expr(Kind.CALL, node.span, (size_expr(type_.rows, node.span),), name="I")
+
+
+def _type_of(node: Expr) -> Type:
+    if node.type is None:
+        raise ExpressionError("this part has no type yet.", (node.span.start, node.span.stop))
+    return node.type
+
+
+def _words(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def _joined(parts: Sequence[Expr], kind: Kind, span: Span) -> Expr:
+    """Return a tree of logarithmic depth that joins parts in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = (len(parts) + 1) // 2
+    return Expr(kind, span, (_joined(parts[:middle], kind, span), _joined(parts[middle:], kind, span)))

@@ -1,0 +1,233 @@
+"""Judge a claim with families: for each of its depths the ordinary claim that it is there, and add the results up.
+
+The smallest depth comes first, so that a counterexample is as shallow as can be; instances, search and time are shared
+out among the depths.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ntk_deq.claims.claim import Claim, Depth, Verdict
+from ntk_deq.claims.depths import at_depth
+from ntk_deq.claims.statement import statement_lines
+from ntk_deq.verify.feasible import planned
+from ntk_deq.verify.options import Options
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Evidence, HypothesisRecord, Support, TriedDepth
+
+LEAST = 8
+"""Instances of a depth at least, unless the claim asks for fewer in all."""
+
+_WEAKEST = (Evidence.NUMERIC, Evidence.CERTIFIED, Evidence.SYMBOLIC)
+_RUNS = 6  # training runs that a result keeps
+
+
+def planned_depths(claim: Claim, options: Options) -> list[tuple[Claim, int]]:
+    """Return the claim of each depth, with how many instances it gets."""
+    found = []
+    for depth in claim.depths:
+        written = at_depth(claim, depth)
+        alike = sum(other.setting == depth.setting for other in claim.depths)
+        ((_, whole),) = planned(written, options)
+        share = max(min(LEAST, whole), -(-whole // alike))
+        asked = claim.instances or options.instances or options.usual
+        # A setting with draws takes a part of what is asked for; a claim on training takes it as it is.
+        own = share if written.settings[0].universal or claim.trains else max(share, -(-asked // alike))
+        written = replace(written, instances=own)
+        found.append((written, planned(written, options)[0][1]))
+    return found
+
+
+def shared_options(options: Options, depths: int) -> Options:
+    """Return how one of several depths is judged: without findings, which are about the claim as a whole."""
+    search = options.search if not options.search else max(1, options.search // depths)
+    limit = None if options.time_limit is None else options.time_limit / depths
+    return replace(options, search=search, time_limit=limit, findings=False, smallest=())
+
+
+@dataclass
+class DepthResults:
+    """What the depths of a claim came to so far.
+
+    Attributes:
+        claim: The claim with families.
+        options: How it is judged.
+        started: When that began, on the clock of `time.perf_counter`.
+        results: By depth, in the order in which they are judged.
+    """
+
+    claim: Claim
+    options: Options
+    started: float = field(default_factory=time.perf_counter)
+    results: list[ClaimResult] = field(default_factory=list)
+
+    def merged(self, *, last: ClaimResult | None = None, whole: bool = True) -> ClaimResult:
+        """Return the result of the claim.
+
+        Args:
+            last: The result of a depth that is not over, or None.
+            whole: Whether all depths are judged; if not, what is known holds for the others only.
+        """
+        results = [*self.results, *([] if last is None else [last])]
+        pairs = list(zip(self.claim.depths, results, strict=False))
+        verdict, reason, at = _verdict(pairs, whole=whole)
+        first = at or results[0]
+        counted = [r for r in results if r.verdict in (Verdict.HOLDS, Verdict.PROVED) or r.lacking] or [first]
+        own = [f"{w.position}: {w.message}" for w in self.claim.warnings]
+        shown = [first] if verdict in (Verdict.REFUTED, Verdict.ERROR) else counted
+        return replace(
+            first,
+            verdict=verdict,
+            evidence=min(
+                (r.evidence for r in shown if r.evidence in _WEAKEST), key=_WEAKEST.index, default=Evidence.NONE
+            ),
+            reason=reason,
+            instances=sum(r.instances for r in results),
+            met=sum(r.met for r in results),
+            tight=sum(r.tight for r in results),
+            unsure=sum(r.unsure for r in results),
+            worst_margin=min((r.worst_margin for r in shown if r.worst_margin), key=lambda m: m.lo, default=None),
+            seconds=time.perf_counter() - self.started,
+            refined=sum(r.refined for r in results),
+            settled=sum(r.settled for r in results),
+            exact=sum(r.exact for r in results),
+            searched=sum(r.searched for r in results),
+            estimated={k: v for r in results for k, v in r.estimated.items()},
+            untested=tuple(dict.fromkeys(f"{text} (at {d})" for d, r in pairs for text in r.untested)),
+            support=_support(pairs, verdict),
+            settings=_settings(self.claim, pairs),
+            hypotheses=_hypotheses(self.claim, results),
+            conclusions=_conclusions(self.claim, results),
+            tightest=None if first.counterexample else next((r.tightest for r in results if r.tightest), None),
+            nearest=first.nearest if verdict is Verdict.VACUOUS else None,
+            statement=statement_lines(self.claim),
+            warnings=tuple(dict.fromkeys([*own, *(text for r in results for text in r.warnings)])),
+            starts=tuple(start for r in results for start in r.starts),
+            runs=tuple(run for r in (first, *(r for r in results if r is not first)) for run in r.runs)[:_RUNS],
+            depths=tuple(_tried(depth, result) for depth, result in pairs),
+        )
+
+
+def _verdict(pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool) -> tuple[Verdict, str, ClaimResult | None]:
+    """Return the verdict of a claim, its reason, and the depth that it comes from where it comes from one.
+
+    A fault or a counterexample at one depth is one of the claim; what is undecided at one depth is undecided, unless
+    all that is missing there are instances that bear a conclusion out, and another depth has them, as with any other
+    size; a depth at which no instance meets the hypotheses counts only where all are such.
+    """
+    borne_out = _borne_out(result for _, result in pairs)
+    for verdict in (Verdict.ERROR, Verdict.REFUTED, Verdict.UNDECIDED):
+        for depth, result in pairs:
+            if result.verdict is verdict and not (result.lacking and borne_out.issuperset(result.lacking)):
+                return verdict, _at(depth, result.reason), result
+    if not whole:
+        return Verdict.UNDECIDED, "its judgement was ended", None
+    empty = [(depth, result) for depth, result in pairs if result.verdict is Verdict.VACUOUS]
+    if len(empty) == len(pairs):
+        return Verdict.VACUOUS, _at(*empty[0]), empty[0][1]
+    proved = all(result.verdict in (Verdict.PROVED, Verdict.VACUOUS) for _, result in pairs)
+    if not proved:
+        return Verdict.HOLDS, "", None
+    reasons = dict.fromkeys(result.reason for _, result in pairs if result.verdict is Verdict.PROVED)
+    return Verdict.PROVED, "; ".join([*reasons, *(f"vacuous at {depth}" for depth, _ in empty)]), None
+
+
+def _borne_out(results: Iterable[ClaimResult]) -> set[str]:
+    """Return the conclusions that some instance of some depth bears out for certain."""
+    found: set[str] = set()
+    for result in results:
+        if result.verdict is Verdict.HOLDS or result.lacking:
+            found |= {record.name for record in result.conclusions} - set(result.lacking)
+    return found
+
+
+def _at(depth: Depth, text: str | ClaimResult) -> str:
+    reason = text if isinstance(text, str) else text.reason
+    return f"at {depth}: {reason}" if depth.letters else reason
+
+
+def _support(pairs: Iterable[tuple[Depth, ClaimResult]], verdict: Verdict) -> Support:
+    """Return what all depths together rest on; little support of one depth is said with the depth."""
+    found = Support()
+    remarks = []
+    for depth, result in pairs:
+        own = result.support
+        clear = None if found.clear is None or own.clear is None else found.clear + own.clear
+        found = Support(
+            found.met + own.met,
+            clear,
+            found.families + own.families,
+            found.sizes + own.sizes,
+            found.searched + own.searched,
+        )
+        if result.verdict is Verdict.VACUOUS:
+            remarks.append(f"vacuous at {depth}")
+        elif own.remark:
+            remarks.append(_at(depth, own.remark))
+    return replace(found, remark="; ".join(remarks) if verdict is Verdict.HOLDS else "")
+
+
+def _settings(claim: Claim, pairs: Sequence[tuple[Depth, ClaimResult]]) -> tuple[dict[str, object], ...]:
+    """Return the records of the settings, counts of all depths added, sizes as the file gives them."""
+    records = []
+    for setting in claim.settings:
+        own = [record for depth, result in pairs if depth.setting == setting.name for record in result.settings]
+        sizes = {}
+        for letter, size in setting.sizes.items():
+            name = letter if size.over is None else f"{letter}[{size.over.letter}] for {size.over.text}"
+            sizes[name] = [size.low, size.high]
+        records.append(
+            {
+                "name": setting.name,
+                "model": setting.model.name if setting.model is not None else None,
+                "universal": setting.universal,
+                "instances": sum(record["instances"] for record in own),
+                "met": sum(record["met"] for record in own),
+                "sizes": sizes,
+            }
+        )
+    return tuple(records)
+
+
+def _hypotheses(claim: Claim, results: Iterable[ClaimResult]) -> tuple[HypothesisRecord, ...]:
+    found: dict[str, HypothesisRecord] = {}
+    for record in (record for result in results for record in result.hypotheses):
+        text = claim.assume[record.name].text if record.name in claim.assume else record.text
+        old = found.get(record.name, HypothesisRecord(record.name, text, 0, 0, 0))
+        nearest = max((m for m in (old.nearest, record.nearest) if m is not None), key=lambda m: m.hi, default=None)
+        counts = (old.held + record.held, old.failed + record.failed, old.unsure + record.unsure)
+        found[record.name] = HypothesisRecord(record.name, text, *counts, nearest)
+    return tuple(found.values())
+
+
+def _conclusions(claim: Claim, results: Iterable[ClaimResult]) -> tuple[ConclusionRecord, ...]:
+    found: dict[str, ConclusionRecord] = {}
+    for record in (record for result in results for record in result.conclusions):
+        text = claim.conclude[record.name].text
+        old = found.get(record.name, ConclusionRecord(record.name, text, None, (), 0, 0, 0, 0))
+        found[record.name] = ConclusionRecord(
+            record.name,
+            text,
+            min((m for m in (old.worst, record.worst) if m is not None), key=lambda m: m.lo, default=None),
+            (*old.margins, *record.margins),
+            true=old.true + record.true,
+            false=old.false + record.false,
+            tight=old.tight + record.tight,
+            unsure=old.unsure + record.unsure,
+        )
+    return tuple(found.values())
+
+
+def _tried(depth: Depth, result: ClaimResult) -> TriedDepth:
+    return TriedDepth(
+        depth.setting,
+        dict(depth.letters),
+        result.verdict,
+        result.instances,
+        result.met,
+        result.searched,
+        result.seconds,
+        result.reason,
+    )

@@ -1,0 +1,299 @@
+"""Claims with families judged: depth by depth, added up, shown, written down, judged again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.depths import at_depth
+from ntk_deq.claims.load import load_suite
+from ntk_deq.errors import ClaimFileError
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Notes
+from ntk_deq.evaluation.quantity import Matrix
+from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.report.jsonl import result_to_dict
+from ntk_deq.verify.depths import planned_depths, shared_options
+from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.mutation import Fate, judge_mutants
+from ntk_deq.verify.options import Options
+from ntk_deq.verify.replay import compare, read_counterexample, replay
+from ntk_deq.verify.results import ClaimResult, Evidence
+from ntk_deq.verify.runner import judge
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[2]
+QUICK = Options(usual=24, search=60)
+FILE = """suite: t
+settings:
+  net:
+    sizes: {L: 1..3, N: 1..2, n: "1..3 for l in 0..L"}
+    domain: {X: "real[n[0], N]", W: "real[n[l], n[l-1]] for l in 1..L"}
+  drawn:
+    sizes: {L: 2, N: 2, n: "3..4 for l in 0..L"}
+    data: {X: "gaussian[n[0], N]"}
+    init: {W: "c[l]*normal(0, 1/n[l-1])[n[l], n[l-1]] for l in 1..L"}
+  wide:
+    sizes: {L: 1..2, n: "3 for l in 0..L"}
+    init: {W: "gaussian[n[l], n[l-1]] for l in 1..L"}
+  numbers:
+    sizes: {L: 2..3}
+    domain: {c: real for l in 1..L}
+claims:
+"""
+FORWARD = 'let: {"z[0]": X, "z[l] for l in 1..L": "relu(W[l]*z[l-1])"}'
+
+
+def claim_of(folder: Path, text: str) -> Claim:
+    path = folder / "a.yaml"
+    path.write_text(FILE + "  - {id: C, " + text + "}\n")
+    (claim,) = load_suite(path).claims
+    assert isinstance(claim, Claim), claim.problems
+    return claim
+
+
+def judged(folder: Path, text: str, options: Options = QUICK) -> ClaimResult:
+    return judge(claim_of(folder, text), options)
+
+
+class TestVerdicts:
+    def test_a_bound_that_holds_at_every_depth(self, tmp_path):
+        result = judged(
+            tmp_path, f'setting: net, {FORWARD}, conclude: "fro(z[L]) <= prod(norm(W[l]) for l in 1..L)*fro(X)"'
+        )
+        assert (result.verdict, result.evidence) == (Verdict.HOLDS, Evidence.CERTIFIED)
+        assert [tried.letters for tried in result.depths] == [{"L": 1}, {"L": 2}, {"L": 3}]
+        assert all(tried.instances == tried.met >= 8 and tried.searched > 0 for tried in result.depths)
+        assert result.instances == result.met == sum(tried.instances for tried in result.depths)
+        assert sum(len(record.margins) for record in result.conclusions) == result.instances
+        assert result.settings[0]["sizes"]["n[l] for l in 0..L"] == [1, 3]
+        assert result.conclusions[0].text == "fro(z[L]) <= prod(norm(W[l]) for l in 1..L)*fro(X)"
+
+    def test_the_smallest_depth_that_breaks_is_shown(self, tmp_path):
+        result = judged(
+            tmp_path, f'setting: net, {FORWARD}, conclude: "fro(z[L]) <= max(norm(W[l]) for l in 1..L)*fro(X)"'
+        )
+        assert (result.verdict, result.evidence) == (Verdict.REFUTED, Evidence.CERTIFIED)
+        assert result.reason.startswith("at L = 2: ")
+        assert [tried.verdict for tried in result.depths] == [Verdict.HOLDS, Verdict.REFUTED]
+        found = result.counterexample
+        assert found is not None
+        assert found.sizes["L"] == 2
+        assert set(found.values) == {"X", "W[1]", "W[2]"}
+
+    def test_a_claim_that_breaks_at_the_largest_depth_alone(self, tmp_path):
+        result = judged(
+            tmp_path,
+            'setting: net, assume: "norm(W[l]) <= 2 for all l in 1..L", '
+            'conclude: "norm(prod(W[l] for l in L..1)) <= 7.5"',
+            Options(usual=60, search=600),
+        )
+        assert result.verdict is Verdict.REFUTED
+        assert result.counterexample is not None
+        assert result.counterexample.sizes["L"] == 3
+
+    def test_depths_at_which_nothing_meets_the_hypotheses(self, tmp_path):
+        result = judged(
+            tmp_path, 'setting: net, assume: "norm(W[l]) < 0 for all l in 3..L", conclude: "norm(W[1]) >= 0"'
+        )
+        assert result.verdict is Verdict.HOLDS
+        assert "vacuous at L = 3" in result.support.remark
+        assert result.depths[2].verdict is Verdict.VACUOUS
+
+    def test_vacuous_at_every_depth(self, tmp_path):
+        result = judged(
+            tmp_path, 'setting: net, assume: "norm(W[l]) < 0 for some l in 1..L", conclude: "norm(W[1]) <= 0"'
+        )
+        assert result.verdict is Verdict.VACUOUS
+        assert result.reason.startswith("at L = 1: hypothesis")
+        assert result.nearest is not None
+
+    def test_a_statement_about_some_member_of_nothing_is_false(self, tmp_path):
+        result = judged(tmp_path, 'setting: net, conclude: "norm(W[l]) >= 0 for some l in 2..L"')
+        assert result.verdict is Verdict.REFUTED
+        assert result.counterexample is not None
+        assert result.counterexample.sizes["L"] == 1
+
+    def test_other_depths_bear_out_what_is_an_equality_at_one(self, tmp_path):
+        result = judged(
+            tmp_path, 'setting: wide, conclude: "max(norm(W[l]) for l in 1..L) <= sum(norm(W[l]) for l in 1..L)"'
+        )
+        assert result.depths[0].verdict is Verdict.UNDECIDED
+        assert result.verdict is Verdict.HOLDS
+
+    def test_an_equality_at_every_depth_is_borne_out_by_none(self, tmp_path):
+        result = judged(tmp_path, 'setting: wide, conclude: "norm(W[l]) <= norm(-W[l]) for all l in 1..L"')
+        assert result.verdict is Verdict.UNDECIDED
+        assert "no instance bears out" in result.reason
+
+    def test_numbers_are_proved_at_each_depth(self, tmp_path):
+        result = judged(tmp_path, 'setting: numbers, conclude: "(c[1] + c[L])^2 <= 2*c[1]^2 + 2*c[L]^2"')
+        assert result.verdict in (Verdict.PROVED, Verdict.HOLDS)
+        assert len({tried.verdict for tried in result.depths}) == 1
+
+    def test_draws_with_scales_of_their_own(self, tmp_path):
+        result = judged(
+            tmp_path,
+            "setting: drawn, given: {c: positive for l in 1..L}, "
+            f'{FORWARD}, conclude: "norm(z[l]) <= norm(W[l])*norm(z[l-1]) + 1/c[l] for all l in 1..L"',
+        )
+        assert result.verdict is Verdict.HOLDS
+        assert not result.settings[0]["universal"]
+
+
+class TestMeaning:
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_products_and_recursions_against_torch(self, tmp_path, depth):
+        claim = claim_of(
+            tmp_path,
+            'setting: net, let: {"z[0]": X, "z[l] for l in 1..L": "relu(W[l]*z[l-1])", '
+            'P: "prod(W[l] for l in L..1)", Q: "prod(W[l]\' for l in 1..L)", '
+            'S: "sum(l*norm(W[l])^2 for l in 1..L)"}, conclude: "norm(P) + norm(Q) + S + norm(z[L]) >= 0"',
+        )
+        written = at_depth(claim, claim.depths[depth - 1])
+        instance = instance_at(written.settings[0], written.given, 5, 3)
+        env = instance_environment(written, instance, device=torch.device("cpu"), dtype=torch.float64, notes=Notes())
+        weights = [instance.values[f"W[{layer}]"] for layer in range(1, depth + 1)]
+        state = instance.values["X"]
+        product = torch.eye(len(state), dtype=torch.float64)
+        for weight in weights:
+            state, product = torch.relu(weight @ state), weight @ product
+
+        def value(name):
+            found = evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env)
+            return found.ball.work if isinstance(found, Matrix) else float(found.ball.mid())
+
+        scale = max(1.0, float(product.abs().max()), float(state.abs().max()))
+        assert torch.allclose(value(f"z[{depth}]"), state, rtol=1e-12, atol=1e-12 * scale)
+        assert torch.allclose(value("P"), product, rtol=1e-12, atol=1e-12 * scale)
+        assert torch.allclose(value("Q"), product.T, rtol=1e-12, atol=1e-12 * scale)
+        wanted = sum(k * float(torch.linalg.matrix_norm(w, 2)) ** 2 for k, w in enumerate(weights, 1))
+        assert value("S") == pytest.approx(wanted, rel=1e-12)
+
+
+class TestShares:
+    def test_instances_search_and_time_are_shared_out(self, tmp_path):
+        claim = claim_of(tmp_path, 'setting: net, conclude: "norm(W[1]) >= 0"')
+        assert [count for _, count in planned_depths(claim, Options(usual=200))] == [67, 67, 67]
+        own = shared_options(Options(search=90, time_limit=30.0, findings=True), 3)
+        assert (own.search, own.time_limit, own.findings) == (30, 10.0, False)
+        assert shared_options(Options(search=0), 3).search == 0
+        assert shared_options(Options(), 3).search is None
+
+    def test_few_instances_are_not_made_fewer_than_eight(self, tmp_path):
+        claim = claim_of(tmp_path, 'setting: net, conclude: "norm(W[1]) >= 0"')
+        assert [count for _, count in planned_depths(claim, Options(usual=12))] == [8, 8, 8]
+        assert [count for _, count in planned_depths(claim, Options(instances=3))] == [3, 3, 3]
+
+    def test_listeners_hear_of_one_claim(self, tmp_path):
+        heard: list[tuple[str, int]] = []
+
+        class Listener:
+            def claim_started(self, claim_id, total):
+                heard.append(("started", total))
+
+            def instance_done(self, claim_id, done):
+                heard.append(("done", done))
+
+            def stage_entered(self, claim_id, stage): ...
+
+            def claim_judged(self, claim_id): ...
+
+            def claim_finished(self, result): ...
+
+            def tick(self): ...
+
+        judge(claim_of(tmp_path, 'setting: net, conclude: "norm(W[1]) >= 0"'), Options(usual=24, search=0), Listener())
+        assert heard[0] == ("started", 24)
+        assert heard[-1] == ("done", 24)
+        assert [kind for kind, _ in heard].count("started") == 1
+
+
+class TestWrittenDown:
+    BROKEN = f'setting: net, {FORWARD}, conclude: "fro(z[L]) <= max(norm(W[l]) for l in 1..L)*fro(X)"'
+
+    def test_a_counterexample_file_is_judged_again_at_its_depth(self, tmp_path):
+        claim = claim_of(tmp_path, self.BROKEN)
+        result = judge(claim, Options(usual=24, search=60, out=str(tmp_path / "out")))
+        assert result.replay is not None
+        record = read_counterexample(Path(result.replay))
+        assert record.instance.sizes["L"] == 2
+        assert record.claim.depth == claim.depths[1]
+        again = replay(record)
+        assert again.reproduced
+        assert again.identical
+        assert not again.edited
+        assert compare(record, claim).changes == ()
+        text = Path(result.replay).read_text()
+        assert 'W: "real[n[l], n[l-1]] for l in 1..L"' in text
+        other = claim_of(tmp_path, self.BROKEN.replace("max", "min"))
+        assert compare(record, other).changes
+
+    def test_a_depth_that_the_claim_does_not_have(self, tmp_path):
+        claim = claim_of(tmp_path, self.BROKEN)
+        result = judge(claim, Options(usual=24, search=60, out=str(tmp_path / "out")))
+        assert result.replay is not None
+        path = Path(result.replay)
+        path.write_text(path.read_text().replace("\n  L: 2\n", "\n  L: 7\n"))
+        with pytest.raises(ClaimFileError, match="give no depth of the claim; it has L = 1 in net; L = 2 in net"):
+            read_counterexample(path)
+
+    def test_the_store_keeps_each_depth(self, tmp_path):
+        claim = claim_of(tmp_path, self.BROKEN)
+        options = Options(usual=24, search=60, store=str(tmp_path / "store"))
+        judge(claim, options)
+        kept = sorted(path.name.partition("-")[0] for path in (tmp_path / "store" / "instances").iterdir())
+        assert kept == ["C@L1", "C@L2"]
+        again = judge(claim, options)
+        assert again.verdict is Verdict.REFUTED
+        assert not again.warnings
+
+    def test_the_script_shows_the_broken_margin(self, tmp_path):
+        result = judged(tmp_path, self.BROKEN)
+        assert result.counterexample is not None
+        script = result.counterexample.script
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        margin = float(done.stdout.split("margin ")[1].split()[0])
+        assert margin == pytest.approx(result.counterexample.margin.lo)
+
+    def test_a_gradient_by_a_member_in_a_script(self, tmp_path):
+        result = judged(
+            tmp_path,
+            f'setting: net, {FORWARD}, conclude: "grad(norm(z[L])^2/2, W[1]) == z[L]*X\' for all l in 2..L"'.replace(
+                "z[L]*X'", "0*grad(norm(z[L])^2/2, W[1])"
+            ),
+        )
+        assert result.verdict is Verdict.REFUTED
+        assert result.counterexample is not None
+        script = result.counterexample.script
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert "margin -" in done.stdout
+
+    def test_results_say_what_was_tried_of_each_depth(self, tmp_path):
+        entry = result_to_dict(judged(tmp_path, 'setting: net, conclude: "norm(W[1]) >= 0"'))
+        assert [depth["letters"] for depth in entry["depths"]] == [{"L": 1}, {"L": 2}, {"L": 3}]
+        assert all(depth["verdict"] == "holds" for depth in entry["depths"])
+
+
+class TestMutants:
+    def test_mutants_by_rule_are_judged(self, tmp_path):
+        bound = "prod(norm(W[l]) for l in 1..L)"
+        claim = claim_of(tmp_path, f'setting: net, conclude: "norm(prod(W[l] for l in L..1)) <= {bound}"')
+        found = list(judge_mutants(claim, Options(usual=24, search=60), most=4))
+        assert {result.fate for result in found} <= {Fate.KILLED, Fate.WEAKER}
+        assert Fate.KILLED in {result.fate for result in found}
+
+
+@pytest.mark.parametrize("name", ["feed_forward", "mutants/feed_forward"])
+def test_the_feed_forward_suite_comes_out_as_expected(name):
+    for claim in load_suite(ROOT / "checks" / f"{name}.yaml").claims:
+        assert isinstance(claim, Claim)
+        result = judge(claim, Options(usual=40, search=400, shrink=False))
+        assert result.as_expected, (claim.id, result.reason)
