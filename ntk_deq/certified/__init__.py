@@ -3,6 +3,7 @@
 ball.py, scalar.py      a matrix with a radius; a number (arb); rounding.py, products.py: what floats lose
 arithmetic.py, structure.py, norms.py, functions.py    sums, products, blocks, norms, entrywise functions
 spectra.py, extremes.py, eigenvalues.py, definiteness.py, inversion.py    singular values, eigenvalues, inverses
+directions.py, roots.py  derivatives of singular values; square roots of symmetric matrices, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
 algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
 carried.py, dispatch.py    one operation for every kind of matrix
@@ -12,9 +13,12 @@ from ntk_deq.certified.arithmetic import EntryComparison
 from ntk_deq.certified.ball import Ball, ball, from_scalar
 from ntk_deq.certified.carried import (
     CarriedSpectrum,
+    above,
     absolute,
     add,
     as_scalar,
+    beside,
+    block,
     compare_entries,
     determinant,
     diag,
@@ -35,6 +39,7 @@ from ntk_deq.certified.carried import (
     negate,
     norm1,
     norminf,
+    pinv,
     relu,
     rho,
     scale,
@@ -43,6 +48,7 @@ from ntk_deq.certified.carried import (
     singular_values,
     solve,
     spectral_norm,
+    sqrtm,
     step,
     subtract,
     trace,
@@ -50,6 +56,7 @@ from ntk_deq.certified.carried import (
     vec,
 )
 from ntk_deq.certified.devices import certification_fault
+from ntk_deq.certified.directions import singular_direction
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,
@@ -84,11 +91,14 @@ __all__ = [
     "Ball",
     "CarriedSpectrum",
     "EntryComparison",
+    "above",
     "absolute",
     "absolute_value",
     "add",
     "as_scalar",
     "ball",
+    "beside",
+    "block",
     "certification_fault",
     "commutation",
     "compare_entries",
@@ -124,6 +134,7 @@ __all__ = [
     "negate",
     "norm1",
     "norminf",
+    "pinv",
     "power",
     "radius",
     "relu",
@@ -131,9 +142,11 @@ __all__ = [
     "scale",
     "sigma_max",
     "sigma_min",
+    "singular_direction",
     "singular_values",
     "solve",
     "spectral_norm",
+    "sqrtm",
     "square_root",
     "step",
     "subtract",

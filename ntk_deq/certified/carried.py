@@ -42,10 +42,15 @@ from ntk_deq.certified.norms import norm1 as _norm1
 from ntk_deq.certified.norms import norminf as _norminf
 from ntk_deq.certified.norms import trace as _trace
 from ntk_deq.certified.products import matmul as _matmul
+from ntk_deq.certified.roots import pinv as _pinv
+from ntk_deq.certified.roots import sqrtm as _sqrtm
 from ntk_deq.certified.scalar import from_bounds, lower, upper
 from ntk_deq.certified.spectra import eigenvalues_symmetric as _eigenvalues_symmetric
 from ntk_deq.certified.spectra import singular_values as _singular_values
+from ntk_deq.certified.structure import above as _above
 from ntk_deq.certified.structure import absolute as _absolute
+from ntk_deq.certified.structure import beside as _beside
+from ntk_deq.certified.structure import block as _block
 from ntk_deq.certified.structure import relu as _relu
 from ntk_deq.certified.structure import step as _step
 from ntk_deq.certified.structure import transpose as _transpose
@@ -67,6 +72,8 @@ lambda_min = generic(_lambda_min)
 lambda_min_at_least = generic(_lambda_min_at_least)
 lambda_min_below = generic(_lambda_min_below)
 rho = generic(_rho)
+pinv = generic(_pinv)
+sqrtm = generic(_sqrtm)
 inverse = generic(_inverse)
 solve = generic(_solve)
 determinant = generic(_determinant)
@@ -84,7 +91,10 @@ sigma_max = generic(_sigma_max)
 sigma_min = generic(_sigma_min)
 singular_values = generic(_singular_values)
 spectral_norm = generic(_spectral_norm)
+above = generic(_above)
 absolute = generic(_absolute)
+beside = generic(_beside)
+block = generic(_block)
 diag = generic(cast(Callable[[Ball], Ball], _diag))
 relu = generic(_relu)
 step = generic(_step)

@@ -38,7 +38,7 @@ def _whole(tensor: Tensor) -> arb_mat:
     return arb_mat(tensor.shape[0], tensor.shape[1], [arb(value) for value in entries(tensor)])
 
 
-def _nearest(found: arb_mat, like: Tensor) -> Ball:
+def nearest_ball(found: arb_mat, like: Tensor) -> Ball:
     """Return the float matrix nearest to the midpoints, with the distance of every matrix in the balls."""
     numbers = found.entries()
     near = [float(number.mid()) for number in numbers]
@@ -58,7 +58,7 @@ def _attempts(compute: Callable[[], arb_mat], like: Tensor) -> Iterator[Ball]:
     for bits in _BITS:
         with flint.ctx.workprec(max(bits, flint.ctx.prec)):
             try:
-                yield _nearest(compute(), like)
+                yield nearest_ball(compute(), like)
             except ZeroDivisionError:  # a pivot's ball contains zero
                 continue
 

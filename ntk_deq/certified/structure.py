@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from ntk_deq.certified.ball import Ball, no_information
-from ntk_deq.certified.rounding import root_up
+from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike
+from ntk_deq.certified.rounding import add_up, multiply_up, root_up
 from ntk_deq.errors import ArgumentError
 
 
@@ -29,6 +29,53 @@ def vec(a: Ball) -> Ball:
         [1.0, 3.0, 2.0, 4.0]
     """
     return Ball(a.centre.mT.reshape(-1, 1), a.radius, a.reason)
+
+
+def block(a: Ball, top: int, bottom: int, left: int, right: int) -> Ball:
+    """Return the rows `top` to `bottom` and columns `left` to `right`, counted from 0, the ends excluded.
+
+    Example:
+        >>> block(Ball(torch.eye(3)), 0, 1, 0, 3).centre.tolist()
+        [[1.0, 0.0, 0.0]]
+    """
+    return Ball(a.centre[top:bottom, left:right].contiguous(), a.radius, a.reason)
+
+
+def _together(function: str, dim: int, blocks: tuple[Ball, ...]) -> Ball:
+    require_alike(function, *blocks)
+    across = {b.shape[1 - dim] for b in blocks}
+    if len(across) > 1:
+        raise ArgumentError(f"Arguments of {function} must fit together. Got {[b.shape for b in blocks]}.")
+    radii = [b.radius for b in blocks if b.radius]
+    squares = add_up(*(multiply_up(radius, radius) for radius in radii)) if radii else 0.0
+    radius = radii[0] if len(radii) == 1 else root_up(squares)
+    return Ball(torch.cat([b.centre for b in blocks], dim), radius, first_reason(*blocks))
+
+
+def beside(*blocks: Ball) -> Ball:
+    """Return matrices of as many rows side by side.
+
+    Raises:
+        ArgumentError: Rows, element types or devices differ.
+
+    Example:
+        >>> beside(Ball(torch.eye(2)), Ball(torch.ones(2, 1))).shape
+        (2, 3)
+    """
+    return _together("beside", 1, blocks)
+
+
+def above(*blocks: Ball) -> Ball:
+    """Return matrices of as many columns one above the other.
+
+    Raises:
+        ArgumentError: Columns, element types or devices differ.
+
+    Example:
+        >>> above(Ball(torch.eye(2)), Ball(torch.ones(1, 2))).shape
+        (3, 2)
+    """
+    return _together("above", 0, blocks)
 
 
 def _require_size(function: str, **sizes: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
@@ -18,7 +19,7 @@ from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.declaration import reserved
-from ntk_deq.language.domain import Free, misfit, parse_domain
+from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
 from ntk_deq.language.families import defined, split_for
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.setting import Setting
@@ -90,15 +91,17 @@ class _Assembler:
     problems: list[Problem]
     broken: set[str] = field(default_factory=set)  # names whose definition cannot be used
     warnings: list[Problem] = field(default_factory=list)
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
         given = self._given(settings)
         read = {section: self._parse(section) for section in _SECTIONS}
-        let = read["let"]
         start = self._parse_start()
-        self._check_names(settings, given, let)
+        self.constants = self._constants(settings, [*read.values(), start])
+        self._check_names(settings, read["let"])
+        let = read["let"] = {**self.constants, **read["let"]}
         order, cycle = sort_definitions(let)
         if cycle:
             self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
@@ -157,6 +160,8 @@ class _Assembler:
         given = {}
         for name, entry in self._entries("given").items():
             where, node = f"given.{name}", flattened(entry, "domain")
+            if is_literal(expression_text(node)):
+                continue  # a definition
             try:
                 text, over = split_for(expression_text(node))
                 domain, shape = parse_domain(text)
@@ -178,6 +183,27 @@ class _Assembler:
             else:
                 given[name] = Free(name, type_, domain, over)
         return given
+
+    def _constants(self, settings: tuple[Setting, ...], formulas: Iterable[dict[Any, Formula]]) -> dict[str, Formula]:
+        """Return the matrices that settings and `given` write out, as definitions where a formula uses them."""
+        used = {name for part in formulas for formula in part.values() for name in names_in(formula.expr)}
+        found: dict[str, Formula] = {}
+        literals = {name: node for name, node in self._entries("given").items() if is_literal(expression_text(node))}
+        for name, node in literals.items():
+            try:
+                found[name] = Formula(name, expression_text(node), parsed(expression_text(node)), node.position)
+            except ExpressionError as error:
+                self.problems.append(expression_problem(node, error, f"given.{name}"))
+                self.broken.add(name)
+        varying = {name for setting in settings for name in setting.variable_types()}
+        for setting in settings:
+            for name, formula in setting.constants.items():
+                if name in varying or found.get(name, formula).text != formula.text:
+                    message = f"`{name}` is one matrix in setting {setting.name} and another one elsewhere."
+                    self.problems.append(Problem(formula.position, message))
+                elif name in used:
+                    found[name] = formula
+        return found
 
     def _parse(self, section: str) -> dict[str, Formula]:
         formulas = {}
@@ -219,7 +245,8 @@ class _Assembler:
                 self._add_error(key, error)
         return formulas
 
-    def _check_names(self, settings: tuple[Setting, ...], given: dict[str, Free], let: dict[str, Formula]) -> None:
+    def _check_names(self, settings: tuple[Setting, ...], let: dict[str, Formula]) -> None:
+        given = [name for name in self._entries("given") if name not in self.broken]
         for section, names in (("given", given), ("let", let)):
             for key in names:
                 name = defined(key).name if section == "let" else key
@@ -241,6 +268,8 @@ class _Assembler:
                 return f"a variable of setting {setting.name}"
             if name in setting.sizes:
                 return f"a size letter of setting {setting.name}"
+            if name in setting.constants:
+                return f"a constant of setting {setting.name}"
             taken = reserved(name, setting.model)
             if taken:
                 return taken
@@ -349,7 +378,8 @@ class _Assembler:
         statements += [formula.expr for formula in start.values()]
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
         found = unused([*given, *let], let, used)
-        complete = not self.broken and all(len(formulas[s]) == len(self._entries(s)) for s in _SECTIONS)
+        own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}
+        complete = not self.broken and all(len(own[section]) == len(self._entries(section)) for section in _SECTIONS)
         complete = complete and len(start) == len(start_keys(self.model))
         if complete and len(settings) == len(self.model.setting):
             known = {*given, *let, *(name for s in settings for name in (*environment(s), *s.sizes))}
@@ -359,7 +389,7 @@ class _Assembler:
                 for n in (*given, *let)
                 if n in found and not {n, let[n].name if n in let else n} & self.draft.inherited
             ):
-                section = "given" if name in given else "let"
+                section = "given" if name in self._entries("given") else "let"
                 near = nearest_name(name, sorted(read - known))
                 hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None
                 message = f"`{section}.{name}` is used nowhere."

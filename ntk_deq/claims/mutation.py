@@ -37,8 +37,10 @@ RULE_MEANINGS = {
     "swap": "the factors of a matrix or Kronecker product swapped",
     "exponent": "an exponent raised or lowered by one",
     "extreme": "min for max or max for min",
-    "norm": "the spectral norm for the Frobenius norm or the other way round",
+    "norm": "the spectral norm for the Frobenius norm or the other way round, the Frobenius norm for the nuclear norm",
     "spectral": "the smallest for the largest singular value or eigenvalue, or the other way round",
+    "kronecker": "the Kronecker sum for the Kronecker product or the other way round",
+    "inverse": "a transpose for a pseudoinverse",
     RIVALS: "a function of a number for one like it",
     "step": "a step raised or lowered by one",
 }

@@ -9,6 +9,7 @@ from fractions import Fraction
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
+from ntk_deq.language.record import TRANSPOSED
 from ntk_deq.language.tree import RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
@@ -107,7 +108,7 @@ def _closed(node: Expr, index: int) -> bool:
         return index > 0
     if node.kind is Kind.CALL and node.args[index].kind is not Kind.OVER:
         parameters = FUNCTIONS[node.name].parameters
-        return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.VARIABLE)
+        return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.INDEX, Parameter.VARIABLE)
     if node.kind is Kind.POWER:
         return index == 1
     return node.kind is Kind.FOR_ALL and index == 1
@@ -203,7 +204,11 @@ def _rename(rule: str) -> Callable[[Expr], Replacements]:
 
     def change(node: Expr) -> Replacements:
         mutant = FUNCTIONS[node.name].mutant if node.kind is Kind.CALL and node.name in FUNCTIONS else None
-        if mutant is not None and mutant[0] == rule and FUNCTIONS[mutant[1]].takes(len(node.args)):
+        if mutant is None or mutant[0] != rule:
+            return
+        if mutant[1] == TRANSPOSED:
+            yield replace(node, kind=Kind.TRANSPOSE, name="")
+        elif FUNCTIONS[mutant[1]].takes(len(node.args)):
             yield replace(node, name=mutant[1])
 
     return change
@@ -237,7 +242,7 @@ RULES: dict[str, Callable[[Expr], Replacements]] = {
     "transpose": _drop_transpose,
     "swap": _swap,
     "exponent": _exponent,
-    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", RIVALS)},
+    **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", "kronecker", "inverse", RIVALS)},
     "step": _step,
 }
 """Every rule that changes one node, by name."""

@@ -1,121 +1,33 @@
-"""A setting of a claim file made into a `Setting`: sizes, domains, distributions, images, the model's own variables.
-
-The `images` part of a setting: which sizes it fixes, which variables it gives, which files it may name.
-"""
+"""A setting of a claim file made into a `Setting`: sizes, domains, distributions, images, the model's own variables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Systems
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ntk_deq.claims.entries import flattened, reach_fault, unknown_sizes
-from ntk_deq.claims.schema import ImagesModel, SettingModel
+from ntk_deq.claims.images import image_data
+from ntk_deq.claims.schema import SettingModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ExpressionError, Position, Problem
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
 from ntk_deq.files.yaml import Mapping, Node, problems_below
-from ntk_deq.language.declaration import ModelSignature, Role, reserved
+from ntk_deq.language.declaration import ModelSignature, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
-from ntk_deq.language.domain import Free, misfit, parse_domain, split_shape
+from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
 from ntk_deq.language.families import split_for
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large
-from ntk_deq.language.tree import CONSTANT_NAMES, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, Formula, Kind
 from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, shape_type
+from ntk_deq.language.typing import infer
 
-_MNIST_SIDE = 28  # pixels of a stored digit
-_FILES = {"mnist": (), "idx": ("images", "labels"), "npz": ("images",)}
 _NO_SYSTEMS: Systems[str, ModelSignature] = {}
-Wrong = tuple[str, str]
-"""A key of `images` (or nothing, for all of it) and what is wrong there."""
-
-
-def image_data(
-    model: ImagesModel,
-    *,
-    signature: ModelSignature | None,
-    sizes: dict[str, SizeRange],
-    elsewhere: Set[str],
-    directory: Path,
-    allow: Sequence[Path],
-) -> tuple[ImageData, list[Wrong]]:
-    """Return the images of a setting and what is wrong with them; sizes that they fix are entered into `sizes`.
-
-    Args:
-        model: The checked entry.
-        signature: The setting's model.
-        sizes: The setting's sizes; changed.
-        elsewhere: Variables that the setting takes from somewhere else.
-        directory: Folder of the claim file.
-        allow: Further folders or files that data may come from.
-    """
-    wrong: list[Wrong] = []
-    inputs, targets = "X", "y"
-    samples, features = "N", "d"
-    if signature is not None:
-        inputs = (*signature.names(Role.INPUT), inputs)[0]
-        targets = (*signature.names(Role.TARGET), targets)[0]
-        samples, features = signature.variable(inputs).shape if inputs in signature.names() else (samples, features)
-    side = model.side or (_MNIST_SIDE if model.source == "mnist" else None)
-    if side is not None:
-        wrong += _fix(features, side**2, "side", f"images of {side} x {side} pixels", sizes)
-    elif features not in sizes or not sizes[features].fixed:
-        wrong.append(("", f"the size {features} must be one number, or `side` must be given."))
-    if model.count is not None:
-        wrong += _fix(samples, model.count, "count", f"{model.count} samples", sizes)
-    elif samples not in sizes:
-        wrong.append(("", f"the size {samples} must be given, or `count`."))
-    if len(set(model.classes)) < len(model.classes):
-        wrong.append(("classes", "`images.classes` must name each class once."))
-    paths = {}
-    for key, text in (("images", model.images), ("labels", model.labels)):
-        if (text is not None) != (key in _FILES[model.source]):
-            needs = "needs" if text is None else "takes no"
-            wrong.append((key if text is not None else "", f"`images.source: {model.source}` {needs} `{key}`."))
-        elif text is not None:
-            found = _inside(text, directory, allow)
-            paths[key] = str(found)
-            if found is None:
-                allowed = "must lie in the folder of the claim file, or be allowed on the command line"
-                wrong.append((key, f"a data file {allowed}. Got {text!r}."))
-    data = ImageData(
-        source=model.source,
-        images=paths.get("images"),
-        labels=paths.get("labels"),
-        classes=tuple(model.classes),
-        count=model.count,
-        unit_norm=model.unit_norm,
-        side=model.side,
-        split=model.split,
-        inputs=inputs,
-        targets=None if targets in elsewhere else targets,
-    )
-    return data, wrong
-
-
-def _fix(letter: str, value: int, key: str, what: str, sizes: dict[str, SizeRange]) -> list[Wrong]:
-    """Set a size to the value that the images have; say so where the setting asks for another."""
-    declared = sizes.get(letter, SizeRange(value, value))
-    sizes[letter] = SizeRange(value, value)
-    if declared.low <= value <= declared.high:
-        return []
-    asked = str(declared.low) if declared.fixed else f"{declared.low}..{declared.high}"
-    return [(key, f"{what} make {letter} = {value}; `sizes` asks for {asked}.")]
-
-
-def _inside(text: str, directory: Path, allow: Sequence[Path]) -> Path | None:
-    """Return the resolved path where it lies below the folder or an allowed path, links followed."""
-    try:
-        path = (directory / text).resolve()
-        roots = [root.resolve() for root in (directory, *allow)]
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL in the name
-        return None
-    return path if any(path.is_relative_to(root) for root in roots) else None
 
 
 @dataclass(frozen=True)
@@ -175,6 +87,7 @@ class _Builder:
     problems: list[Problem]
     systems: Systems[str, ModelSignature]
     wanted: list[WantedScalar] = field(default_factory=list)
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     def build(self, directory: Path, allow_data: Sequence[Path]) -> Setting | None:
         signature = self._signature()
@@ -192,6 +105,9 @@ class _Builder:
         free: dict[str, Free] = {}
         for variable, node in self._section("domain"):
             self._once(variable, "domain", provided)
+            if is_literal(expression_text(node)):
+                self._constant("domain", variable, node, signature, sizes)
+                continue
             found = self._free(variable, node, signature, sizes)
             if found is not None:
                 free[variable] = found
@@ -199,6 +115,9 @@ class _Builder:
         for section in ("data", "init"):
             for variable, node in self._section(section):
                 self._once(variable, section, provided)
+                if is_literal(expression_text(node)):
+                    self._constant(section, variable, node, signature, sizes)
+                    continue
                 drawn = self._draw(f"{section}.{variable}", variable, node, signature, sizes)
                 if drawn is not None:
                     draws[variable] = drawn
@@ -210,7 +129,8 @@ class _Builder:
                     self._add(("sizes",), f"The model's variable {own.name}: {reason}.")
         self._check_names(provided, signature, sizes)
         self._want_scalars(free, draws, sizes)
-        return Setting(self.name, signature, sizes, free, draws, images, self.node.position, str(directory))
+        where, folder = self.node.position, str(directory)
+        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants)
 
     def _signature(self) -> ModelSignature | None:
         if self.model.model is None:
@@ -277,6 +197,21 @@ class _Builder:
         if reason:
             self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
         return Free(name, type_, domain, over) if type_ is not None and not reason else None
+
+    def _constant(
+        self, section: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]
+    ) -> None:
+        """Take a matrix that is written out, of numbers and sizes."""
+        text, own = expression_text(node), set() if signature is None else {v.name for v in signature.variables}
+        try:
+            if name in own:
+                message = f"`{name}` is a variable of the model, and a constant is a definition."
+                raise ExpressionError(message, (0, len(text)), f"write the hypothesis {name} == {text}")
+            expr = infer(parse(text), {}, sizes=sizes)
+        except ExpressionError as error:
+            self.problems.append(expression_problem(node, error, f"{section}.{name}"))
+            return
+        self.constants[name] = Formula(name, text, expr, node.position)
 
     def _draw(
         self, where: str, name: str, node: Node, signature: ModelSignature | None, sizes: dict[str, SizeRange]

@@ -302,6 +302,7 @@ class GradientField:
             "forward": self._forward.state(),
             "adjoint": self._adjoint.state(),
             "contraction": self._contraction.state(),
+            "maps": self._maps.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -309,6 +310,7 @@ class GradientField:
         self._forward.restore(state["forward"])
         self._adjoint.restore(state["adjoint"])
         self._contraction.restore(state["contraction"])
+        self._maps.restore(state.get("maps") or self._maps.state())
 
 
 def _finite(loss: float, contraction: float) -> float:

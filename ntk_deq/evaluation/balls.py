@@ -8,6 +8,7 @@ from itertools import pairwise, product, repeat
 
 from flint import arb
 
+from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
@@ -15,6 +16,8 @@ from ntk_deq.evaluation.compare import compare_chain, conjunction, disjunction, 
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import Expr, Kind
 
 Indices = Mapping[str, float]
@@ -131,7 +134,28 @@ def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if expr.name in ("next", "fixed_point"):
         start = ar.to_matrix(evaluate(expr.args[0], env, indices))
         return env.providers.image(env, start) if expr.name == "next" else env.providers.equilibrium(env, start)
-    return call(expr.name, [evaluate(arg, env, indices) for arg in expr.args], env)
+    values = [evaluate(arg, env, indices) for arg in expr.args]
+    if FUNCTIONS[expr.name].of_symmetric and isinstance(values[0], Matrix):
+        values[0] = replace(values[0], symmetric=is_symmetric(expr.args[0], env))
+    return call(expr.name, values, env)
+
+
+def is_symmetric(expr: Expr, env: Environment) -> bool:
+    """Whether a formula is symmetric by its form, those variables being so that are for certain."""
+    lets = {name: let.expr for name, let in env.lets.items()}
+    if env.formulas is not None:
+        lets = {**env.formulas.definitions, **lets}
+    return parity(expr, lambda name: _sign(env.variables.get(name)), lets) == 1
+
+
+def _sign(value: Value | None) -> int:
+    """Return 1 for a matrix that is symmetric for certain, -1 for one that is skew, else 0."""
+    if not isinstance(value, Matrix) or value.ball.shape[0] != value.ball.shape[1]:
+        return 0
+    turned = ct.transpose(value.ball)
+    if ct.compare_entries("==", value.ball, turned).all_true:
+        return 1
+    return -1 if ct.compare_entries("==", value.ball, ct.negate(turned)).all_true else 0
 
 
 def _at(expr: Expr, env: Environment, indices: Indices) -> Value:

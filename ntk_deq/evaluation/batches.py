@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
-from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort

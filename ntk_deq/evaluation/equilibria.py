@@ -26,7 +26,7 @@ from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_map
-from ntk_deq.evaluation.functions.floats import vec
+from ntk_deq.evaluation.functions.tensors import vec
 from ntk_deq.evaluation.nearby import nearby_fixed_point
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.format import format_expr

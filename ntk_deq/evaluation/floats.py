@@ -24,7 +24,8 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
-from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar, vec
+from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.evaluation.functions.tensors import scalar, vec
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind
@@ -261,9 +262,19 @@ def _divide(left: Tensor, right: Tensor) -> Tensor:
 
 def _power(base: Tensor, exponent: Tensor) -> Tensor:
     if base.ndim > 1 and base.shape[-1] > 1:
-        return torch.linalg.matrix_power(base, int(exponent))
+        return _matrix_power(base, exponent)
     # A 1 x 1 matrix stays one: what takes a matrix may stand around it.
     return base ** (_spread(scalar(exponent)) if base.ndim > 1 else scalar(exponent))
+
+
+def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
+    """Return a whole power; many steps at once may each have an exponent of their own."""
+    if exponent.numel() == 1:
+        return torch.linalg.matrix_power(base, int(exponent))
+    base = base.expand(len(exponent), *base.shape[-2:])
+    parts = [(exponent == degree).nonzero().flatten() for degree in exponent.unique()]
+    powers = [torch.linalg.matrix_power(base[places], int(exponent[places[0]])) for places in parts]
+    return torch.cat(powers)[torch.cat(parts).argsort()]
 
 
 _OPERATORS: dict[Kind, Callable[..., Tensor]] = {

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.entrywise import TWINS
-from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.evaluation.functions.floats import MAGNITUDES
+from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.record import Entrywise
 from ntk_deq.language.tree import Expr, Kind
@@ -101,28 +103,37 @@ class Magnitudes:
         facts = entrywise_of(name)
         if facts is not None:
             return self._of_entries(expr, facts, indices)
-        if name in _OF_ARGUMENT or (name in ("max", "min") and len(expr.args) == 1):
-            return self.of(expr.args[0], indices)
-        if name in ("max", "min"):
-            return torch.stack(torch.broadcast_tensors(*(self.of(arg, indices) for arg in expr.args))).amax(0)
-        if name in ("kron", "hadamard", "dot"):
-            return self._product(expr, indices)
-        if name in ("sum", "trace"):
-            value = tensor_value(expr.args[0], self.names, indices)
-            count = value.shape[-1] * value.shape[-2] if value.ndim > 1 else 1
-            return self.of(expr.args[0], indices) * float(count) ** 0.5
-        if name in ("inv", "cond"):  # an inverse errs by the condition number times its own size
-            size = self.size(expr, indices)
-            return size * (size * self.of(expr.args[0], indices) if name == "inv" else size).clamp_min(1.0)
-        if name == "det":
-            n = tensor_value(expr.args[0], self.names, indices).shape[-1]
-            return (self.of(expr.args[0], indices) / float(n) ** 0.5) ** n  # Hadamard's bound
-        return self.size(expr, indices)
+        rule = MAGNITUDES.get(name)
+        if rule is None:
+            return self.size(expr, indices)
+        return rule(_Met(self, expr, indices))
 
 
-_OF_ARGUMENT = frozenset(
-    {"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "lambda_min", "lambda_max", "rho"} | {"vec", "diag"}
-)
+@dataclass(frozen=True)
+class _Met:
+    """One call, as the rule of its function sees it."""
+
+    magnitudes: Magnitudes
+    expr: Expr
+    indices: Indices
+
+    @property
+    def count(self) -> int:
+        """How many arguments there are."""
+        return len(self.expr.args)
+
+    def of(self, place: int) -> Tensor:
+        """Return the magnitude of an argument."""
+        return self.magnitudes.of(self.expr.args[place], self.indices)
+
+    def value(self, place: int) -> Tensor:
+        """Return the value of an argument."""
+        return tensor_value(self.expr.args[place], self.magnitudes.names, self.indices)
+
+    def own(self) -> Tensor:
+        """Return the size of the value itself."""
+        return self.magnitudes.size(self.expr, self.indices)
+
 
 _RULES: dict[Kind, Callable[[Magnitudes, Expr, Indices], Tensor]] = {
     Kind.NAME: Magnitudes._name,

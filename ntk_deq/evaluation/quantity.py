@@ -57,12 +57,14 @@ class Matrix:
         scale: Magnitude of what it was computed from.
         rank: What its rank is at most by its form, as that of a product whose inner size is small; None: its sizes.
         gram: Whether it is positive semidefinite by its form: A A', and sums and products of such.
+        symmetric: Whether the formula that it is the value of is symmetric by its form; asked for where it matters.
     """
 
     ball: Ball
     scale: float
     rank: int | None = None
     gram: bool = False
+    symmetric: bool = False
 
     @property
     def most(self) -> int:

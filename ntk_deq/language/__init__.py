@@ -3,7 +3,9 @@
 tree.py, parser.py        a formula as a tree, and from its text (grammar.lark)
 types.py, typing.py       scalars and matrices of symbolic sizes; operators.py, calls.py: what fits together
 record.py                 what is said of a function: shape, range, laws, notation, mutants, NumPy
-functions.py, matrix_functions.py   the records; values.py: ranges as rules; hints.py: names from elsewhere
+functions.py, matrix_functions.py, functionals.py, pieces.py   the records; values.py: ranges as rules
+hints.py, misreadings.py  names from elsewhere; what a text that is no expression may have meant
+symmetry.py               which formulas are symmetric, and how comparisons order them
 domain.py, interval.py, distributions.py, setting.py   where the values of variables come from
 declaration.py, library.py   a model as data, and those that are known (models.yaml); loss.py: what its loss is
 lipschitz.py, layer.py   what is read off a model's map: a Lipschitz constant, the weight of a single layer

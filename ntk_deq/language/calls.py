@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import Span
-from ntk_deq.language.types import ONE, SCALAR, Size, Sort, Type
+from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, Size, Sort, Type
 
 
 class Parameter(StrEnum):
@@ -19,6 +19,7 @@ class Parameter(StrEnum):
     VECTOR = "vector"
     VALUE = "scalar or matrix"
     SIZE = "size"  # a sum of products of positive integers and size letters
+    INDEX = "index"  # of a row or column, from 1: like a size, and with -
     VARIABLE = "variable"  # the bare name of a free variable
     FUNCTION = "function"  # the bare name of a function of each entry
     STATE = "state"  # a matrix of the shape of the model's state
@@ -47,7 +48,7 @@ class Call:
     Attributes:
         name: The function.
         types: The types of the arguments.
-        sizes: For size arguments the size, for others None.
+        sizes: For size and index arguments the size, for others None.
         spans: Where the arguments stand.
         span: Where the call stands.
         shapes: The size letters in force.
@@ -140,13 +141,34 @@ def hadamard_shape(call: Call) -> Type:
     return left
 
 
-def dot_shape(call: Call) -> Type:
-    """Return a number, of two vectors of one length."""
+def same_shapes_scalar(call: Call) -> Type:
+    """Return a number, of two vectors of one length or two matrices of one shape."""
     left, right = call.types
-    if not call.shapes.same(left.rows, right.rows):
+    if not call.shapes.same_shape(left, right):
+        vectors = call.shapes.is_vector(left) and call.shapes.is_vector(right)
+        what = "vectors of the same length" if vectors else "matrices of the same shape"
         show = call.shapes.show
-        fail(call.spans[1], f"dot needs two vectors of the same length. Got {show(left)} and {show(right)}.")
+        fail(call.spans[1], f"{call.name} needs two {what}. Got {show(left)} and {show(right)}.")
     return SCALAR
+
+
+def khatri_rao_shape(call: Call) -> Type:
+    """Return the shape of the columns' Kronecker products, side by side."""
+    left, right = call.types
+    if not call.shapes.same(left.cols, right.cols):
+        show = call.shapes.show
+        fail(call.spans[1], f"{call.name} needs as many columns on both sides. Got {show(left)} and {show(right)}.")
+    return _matrix(call.shapes.times(left.rows, right.rows, call.span), left.cols)
+
+
+def turned_shape(call: Call) -> Type:
+    """Return the shape of the transpose."""
+    return _matrix(call.types[0].cols, call.types[0].rows)
+
+
+def statement_shape(call: Call) -> Type:
+    """Return the type of a statement."""
+    return BOOLEAN
 
 
 def extreme_shape(call: Call) -> Type:

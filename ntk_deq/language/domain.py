@@ -99,6 +99,24 @@ def parse_domain(text: str) -> tuple[Domain, Type | None]:
     raise ExpressionError(f"a domain must be one of {allowed}. Got {body.strip()!r}.", (0, len(body)), hint)
 
 
+def is_literal(text: str) -> bool:
+    """Whether a text where a domain may stand is a matrix written out: such a name is defined and varies over nothing.
+
+    `[0, 1]` is the interval, and `[0, 1][n, m]` a matrix of entries in it.
+
+    Example:
+        >>> [is_literal(text) for text in ("[2, 1; 1, 2]", "[1, 2, 3]", "[0, 1]", "[0, 1] [n, m]", "psd[m, m]")]
+        [True, True, False, False, False]
+    """
+    body = text.strip()
+    if not body.startswith("[") or ";" in body:
+        return body.startswith("[")
+    if _INTERVAL.fullmatch(body):
+        return False
+    shaped = _SHAPE.search(body)
+    return shaped is None or not _INTERVAL.fullmatch(body[: shaped.start()])
+
+
 def split_shape(text: str) -> tuple[str, Type | None]:
     """Split `real[N, m]` into `real` and the type of an N x m matrix; None where there is no shape.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind, Sign
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
@@ -58,6 +59,8 @@ def format_expr(expr: Expr) -> str:
             return expr.name
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
             return f"{expr.name}({format_expr(expr.args[0])})"
+        case Kind.CALL if expr.name in _SIGNS:
+            return _signed(expr)
         case Kind.CALL:
             return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
         case Kind.AT:
@@ -89,6 +92,45 @@ def format_expr(expr: Expr) -> str:
             strength = BINDING[expr.kind]
             left, right = expr.args
             return f"{_part(left, strength)}{_JOINTS[expr.kind]}{_part(right, strength + 1)}"
+
+
+_SIGNS = frozenset(Sign)
+
+
+def _signed(expr: Expr) -> str:
+    """Return the text of a call that is written with brackets of its own."""
+    if expr.name in (Sign.ROW, Sign.STACK):
+        rows = [expr] if expr.name == Sign.ROW else expr.args
+        return f"[{'; '.join(', '.join(_part(part, DISJUNCTION) for part in row_parts(row)) for row in rows)}]"
+    matrix, *ends = expr.args
+    inside = selectors(expr.name, [_part(end, SUM) for end in ends])
+    return f"{_part(matrix, ATOM)}{{{', '.join(inside)}}}"
+
+
+def row_parts(row: Expr) -> tuple[Expr, ...]:
+    """Return what stands side by side in a row of a literal; a row of one part may be a literal itself."""
+    return row.args if row.kind is Kind.CALL and row.name == Sign.ROW else (row,)
+
+
+def selectors(name: str, ends: Sequence[str], dots: str = "..") -> list[str]:
+    """Return the selectors of a piece of a matrix as text, from the texts of its ends.
+
+    Args:
+        name: The kind of piece.
+        ends: Its indices, or first and last index of each range.
+        dots: What stands between the ends of a range.
+
+    Example:
+        >>> selectors(Sign.BLOCK, ["1", "n", "2", "2"]), selectors(Sign.ROWS, ["i", "i"])
+        (['1..n', '2'], ['i', ':'])
+    """
+    if name == Sign.ENTRY:
+        return list(ends)
+    pairs = [(ends[k], ends[k + 1]) for k in range(0, len(ends), 2)]
+    texts = [low if low == high else f"{low}{dots}{high}" for low, high in pairs]
+    if name == Sign.SEGMENT or (name == Sign.BLOCK and texts == [low for low, _ in pairs]):
+        texts[0] = f"{pairs[0][0]}{dots}{pairs[0][1]}"  # an index alone would be an entry
+    return [*texts, ":"] if name == Sign.ROWS else [":", *texts] if name == Sign.COLUMNS else texts
 
 
 def describe(expr: Expr) -> str:

@@ -7,13 +7,15 @@ by entry, and in `matrix_functions`. What computes the former are twins in `ntk_
 from __future__ import annotations
 
 from ntk_deq.language.activation_functions import ACTIVATIONS, WITH_A_PARAMETER
+from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.matrix_functions import OF_MATRICES, OF_THE_MODEL
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
+from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import Entrywise, Function, Kink
 
 __all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]
 
-_ALL = (*OF_MATRICES, *ACTIVATIONS, *WITH_A_PARAMETER, *OF_NUMBERS, *CONSTANTS, *OF_THE_MODEL)
+_ALL = (*PIECES, *OF_MATRICES, *TO_NUMBERS, *ACTIVATIONS, *WITH_A_PARAMETER, *OF_NUMBERS, *CONSTANTS, *OF_THE_MODEL)
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 """Every function by name."""
@@ -40,8 +42,8 @@ def reference() -> list[tuple[str, str, str]]:
     """Return (group, signature, summary) of every function, group after group, for the documentation.
 
     Example:
-        >>> reference()[0]
-        ('Matrices', 'kron(matrix, matrix)', 'Kronecker product.')
+        >>> reference()[1]
+        ('Pieces', 'v{i..p}', 'The entries i to p of a vector.')
     """
     groups = list(dict.fromkeys(function.group for function in _ALL))
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]

@@ -38,6 +38,17 @@ _SPELLED = {
     "max(x, 0), or relu(A) of every entry": ("positive_part", "pos"),
     "max(min(x, b), a), or x - softthreshold(x, 1) of every entry": ("clip", "clamp", "hardtanh"),
     "pi/2 - arccos(x)": ("arcsin", "asin"),
+    "[A; B] for one above the other": ("vstack", "vertcat"),
+    "[A, B] for side by side": ("hstack", "horzcat", "hcat"),
+    "[A, B; C, D] for a block matrix": ("block", "bmat", "block_matrix"),
+    "A{i, j} for an entry, A{i, :} for a row": ("entry", "row", "col", "column", "submatrix", "getindex"),
+    "blockdiag(A, B)": ("block_diag", "blkdiag", "dirsum", "direct_sum"),
+    "khatri_rao(A, B)": ("khatrirao", "krao"),
+    "kronsum(A, B)": ("kron_sum", "kronecker_sum", "oplus"),
+    "nuclear(A)": ("nuc", "trace_norm", "schatten", "nuclear_norm"),
+    "pinv(A)": ("pseudoinverse", "pseudo_inverse", "ginv"),
+    "psd(A)": ("is_psd", "posdef", "positive_semidefinite", "succeq", "isposdef"),
+    "rank(A)": ("rk", "matrix_rank"),
     "norm(A)": ("norm2", "opnorm", "operator_norm", "spectral_norm", "spectralnorm", "linalg_norm"),
     "rho(A)": ("spectral_radius", "spectralradius", "srad"),
     "sigma_min(A) or sigma_max(A)": ("svd", "svdvals", "singular_values", "svals"),
@@ -77,12 +88,9 @@ _MISSING = {
     "integrals; primitive(relu, x) is that of a function of each entry": ("integral", "integrate", "quad", "int"),
     "convolutions; a convolution is a product with a matrix": ("conv", "conv1d", "conv2d", "convolve"),
     "rounding": ("floor", "ceil", "round", "trunc", "mod", "rem", "frac"),
-    "rank; say sigma_min(A) > 0 for full rank": ("rank",),
-    "pseudoinverse; of a matrix of full column rank it is inv(A'*A)*A'": ("pinv", "pseudoinverse"),
-    "nuclear norm": ("nuclear", "nuc", "trace_norm", "schatten"),
     "places of extremes": ("argmax", "argmin"),
     "products over entries; over a range write prod(f for l in 1..L)": ("prod", "product", "cumprod", "cumsum"),
-    "functions of a matrix beyond powers": ("expm", "logm", "sqrtm", "funm"),
+    "functions of a matrix beyond powers and sqrtm": ("expm", "logm", "funm"),
     "second derivatives": ("hess", "hessian", "Hessian", "laplacian"),
     "probabilities; a claim speaks of all instances": ("expectation", "Pr", "prob", "probability", "var", "Var", "std"),
 }  # fmt: skip
@@ -112,8 +120,15 @@ def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
         ('write sin(x)/cos(x)', None)
         >>> hint_for("tr", ["trace"], called=True), hint_for("norn", ["norm"], called=True)
         ('write trace(A)', 'did you mean `norm`?')
+        >>> hint_for("Ax", ["A", "x", "b"], called=False)
+        'write A*x for a product'
     """
-    near = nearest_name(name, sorted(allowed))
+    allowed = sorted(other for other in allowed if other.isidentifier())
+    if not called:
+        for cut in range(1, len(name)):
+            if name[:cut] in allowed and name[cut:] in allowed and name[:cut] != name[cut:]:
+                return f"write {name[:cut]}*{name[cut:]} for a product"
+    near = nearest_name(name, allowed)
     # A name that differs in case alone is a slip, whatever it means elsewhere.
     hint = (_HINTS if called else _CONSTANTS).get(name)
     if hint is not None and not (near is not None and near.casefold() == name.casefold()):

@@ -105,7 +105,15 @@ def _terms(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> list[_Ter
             return [_times(term, expr.args[1], left=False) for term in parts[0]]
         case Kind.MULTIPLY if not parts[0]:
             return [_times(term, expr.args[0], left=True) for term in parts[1]]
+        case Kind.CALL if not any(parts[1:]) and _adds(expr):
+            return parts[0]
     raise _NoLayerError("the map is not seen to be affine in its state")
+
+
+def _adds(call: Expr) -> bool:
+    """Whether a function only adds a number to every entry."""
+    definition = FUNCTIONS[call.name].defined(len(call.args))
+    return definition is not None and definition.slope == "1.0"
 
 
 def _scaled(term: _Term, number: Expr) -> _Term:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
@@ -37,8 +38,11 @@ def _kinked(record: Function) -> bool:
     return record.entrywise is not None and record.entrywise.kink in (Kink.CORNER, Kink.JUMP)
 
 
-_SMOOTH = {"commutation", "det", "diag", "dot", "hadamard", "I", "inv", "kron", "ones", "sum", "trace", "vec", "zeros"}
-_SMOOTH |= {name for name, record in FUNCTIONS.items() if _has_slopes(record) or not record.parameters}
+_SMOOTH = {
+    name
+    for name, record in FUNCTIONS.items()
+    if record.degree is not None or record.smooth or set(record.parameters) <= {Parameter.SIZE} or _has_slopes(record)
+}
 _LENGTHS = {"norm", "fro"}  # whose even powers are smooth
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64

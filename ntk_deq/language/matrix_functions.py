@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from ntk_deq.language.calls import (
     Parameter,
     commutation_shape,
     diag_shape,
-    dot_shape,
-    extreme_shape,
     filled_shape,
     gradient_shape,
     hadamard_shape,
     identity_shape,
     jacobian_shape,
+    khatri_rao_shape,
     kron_shape,
     same_shape,
-    scalar_shape,
     shape_of_second,
+    turned_shape,
     vec_shape,
 )
-from ntk_deq.language.interval import NOT_NEGATIVE, UNIT, Range
-from ntk_deq.language.record import Change, Function, applied, fenced
-from ntk_deq.language.values import always, extreme, first, product, sum_of_products, total, with_zero
+from ntk_deq.language.interval import UNIT, Range
+from ntk_deq.language.record import TRANSPOSED, Degree, Function, word
+from ntk_deq.language.values import always, first, product, with_zero
 
-_P, _C = Parameter, Change
+_P = Parameter
 
-_ANY = frozenset(Change)
 _MOVED = r"\partial \operatorname{{{{vec}}}}\left({{{}}}\right)"
-_TURNED = frozenset({Change.TRANSPOSE})
-_TURNED_OR_SIGNED = frozenset({Change.SIGN, Change.TRANSPOSE})
-_TURNED_OR_SWAPPED = frozenset({Change.TRANSPOSE, Change.ORDER})
-
-
-def _word(name: str) -> str:
-    return applied(f'<mi mathvariant="normal">{name}</mi>')
-
-
-def _indexed(letter: str, index: str) -> str:
-    return applied(f"<msub><mi>{letter}</mi><mi>{index}</mi></msub>")
-
-
-def _norm(index: str) -> str:
-    return f"<msub>{fenced('‖')}{index}</msub>"
-
 
 OF_MATRICES = (
     Function(
@@ -54,7 +34,10 @@ OF_MATRICES = (
         "Kronecker product.",
         kron_shape,
         turns=True,
+        degree=Degree.BILINEAR,
         values=product,
+        mutant=("kronecker", "kronsum"),
+        infix=("⊗", r"\otimes"),
     ),
     Function(
         "hadamard",
@@ -64,7 +47,9 @@ OF_MATRICES = (
         hadamard_shape,
         turns=True,
         commutes=True,
+        degree=Degree.BILINEAR,
         values=product,
+        infix=("⊙", r"\odot"),
     ),
     Function(
         "vec",
@@ -72,6 +57,7 @@ OF_MATRICES = (
         (_P.MATRIX,),
         "The columns stacked into one vector, first column on top.",
         vec_shape,
+        degree=Degree.LINEAR,
         lipschitz=1.0,
         values=first,
     ),
@@ -84,13 +70,55 @@ OF_MATRICES = (
         lipschitz=0.5,
         values=always(UNIT),
     ),
-    Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True),
+    Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True, smooth=True, exponent="-1"),
+    Function(
+        "kronsum",
+        "Matrices",
+        (_P.SQUARE, _P.SQUARE),
+        "Kronecker sum: kron(A, I) + kron(I, B).",
+        kron_shape,
+        turns=True,
+        degree=Degree.LINEAR,
+        mutant=("kronecker", "kron"),
+        infix=("⊕", r"\oplus"),
+    ),
+    Function(
+        "khatri_rao",
+        "Matrices",
+        (_P.MATRIX, _P.MATRIX),
+        "Column by column Kronecker product of two matrices with as many columns.",
+        khatri_rao_shape,
+        degree=Degree.BILINEAR,
+        values=product,
+        infix=("∗", r"\ast"),
+    ),
+    Function(
+        "pinv",
+        "Matrices",
+        (_P.MATRIX,),
+        "Pseudoinverse of Moore and Penrose.",
+        turned_shape,
+        turns=True,
+        mutant=("inverse", TRANSPOSED),
+        exponent="+",
+    ),
+    Function(
+        "sqrtm",
+        "Matrices",
+        (_P.SQUARE,),
+        "Square root of a symmetric matrix without negative eigenvalues, and itself such a matrix.",
+        same_shape,
+        turns=True,
+        of_symmetric=True,
+        exponent="1/2",
+    ),
     Function(
         "diag",
         "Matrices",
         (_P.MATRIX,),
         "Diagonal matrix of a vector; vector of a square matrix's diagonal.",
         diag_shape,
+        degree=Degree.LINEAR,
         values=with_zero,
     ),
     Function("I", "Matrices", (_P.SIZE,), "Identity matrix.", identity_shape, values=always(UNIT)),
@@ -122,202 +150,8 @@ OF_MATRICES = (
         values=always(UNIT),
         latex=r"K_{{{}}}",
     ),
-    Function(
-        "trace",
-        "Numbers of a matrix",
-        (_P.SQUARE,),
-        "Sum of the diagonal.",
-        scalar_shape,
-        blind=_TURNED_OR_SWAPPED,
-        mathml=_word("tr"),
-        numpy="np.trace({})",
-    ),
-    Function(
-        "det",
-        "Numbers of a matrix",
-        (_P.SQUARE,),
-        "Determinant.",
-        scalar_shape,
-        blind=_TURNED_OR_SWAPPED,
-        numpy="np.linalg.det({})",
-    ),
-    Function(
-        "sum",
-        "Numbers of a matrix",
-        (_P.MATRIX,),
-        "Sum of all entries.",
-        scalar_shape,
-        blind=_TURNED_OR_SWAPPED,
-        values=total,
-        latex=r"\sum\left({}\right)",
-        mathml=_word("∑"),
-        numpy="np.sum({})",
-    ),
-    Function(
-        "dot",
-        "Numbers of a matrix",
-        (_P.VECTOR, _P.VECTOR),
-        "Inner product of two vectors.",
-        dot_shape,
-        commutes=True,
-        values=sum_of_products,
-        latex=r"\left\langle {}\right\rangle",
-        mathml=fenced("⟨", "⟩"),
-    ),
-    Function(
-        "max",
-        "Numbers of a matrix",
-        (_P.VALUE,),
-        "Largest of several scalars, or of a matrix's entries.",
-        extreme_shape,
-        repeats=True,
-        values=extreme(max),
-        above=frozenset({"min"}),
-        mutant=("extreme", "min"),
-        latex=r"\max\left({}\right)",
-        numpy="np.max({})",
-    ),
-    Function(
-        "min",
-        "Numbers of a matrix",
-        (_P.VALUE,),
-        "Smallest of several scalars, or of a matrix's entries.",
-        extreme_shape,
-        repeats=True,
-        values=extreme(min),
-        mutant=("extreme", "max"),
-        latex=r"\min\left({}\right)",
-        numpy="np.min({})",
-    ),
-    Function(
-        "norm",
-        "Norms and spectra",
-        (_P.VALUE,),
-        "Spectral norm of a matrix, Euclidean norm of a vector, absolute value of a scalar.",
-        scalar_shape,
-        blind=_ANY,
-        values=always(NOT_NEGATIVE),
-        above=frozenset({"lambda_max", "lambda_min", "rho", "sigma_max", "sigma_min"}),
-        mutant=("norm", "fro"),
-        latex=r"\left\|{}\right\|",
-        mathml=fenced("‖"),
-        numpy="np.linalg.norm({}, 2)",
-    ),
-    Function(
-        "fro",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Frobenius norm.",
-        scalar_shape,
-        blind=_ANY,
-        values=always(NOT_NEGATIVE),
-        above=frozenset({"lambda_max", "lambda_min", "norm", "rho", "sigma_max", "sigma_min"}),
-        mutant=("norm", "norm"),
-        latex=r"\left\|{}\right\|_{{F}}",
-        mathml=_norm("<mi>F</mi>"),
-        numpy="np.linalg.norm({})",
-    ),
-    Function(
-        "norm1",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest absolute column sum.",
-        scalar_shape,
-        blind=frozenset({_C.SIGN}),
-        values=always(NOT_NEGATIVE),
-        latex=r"\left\|{}\right\|_{{1}}",
-        mathml=_norm("<mn>1</mn>"),
-        numpy="np.linalg.norm({}, 1)",
-    ),
-    Function(
-        "norminf",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest absolute row sum.",
-        scalar_shape,
-        blind=frozenset({_C.SIGN}),
-        values=always(NOT_NEGATIVE),
-        latex=r"\left\|{}\right\|_{{\infty}}",
-        mathml=_norm("<mi>∞</mi>"),
-        numpy="np.linalg.norm({}, np.inf)",
-    ),
-    Function(
-        "sigma_min",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "The min(rows, columns)-th singular value.",
-        scalar_shape,
-        blind=_ANY,
-        values=always(NOT_NEGATIVE),
-        mutant=("spectral", "sigma_max"),
-        latex=r"\sigma_{{\min}}\left({}\right)",
-        mathml=_indexed("σ", "min"),
-        numpy="np.linalg.svd({}, compute_uv=False)[-1]",
-    ),
-    Function(
-        "sigma_max",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest singular value.",
-        scalar_shape,
-        blind=_ANY,
-        values=always(NOT_NEGATIVE),
-        above=frozenset({"norm", "rho", "sigma_min"}),
-        mutant=("spectral", "sigma_min"),
-        latex=r"\sigma_{{\max}}\left({}\right)",
-        mathml=_indexed("σ", "max"),
-        numpy="np.linalg.svd({}, compute_uv=False)[0]",
-    ),
-    Function(
-        "cond",
-        "Norms and spectra",
-        (_P.MATRIX,),
-        "Largest over smallest singular value.",
-        scalar_shape,
-        blind=_ANY,
-        values=always(Range(low=Fraction(1))),
-        numpy="np.linalg.cond({})",
-    ),
-    Function(
-        "lambda_min",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Smallest real part of an eigenvalue.",
-        scalar_shape,
-        blind=_TURNED,
-        mutant=("spectral", "lambda_max"),
-        latex=r"\lambda_{{\min}}\left({}\right)",
-        mathml=_indexed("λ", "min"),
-        numpy="np.min(np.linalg.eigvals({}).real)",
-    ),
-    Function(
-        "lambda_max",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Largest real part of an eigenvalue.",
-        scalar_shape,
-        blind=_TURNED,
-        above=frozenset({"lambda_min"}),
-        mutant=("spectral", "lambda_min"),
-        latex=r"\lambda_{{\max}}\left({}\right)",
-        mathml=_indexed("λ", "max"),
-        numpy="np.max(np.linalg.eigvals({}).real)",
-    ),
-    Function(
-        "rho",
-        "Norms and spectra",
-        (_P.SQUARE,),
-        "Spectral radius: largest modulus of an eigenvalue.",
-        scalar_shape,
-        blind=_TURNED_OR_SIGNED,
-        values=always(NOT_NEGATIVE),
-        above=frozenset({"lambda_max", "lambda_min"}),
-        latex=r"\rho\left({}\right)",
-        mathml=_word("ρ"),
-        numpy="np.max(np.abs(np.linalg.eigvals({})))",
-    ),
 )
-"""Functions that take a matrix to a matrix or to a number."""
+"""Functions that take a matrix to a matrix."""
 
 OF_THE_MODEL = (
     Function(
@@ -377,7 +211,7 @@ OF_THE_MODEL = (
         same_shape,
         needs_model=True,
         latex=r"F\left({}\right)",
-        mathml=_word("F"),
+        mathml=word("F"),
     ),
 )
 """Derivatives, and what has a meaning only beside a model."""

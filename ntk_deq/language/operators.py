@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import Expr, Kind, Span
-from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
+from ntk_deq.language.types import BOOLEAN, SCALAR, Size, Sort, Type
 
 # A matrix power costs about log2 of the exponent in products; printed formulas stop at single digits.
 MAX_MATRIX_POWER = 1000
@@ -63,14 +63,10 @@ def division(node: Expr, shapes: Shapes) -> Type:
 
 
 def power(node: Expr, shapes: Shapes) -> Type:
-    """Type a power: scalar ^ scalar, or square matrix ^ integer literal (negative: of the inverse)."""
+    """Type a power: scalar ^ scalar, or square matrix ^ whole number (negative: of the inverse)."""
     base, exponent = _numeric(node, shapes)
-    literal = integer_literal(node.args[1])
-    if base.sort is Sort.MATRIX and shapes.is_square(base) and literal is not None:
-        if abs(literal) > MAX_MATRIX_POWER:
-            fail(
-                node.args[1].span, f"a matrix power goes from -{MAX_MATRIX_POWER} to {MAX_MATRIX_POWER}. Got {literal}."
-            )
+    if base.sort is Sort.MATRIX and shapes.is_square(base) and is_whole(node.args[1], shapes):
+        _check_exponent(node.args[1], shapes)
         return base
     if not shapes.is_scalar(exponent):
         fail(node.args[1].span, f"an exponent must be a scalar. Got {shapes.show(exponent)}.")
@@ -78,7 +74,59 @@ def power(node: Expr, shapes: Shapes) -> Type:
         return SCALAR
     if not shapes.is_square(base):
         fail(_operator(node), f"only a square matrix has powers. Got {shapes.show(base)}.", _square_hint(base))
-    fail(node.args[1].span, f"the exponent of {shapes.show(base)} must be an integer literal, such as 2 or -1.")
+    fail(
+        node.args[1].span,
+        f"the exponent of {shapes.show(base)} must be a whole number, such as 2 or -1, or be made of size letters and "
+        "steps with + - and *.",
+    )
+
+
+def is_whole(node: Expr, shapes: Shapes) -> bool:
+    """Whether a typed expression is a whole number by its form: integers, size letters and steps with + - and *."""
+    match node.kind:
+        case Kind.NUMBER:
+            return node.value is not None and node.value.denominator == 1
+        case Kind.NAME:
+            step = node.type is not None and node.type.sort is Sort.INDEX
+            return step or (node.name in shapes.sizes and node.type == SCALAR)
+        case Kind.NEGATE | Kind.ADD | Kind.SUBTRACT | Kind.MULTIPLY:
+            return all(is_whole(part, shapes) for part in node.args)
+        case _:
+            return False
+
+
+def _check_exponent(node: Expr, shapes: Shapes) -> None:
+    """Refuse an exponent that is too large for some of the sizes; one with a step in it is looked at when it comes."""
+    size = _polynomial(node, shapes)
+    if size is None:
+        return
+    for distance in (size * -1 + MAX_MATRIX_POWER, size + MAX_MATRIX_POWER):
+        values = shapes.least(distance, 0)
+        if not isinstance(values, bool):
+            where = (
+                " where " + " and ".join(f"{letter} = {value}" for letter, value in values.items()) if values else ""
+            )
+            got = f"{size.evaluate(values)}{where}"
+            fail(node.span, f"a matrix power goes from -{MAX_MATRIX_POWER} to {MAX_MATRIX_POWER}. Got {got}.")
+
+
+def _polynomial(node: Expr, shapes: Shapes) -> Size | None:
+    """Return a whole number as a polynomial in size letters, or None where a step stands in it."""
+    match node.kind:
+        case Kind.NUMBER:
+            return Size.of(int(node.value or 0))
+        case Kind.NAME:
+            return Size.letter(node.name) if node.name in shapes.sizes else None
+    parts = [_polynomial(part, shapes) for part in node.args]
+    left, right = parts[0], parts[-1]
+    if left is None or right is None:
+        return None
+    match node.kind:
+        case Kind.NEGATE:
+            return left * -1
+        case Kind.MULTIPLY:
+            return shapes.times(left, right, node.span)
+    return shapes.plus(left, right if node.kind is Kind.ADD else right * -1, node.span)
 
 
 def transposition(node: Expr, shapes: Shapes) -> Type:

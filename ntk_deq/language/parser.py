@@ -17,7 +17,8 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.misreadings import unexpected_character, unexpected_token
+from ntk_deq.language.tree import Expr, Kind, Sign, Span
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
@@ -122,6 +123,29 @@ class TreeBuilder(Transformer[Token, Expr]):
         assert isinstance(name, Token)
         inside = tuple(child for child in children if isinstance(child, Expr))
         return Expr(Kind.INDEX, _span(children), inside, name=_identifier(name))
+
+    def whole(self, children: list[Token]) -> Expr:
+        """Return a stand-in for `:` that `piece` unpacks at once."""
+        return Expr(Kind.NAME, _span(children), name=":")
+
+    def span_of(self, children: list[Token | Expr]) -> Expr:
+        """Return a stand-in for `i..p` that `piece` unpacks at once."""
+        return Expr(Kind.AT, _span(children), tuple(child for child in children if isinstance(child, Expr)))
+
+    def piece(self, children: list[Token | Expr]) -> Expr:
+        """Build an entry, rows, columns or a block of a matrix."""
+        matrix, *selectors = (child for child in children if isinstance(child, Expr))
+        return _piece(matrix, selectors, _span(children))
+
+    def row(self, children: list[Token | Expr]) -> Expr:
+        """Build a row of a literal; one entry alone stands for itself."""
+        parts = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.CALL, _span(children), parts, name=Sign.ROW)
+
+    def literal(self, children: list[Token | Expr]) -> Expr:
+        """Build a matrix from its entries or blocks."""
+        rows = [child for child in children if isinstance(child, Expr)]
+        return _literal(rows, _span(children))
 
     def bracketed(self, children: list[Token | Expr]) -> Expr:
         """Pass on what stands in brackets, whose span now includes them."""
@@ -234,6 +258,47 @@ class TreeBuilder(Transformer[Token, Expr]):
         return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
 
 
+def _piece(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
+    """Return the call that takes a piece out of a matrix: of an entry one index each, of a range two."""
+    if len(selectors) > 2:
+        raise ExpressionError(
+            f"a piece of a matrix has at most two indices, as in A{{i, j}}. Got {len(selectors)}.",
+            (span.start, span.stop),
+        )
+    ranges = [selector.args if selector.kind is Kind.AT and not selector.names else None for selector in selectors]
+    whole = [selector.kind is Kind.NAME and selector.name == ":" for selector in selectors]
+    single = [found is None and not every for found, every in zip(ranges, whole, strict=True)]
+    if all(whole):
+        return replace(matrix, span=span)
+    if all(single):
+        return Expr(Kind.CALL, span, (matrix, *selectors), name=Sign.ENTRY)
+    ends = [found or (selector, selector) for found, selector in zip(ranges, selectors, strict=True)]
+    if len(selectors) == 1:
+        return Expr(Kind.CALL, span, (matrix, *ends[0]), name=Sign.SEGMENT)
+    if True in whole:
+        rows = whole[1]
+        return Expr(Kind.CALL, span, (matrix, *ends[0 if rows else 1]), name=Sign.ROWS if rows else Sign.COLUMNS)
+    return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
+
+
+def _literal(rows: list[Expr], span: Span) -> Expr:
+    """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
+    for row in rows:
+        if len(row.args) > 1 and all(_is_bare_row(part) for part in row.args):
+            raise ExpressionError(
+                "rows of a matrix are separated by semicolons.", (span.start, span.stop), "write [1, 2; 3, 4]"
+            )
+    if len(rows) == 1:
+        return replace(rows[0], span=span)
+    parts = [row.args[0] if len(row.args) == 1 else row for row in rows]
+    parts = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in parts]
+    return Expr(Kind.CALL, span, tuple(parts), name=Sign.STACK)
+
+
+def _is_bare_row(expr: Expr) -> bool:
+    return expr.kind is Kind.CALL and expr.name == Sign.ROW
+
+
 def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     names = [pair.names[0] for pair in pairs]
     if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
@@ -252,43 +317,6 @@ __all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_reach"]
 MAX_TEXT = 20_000
 # Comparing or pickling a tree costs the interpreter about four frames a level; its default limit is 1000 frames.
 MAX_DEPTH = 100
-
-_REMEDIES = {
-    "≤": "write <=",
-    "≥": "write >=",
-    "≠": "write !=",
-    "·": "write * for a product",
-    "×": "write * for a product",
-    "⊗": "write kron(A, B)",
-    "⊙": "write hadamard(A, B)",
-    "⊤": "write ' for a transpose",
-    ".": "write A' for a transpose, hadamard(A, B) for a product of entries",
-    "’": "write ' for a transpose",
-    "−": "write - (a hyphen) for minus",
-    "√": "write sqrt(x)",
-    "|": "write norm(x) for a norm, abs(x) for an absolute value, `or` between conditions",
-    "‖": "write norm(x) for the spectral norm, fro(x) for the Frobenius norm",
-    "&": "write `and`",
-    "!": "write `not`, or != for `differs from`",
-    "∧": "write `and`",
-    "∨": "write `or`",
-    "∀": "write the quantifier at the end: ... for all k",
-    "%": "the language has no remainder and no comments",
-    "#": "the language has no comments",
-    "@": "write * for a matrix product",
-    "{": "brackets are ( ) only",
-    "}": "brackets are ( ) only",
-}
-
-_TOKEN_REMEDIES = {
-    "TIMES": "write ^ for a power",
-    "EQUALS": "write == for `equals`",
-    "LSQB": "only a name can carry a step, as in Z[k]: name this under `let`; brackets are ( )",
-    "NAME": "write * for a product",
-    "NUMBER": "write * for a product",
-    "LPAR": "write * for a product",
-    "FOR": "a quantifier stands once, at the end of a statement or of a bracket",
-}
 
 
 def parse(text: str) -> Expr:
@@ -330,9 +358,9 @@ def _parsed(text: str, start: str) -> Expr:
     try:
         tree: Expr = _parser().parse(text, start=start)  # type: ignore[assignment]
     except UnexpectedCharacters as error:
-        raise _unexpected_character(text, error) from None
+        raise unexpected_character(text, error) from None
     except UnexpectedToken as error:
-        raise _unexpected_token(text, error) from None
+        raise unexpected_token(text, error) from None
     except UnexpectedInput as error:  # pragma: no cover - the two above are all that the LALR parser raises
         raise ExpressionError("not an expression", (0, len(text))) from error
     _check_depth(tree)
@@ -360,8 +388,8 @@ def _check_limits(text: str) -> None:
     if not text.strip():
         raise ExpressionError("an expression is missing: the text is empty.", (0, len(text)))
     open_brackets = 0
-    for bracket in re.finditer(r"[()\[\]]", text):
-        open_brackets += 1 if bracket.group() in "([" else -1
+    for bracket in re.finditer(r"[()\[\]{}]", text):
+        open_brackets += 1 if bracket.group() in "([{" else -1
         if open_brackets > MAX_DEPTH:
             raise _too_deep(bracket.span())
 
@@ -381,42 +409,3 @@ def _too_deep(span: tuple[int, int]) -> ExpressionError:
         span,
         "define its parts under `let` and use their names",
     )
-
-
-def _unexpected_character(text: str, error: UnexpectedCharacters) -> ExpressionError:
-    start = error.pos_in_stream or 0
-    character = text[start]
-    shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
-    return ExpressionError(f"unexpected character {shown}.", (start, start + 1), _REMEDIES.get(character))
-
-
-def _unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
-    token = error.token
-    if token.type == "$END":
-        stop = len(text.rstrip())
-        missing = _unclosed(text)
-        return ExpressionError("the expression ends too early.", (max(stop - 1, 0), stop), missing)
-    start = token.start_pos if token.start_pos is not None else 0
-    hint = _TOKEN_REMEDIES.get(token.type)
-    if token.type == "TIMES" and not text[:start].endswith("*"):
-        hint = None
-    if token.type in ("NAME", "NUMBER", "LPAR") and not {"TIMES", "SLASH"} & set(error.accepts or error.expected):
-        hint = None
-    if token.type == "LPAR" and text[:start].rstrip().endswith("'"):
-        hint = "a prime is a transpose; the derivative of a function of each entry is slope(NAME, x)"
-    if token.type == "NAME" and text[:start].rstrip().endswith("]"):
-        hint = "write * for a product"
-    return ExpressionError(f"unexpected {str(token)!r}.", (start, start + len(token)), hint)
-
-
-def _unclosed(text: str) -> str | None:
-    """Say which bracket lacks its partner, if one does."""
-    stack: list[str] = []
-    for bracket in re.findall(r"[()\[\]]", text):
-        if bracket in "([":
-            stack.append(bracket)
-        elif stack:
-            stack.pop()
-    if not stack:
-        return None
-    return f"close the bracket with {')' if stack[-1] == '(' else ']'}"

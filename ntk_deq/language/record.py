@@ -30,6 +30,17 @@ class Kink(StrEnum):
     EDGE = "zero, where its domain ends"
 
 
+class Degree(StrEnum):
+    """How the entries of a value depend on those of the matrices that it is computed from."""
+
+    LINEAR = "linear"  # sums of entries of all of them, none of them with a negative sign
+    BILINEAR = "bilinear"  # sums of products of an entry of each of two, likewise
+
+
+TRANSPOSED = "'"
+"""What stands for a transpose where a function is put in another's place."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entrywise:
     """What is true of a real function of one number, which acts on a matrix, where it takes one, entry by entry.
@@ -112,6 +123,7 @@ class Function:
         result: The shape rule: the type of a checked call.
         optional: How many parameters, from the last, may be left out.
         repeats: Whether the last parameter may be given any number of times.
+        form: How it is written with brackets of its own; None: as a call.
         needs_model: Whether it has a meaning only where the setting names a model.
         entrywise: What is true of it as a function of one number, if it is one.
         definition: What it is as a function of each entry and of a parameter, if it can be called so.
@@ -119,10 +131,16 @@ class Function:
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
             saying.
         commutes: Whether the order of its arguments does not matter.
+        degree: How its entries depend on those of its arguments, where that is so simple.
+        smooth: Whether it has derivatives of every order wherever it has a value, though it is not of a degree.
+        of_symmetric: Whether it has a value at symmetric matrices only.
+        stands_for: A statement's function and how it compares with zero, for one that is short for that.
         blind: The changes of its argument that leave its value as it is.
         values: The range of its values, from those of its arguments; those of matrices are of their entries.
         above: Functions of the same arguments that are nowhere larger.
         mutant: A mutation rule, and the function that it puts in its place.
+        infix: The sign between its arguments in print, and that sign in LaTeX.
+        exponent: What its argument is raised to in print.
         latex: How a call is set in LaTeX; {} is the list of arguments. Without it, the name is set upright.
         mathml: The same in MathML.
         mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
@@ -138,22 +156,33 @@ class Function:
     result: Callable[[Call], Type]
     optional: int = 0
     repeats: bool = False
+    form: str | None = None
     needs_model: bool = False
     entrywise: Entrywise | None = None
     definition: Definition | None = None
     lipschitz: float | None = None
     turns: bool = False
     commutes: bool = False
+    degree: Degree | None = None
+    smooth: bool = False
+    of_symmetric: bool = False
+    stands_for: tuple[str, str] | None = None
     blind: frozenset[Change] = frozenset()
     values: Values | None = None
     above: frozenset[str] = frozenset()
     mutant: tuple[str, str] | None = None
+    infix: tuple[str, str] | None = None
+    exponent: str | None = None
     latex: str | None = None
     mathml: str | None = None
     mathml_binding: float | None = None
     sympy: str | None = None
     numpy: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
+
+    def parameter(self, place: int) -> Parameter:
+        """Return what the argument at a place must be."""
+        return self.parameters[min(place, len(self.parameters) - 1)]
 
     @property
     def takes_matrices(self) -> bool:
@@ -178,6 +207,8 @@ class Function:
     @property
     def signature(self) -> str:
         """The call as people read it, for example `kron(matrix, matrix)`."""
+        if self.form is not None:
+            return self.form
         if not self.parameters:
             return self.name
         required = [str(p) for p in self.parameters[: len(self.parameters) - self.optional]]
@@ -209,3 +240,8 @@ def fenced(left: str, right: str = "") -> str:
 def applied(head: str) -> str:
     """Return the MathML of a call that is set as a head and its arguments in brackets."""
     return f"<mrow>{head}<mo>\N{FUNCTION APPLICATION}</mo>{fenced('(', ')')}</mrow>"
+
+
+def word(name: str) -> str:
+    """Return the MathML of a call that is set as an upright word and its arguments in brackets."""
+    return applied(f'<mi mathvariant="normal">{name}</mi>')

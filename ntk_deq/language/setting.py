@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ntk_deq.errors import Position
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Family
-from ntk_deq.language.tree import Expr
+from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.types import Reach, SizeRange, Type
 
 
@@ -60,6 +60,7 @@ class Setting:
         sizes: Ranges of the size letters.
         free: Variables that range over domains (a domain setting, or scalars of a distribution setting).
         draws: Variables drawn from distributions.
+        constants: Matrices that are written out, as definitions of the claims that use them.
         images: Real data, or None.
         position: Where the setting stands.
     """
@@ -72,6 +73,7 @@ class Setting:
     images: ImageData | None
     position: Position
     directory: str = "."
+    constants: dict[str, Formula] = field(default_factory=dict)
 
     @property
     def universal(self) -> bool:

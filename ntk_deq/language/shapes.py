@@ -5,8 +5,10 @@ The limit on the size of a matrix, applied before anything is computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import math
+from collections.abc import Iterable, Mapping, Set
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING, NoReturn
 
 from ntk_deq.errors import ExpressionError
@@ -102,17 +104,60 @@ class Shapes:
             fail(span, f"a size may have at most {MAX_TERMS} terms and coefficients up to {MAX_COEFFICIENT:.0e}.")
         return size
 
-    def size(self, expr: Expr) -> Size:
-        """Return the size that a size argument denotes: a sum of products of positive integers and size letters."""
+    def least(self, size: Size, bound: int) -> bool | Mapping[str, int]:
+        """Return whether a size is at least a bound, whatever its letters: True, False where that is open.
+
+        Or values of its letters at which it is not.
+        """
+        letters = sorted(size.letters)
+        ranges = [self.sizes.get(letter, _ANY) for letter in letters]
+        count = math.prod(r.high - r.low + 1 for r in ranges)
+        if count <= _MOST_SIZES:
+            places: Iterable[tuple[int, ...]] = product(*(range(r.low, r.high + 1) for r in ranges))
+        else:
+            if _surely_at_least(size, dict(zip(letters, ranges, strict=True)), bound):
+                return True
+            known = [letter in self.sizes for letter in letters]
+            places = product(*((r.low, r.high) for r in ranges)) if all(known) and len(letters) < _CORNERS else ()
+        for place in places:
+            values = dict(zip(letters, place, strict=True))
+            if size.evaluate(values) < bound:
+                return values
+        return count <= _MOST_SIZES
+
+    def size(self, expr: Expr, *, index: bool = False) -> Size:
+        """Return the size that a size argument denotes: a sum of products of positive integers and size letters.
+
+        An index may have differences and zeros in it, too; whether it is positive is for others to see.
+        """
         if expr.kind is Kind.NUMBER and expr.value is not None:
-            if expr.value.denominator != 1 or not 1 <= expr.value <= MAX_COEFFICIENT:
-                fail(expr.span, f"a size must be an integer from 1 to {MAX_COEFFICIENT:.0e}. Got {_shown(expr.value)}.")
+            if expr.value.denominator != 1 or not (0 if index else 1) <= expr.value <= MAX_COEFFICIENT:
+                what = "an index" if index else "a size"
+                fail(expr.span, f"{what} must be an integer from 1 to {MAX_COEFFICIENT:.0e}. Got {_shown(expr.value)}.")
             return Size.of(expr.value.numerator)
         if expr.kind is Kind.NAME:
             return Size.letter(expr.name)
-        left, right = self.size(expr.args[0]), self.size(expr.args[1])
+        left, right = (self.size(part, index=index) for part in expr.args)
+        if expr.kind is Kind.SUBTRACT:
+            return self.plus(left, right * -1, expr.span)
         combine = self.plus if expr.kind is Kind.ADD else self.times
         return combine(left, right, expr.span)
+
+
+_MOST_SIZES = 4096  # values of size letters that are tried one by one
+_CORNERS = 10  # letters whose ends are tried
+_ANY = SizeRange(1, 2**31)
+
+
+def _surely_at_least(size: Size, ranges: Mapping[str, SizeRange], bound: int) -> bool:
+    """Whether no coefficient is negative once every letter is written as its least value and what is above that."""
+    moved = Size.of(-bound)
+    for monomial, coefficient in size.terms:
+        term = Size.of(coefficient)
+        for letter in monomial:
+            term = term * (Size.letter(letter) + ranges[letter].low)
+        moved = moved + term
+    return all(coefficient >= 0 for _, coefficient in moved.terms)
 
 
 def _shown(value: Fraction) -> str:

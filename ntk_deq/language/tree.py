@@ -62,6 +62,18 @@ RANGED = frozenset({Kind.EACH, Kind.SOME, Kind.OVER})
 """Kinds in which a letter runs over a range; they are gone once a claim is written out for a depth."""
 
 
+class Sign(StrEnum):
+    """Functions that are written with brackets of their own; no identifiers, so that nobody can call them by name."""
+
+    ENTRY = "{i, j}"  # A{i, j}, and v{i}
+    SEGMENT = "{i..p}"  # v{i..p}
+    ROWS = "{i..p, :}"  # A{i..p, :}, and A{i, :}
+    COLUMNS = "{:, j..q}"
+    BLOCK = "{i..p, j..q}"
+    ROW = "[,]"  # [A, B]: side by side
+    STACK = "[;]"  # [A; B]: one above the other
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Where a node stands in its source text: offsets from 0, `stop` excluded."""

@@ -46,6 +46,9 @@ class Size:
             total[monomial] = total.get(monomial, 0) + coefficient
         return Size._normal(total)
 
+    def __sub__(self, other: Size | int) -> Size:
+        return self + Size.of(other) * -1
+
     def __mul__(self, other: Size | int) -> Size:
         total: dict[tuple[str, ...], int] = {}
         for left, a in self.terms:
@@ -79,17 +82,19 @@ class Size:
         return total
 
     def __str__(self) -> str:
-        parts = []
+        parts, signs = [], []
         for monomial, coefficient in self.terms:
             letters = "*".join(
                 name if monomial.count(name) == 1 else f"{name}^{monomial.count(name)}"
                 for name in dict.fromkeys(monomial)
             )
-            if not letters:
-                parts.append(str(coefficient))
-            else:
-                parts.append(letters if coefficient == 1 else f"{coefficient}*{letters}")
-        return " + ".join(parts) or "0"
+            size = abs(coefficient)
+            parts.append(str(size) if not letters else letters if size == 1 else f"{size}*{letters}")
+            signs.append("-" if coefficient < 0 else "+")
+        if not parts:
+            return "0"
+        first = parts[0] if signs[0] == "+" else f"-{parts[0]}"
+        return first + "".join(f" {sign} {part}" for sign, part in zip(signs[1:], parts[1:], strict=True))
 
 
 ONE = Size.of(1)

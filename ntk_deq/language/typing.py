@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import ExpressionError, nearest_name
@@ -112,13 +113,17 @@ class _Role(Enum):
     VALUE = auto()
     STEP = auto()  # inside Z[...]
     SIZE = auto()  # an argument of I, zeros, ones, commutation
+    PLACE = auto()  # an index of A{...}
     VARIABLE = auto()  # the name in grad(f, x)
     CONDITION = auto()  # behind `with`
     BOUND = auto()  # a side of a comparison behind `with`
     MEMBER = auto()  # inside the first brackets of a family
 
 
-_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.VARIABLE: _Role.VARIABLE}
+_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.INDEX: _Role.PLACE, Parameter.VARIABLE: _Role.VARIABLE}
+
+
+_OF_A_PLACE = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY)
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ class _Checker:
             typed.append(self.visit(child, inner, child_role))
         if typed:
             node = replace(node, args=tuple(typed))
-        return replace(node, type=self._type(node, bound, role))
+        return _written_out(replace(node, type=self._type(node, bound, role)))
 
     def _ranged(self, node: Expr, bound: frozenset[str], role: _Role, taken_by: str = "") -> Expr:
         """Type what is said or taken over a range."""
@@ -195,6 +200,8 @@ class _Checker:
             return self._brackets(node)
         if role is _Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
             fail(node.span, "a size may be made of positive integers and size letters with + and * only.")
+        if role is _Role.PLACE and node.kind not in _OF_A_PLACE:
+            fail(node.span, "an index of an entry may be made of whole numbers and size letters with + - and * only.")
         if role is _Role.CONDITION:
             self.steps.check_condition(node)
             if node.kind is Kind.COMPARE:
@@ -226,7 +233,7 @@ class _Checker:
             return self.members.index(node, bound)
         if role in (_Role.STEP, _Role.BOUND):
             return self.steps.step(node, bound | self.members.letters.keys())
-        if role is _Role.SIZE:
+        if role in (_Role.SIZE, _Role.PLACE):
             return self._size_part(node)
         if role is _Role.VARIABLE:
             return self._variable(node)
@@ -372,7 +379,9 @@ class _Checker:
         for parameter, argument in zip(parameters, node.args, strict=True):
             self._check_argument(node.name, parameter, argument)
         sized = [
-            self.shapes.size(named_members(a)) if p is Parameter.SIZE else None
+            self.shapes.size(named_members(a), index=p is Parameter.INDEX)
+            if p in (Parameter.SIZE, Parameter.INDEX)
+            else None
             for p, a in zip(parameters, node.args, strict=True)
         ]
         return function.result(
@@ -394,6 +403,16 @@ class _Checker:
                 fail(argument.span, f"{name} needs a state, {show(state)}. Got {show(type_)}.")
         elif not parameter.admits(type_, self.shapes):
             fail(argument.span, f"{name} needs a {parameter}. Got {show(type_)}.")
+
+
+def _written_out(node: Expr) -> Expr:
+    """Return the comparison with zero that a statement such as psd(A) is short for, and any other node as it is."""
+    short = FUNCTIONS[node.name].stands_for if node.kind is Kind.CALL else None
+    if short is None:
+        return node
+    value = replace(node, name=short[0], type=SCALAR)
+    zero = Expr(Kind.NUMBER, node.span, value=Fraction(0), type=SCALAR)
+    return Expr(Kind.COMPARE, node.span, (value, zero), operators=(short[1],), type=BOOLEAN)
 
 
 def _letters(shapes: Shapes) -> str | None:

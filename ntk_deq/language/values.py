@@ -24,6 +24,14 @@ def first(args: Sequence[Range]) -> Range:
     return args[0]
 
 
+def any_of(args: Sequence[Range]) -> Range:
+    """Return the range of entries that are each one of an argument's."""
+    joined = args[0]
+    for other in args[1:]:
+        joined = joined.hull(other)
+    return joined
+
+
 def with_zero(args: Sequence[Range]) -> Range:
     """Return the range of the argument's entries among zeros."""
     return args[0].hull(Range.point(0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -109,6 +109,19 @@ class LossMaps(ABC):
     def hessian(self) -> Float[Tensor, "n n"] | None:
         """Return the Hessian of the loss in all parameters, in their order, on the present pattern; None: not known."""
         return None
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later run needs to go on in the very same way: plain values."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what such maps return.
+        """
+        if state:
+            raise ValueError("`maps` must hold nothing")
 
     @abstractmethod
     def gradients(self, V: Float[Tensor, "N m"]) -> dict[str, Tensor]:

@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.functions.floats import FUNCTIONS, scalar
+from ntk_deq.evaluation.functions.floats import FUNCTIONS
+from ntk_deq.evaluation.functions.tensors import scalar
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.fixed_values import FixedValues
 

@@ -20,5 +20,5 @@ A claim is judged in this order; these are the files that a reader of a verdict 
 Runs: runs.py says what a kind of run is to a judgement and to a search, twins.py finds it; `training/` has descent.py
 and flow.py (judged.py: what they share; moments.py: what names mean along them).
 What is written down: results.py and witness.py (records), replay/ (counterexample files), store.py, scripts/ (Python to
-copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/, workers.py.
+copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/; cluster.py: on Dask.
 """

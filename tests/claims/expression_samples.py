@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ntk_deq.language.library import IMPLICIT_RELU
 from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.tree import Expr, Kind, Sign, Span
 from ntk_deq.language.types import SCALAR, STEP, TIME, SizeRange, Type, matrix
 from ntk_deq.language.typing import infer
 
@@ -56,11 +56,23 @@ def bare(expr: Expr) -> Expr:
 
 # One call of every function and the type it must have.
 CALLS = {
+    Sign.ENTRY: ("X{1, d}", "scalar"),
+    Sign.SEGMENT: ("y{1..N}", "vector N"),
+    Sign.ROWS: ("X{N, :}", "matrix 1 x d"),
+    Sign.COLUMNS: ("X{:, 1..d}", "matrix N x d"),
+    Sign.BLOCK: ("X{1..N, 1}", "vector N"),
+    Sign.ROW: ("[X, y, Z]", "matrix N x d + m + 1"),
+    Sign.STACK: ("[W, ones(d, 1); b', c]", "matrix d + 1 x m + 1"),
+    "blockdiag": ("blockdiag(X, c, A)", "matrix N + m + 1 x d + m + 1"),
     "kron": ("kron(X, A)", "matrix N*m x d*m"),
     "hadamard": ("hadamard(Z, Phi)", "matrix N x m"),
     "vec": ("vec(X)", "vector N*d"),
     "softmax": ("softmax(X*W)", "matrix N x m"),
     "inv": ("inv(A)", "matrix m x m"),
+    "kronsum": ("kronsum(A, X'*X)", "matrix d*m x d*m"),
+    "khatri_rao": ("khatri_rao(W, Z)", "matrix N*d x m"),
+    "pinv": ("pinv(X)", "matrix d x N"),
+    "sqrtm": ("sqrtm(X'*X)", "matrix d x d"),
     "diag": ("diag(b)", "matrix m x m"),
     "I": ("I(2*N + m)", "matrix 2*N + m x 2*N + m"),
     "zeros": ("zeros(N, 3)", "matrix N x 3"),
@@ -82,6 +94,10 @@ CALLS = {
     "lambda_min": ("lambda_min(Z*Z')", "scalar"),
     "lambda_max": ("lambda_max(A)", "scalar"),
     "rho": ("rho(A)", "scalar"),
+    "nuclear": ("nuclear(X)", "scalar"),
+    "rank": ("rank(X)", "scalar"),
+    "lambda_sym": ("lambda_sym(A + A')", "scalar"),
+    "psd": ("psd(X'*X)", "boolean"),
     "abs": ("abs(X)", "matrix N x d"),
     "relu": ("relu(X*W)", "matrix N x m"),
     "step": ("step(c)", "scalar"),

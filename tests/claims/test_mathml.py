@@ -15,7 +15,23 @@ from ntk_deq.language.notation.names import GREEK, Symbol, symbol
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind, Span
 
-TAGS = {"math", "mrow", "mi", "mn", "mo", "msub", "msup", "mfrac", "msqrt", "mover", "mtext", "mspace"}
+TAGS = {
+    "math",
+    "mrow",
+    "mi",
+    "mn",
+    "mo",
+    "msub",
+    "msup",
+    "mfrac",
+    "msqrt",
+    "mover",
+    "mtext",
+    "mspace",
+    "mtable",
+    "mtr",
+    "mtd",
+}
 CHILDREN = {"msub": 2, "msup": 2, "mfrac": 2, "mover": 2, "msqrt": 1, "math": 1}
 ATTRIBUTES = {"display", "stretchy", "form", "accent", "mathvariant", "width"}
 

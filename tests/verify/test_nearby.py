@@ -92,6 +92,28 @@ def square_distance(a, b):
     return sum((x * x for x in (a - b).entries()), fmpq(0))
 
 
+def whole_pair(m, seed):
+    """Return matrices of small whole numbers, which meet kinks."""
+    drawn = torch.randint(-2, 3, (2 * m + 2, m), generator=torch.Generator().manual_seed(seed)).double()
+    return {"W": drawn[:m], "V": drawn[m:-2], "c": drawn[-2:-1].mT.contiguous(), "d": drawn[-1:].mT.contiguous()}
+
+
+def test_kinks_at_the_fixed_point():
+    met = 0
+    for seed in range(80):
+        values = whole_pair(1 + seed % 2, seed)
+        env = env_of(PAIR, values, {"m": 1 + seed % 2})
+        z, truth = found(env), fixed_points(values)
+        if z is None or existence(env).gap is not None:
+            continue
+        (point,) = (point for point in truth if not outside(z, point))
+        apart, centre = fmpq(*env.notes.nearby.as_integer_ratio()), matrix(z.ball.centre)
+        assert all(square_distance(other, centre) > apart**2 for other in truth if other != point)
+        W, V, c, d = (matrix(values[name]) for name in "WVcd")
+        met += any(x == 0 for x in [*(W * point + c).entries(), *(V * point + d).entries()])
+    assert met >= 3
+
+
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_the_ball_holds_one_fixed_point_and_no_other_is_near(m):
     local = several = 0

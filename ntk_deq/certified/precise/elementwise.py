@@ -101,6 +101,25 @@ def vec(a: PreciseMatrix) -> PreciseMatrix:
     return from_rows(len(a.flat), 1, a.entries.transpose().entries(), a.reason)
 
 
+def block(a: PreciseMatrix, top: int, bottom: int, left: int, right: int) -> PreciseMatrix:
+    """Return the rows `top` to `bottom` and columns `left` to `right`, counted from 0, the ends excluded."""
+    found = [entry for row in a.rows()[top:bottom] for entry in row[left:right]]
+    return from_rows(bottom - top, right - left, found, a.reason)
+
+
+def beside(*blocks: PreciseMatrix) -> PreciseMatrix:
+    """Return matrices of as many rows side by side."""
+    rows = zip(*(b.rows() for b in blocks), strict=True)
+    found = [entry for parts in rows for part in parts for entry in part]
+    return from_rows(blocks[0].shape[0], sum(b.shape[1] for b in blocks), found, first_reason(*blocks))
+
+
+def above(*blocks: PreciseMatrix) -> PreciseMatrix:
+    """Return matrices of as many columns one above the other."""
+    found = [entry for b in blocks for entry in b.flat]
+    return from_rows(sum(b.shape[0] for b in blocks), blocks[0].shape[1], found, first_reason(*blocks))
+
+
 def diag(a: PreciseMatrix) -> PreciseMatrix:
     """Return the diagonal matrix of a column, or the diagonal of a square matrix as a column.
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from ntk_deq.certified.dispatch import Family, register_family
-from ntk_deq.certified.precise import eigenvalues, elementwise, spectra, sums
+from ntk_deq.certified.precise import eigenvalues, elementwise, roots, spectra, sums
 from ntk_deq.certified.precise.matrix import PreciseMatrix, adopt
 
 _OPERATIONS = (
+    elementwise.above,
     elementwise.absolute,
     elementwise.add,
     elementwise.as_scalar,
+    elementwise.beside,
+    elementwise.block,
     elementwise.compare_entries,
     elementwise.diag,
     elementwise.entry_max,
@@ -24,6 +27,8 @@ _OPERATIONS = (
     elementwise.subtract,
     elementwise.transpose,
     elementwise.vec,
+    roots.pinv,
+    roots.sqrtm,
     sums.determinant,
     sums.entry_sum,
     sums.frobenius,

@@ -132,7 +132,7 @@ def _rotation(turned: Rows) -> arb_mat:
     return rotation * arb_mat(within) if len(clusters) < order else rotation
 
 
-def _eigenbasis(matrix: arb_mat) -> arb_mat:
+def eigenbasis(matrix: arb_mat) -> arb_mat:
     """Return approximate eigenvectors of an exactly symmetric matrix, as good as the present precision allows."""
     order = matrix.nrows()
     basis = chosen = unit_matrix(order)
@@ -173,7 +173,7 @@ def symmetric_values(matrix: arb_mat) -> tuple[list[arb], arb]:
     """
     order = matrix.nrows()
     with guarded(1, _GUARD):
-        basis = _eigenbasis(matrix)
+        basis = eigenbasis(matrix)
         image = matrix * basis
         turned = (basis.transpose() * image).mid()
         values = [turned[i, i] for i in range(order)]

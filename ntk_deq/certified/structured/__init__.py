@@ -4,10 +4,9 @@
 """
 
 from ntk_deq.certified.structured.base import MAX_ENTRIES, MatrixBall, Structured, densified, require_room
-from ntk_deq.certified.structured.blocks import Blocks
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal
 from ntk_deq.certified.structured.chain import Chain
 from ntk_deq.certified.structured.creation import LAZY_ENTRIES, diag, identity, kron, lazy_above
-from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.family import STRUCTURED
 from ntk_deq.certified.structured.kronecker import Kronecker
 

@@ -11,8 +11,7 @@ from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.exactness import entry_products_are_exact, may_be_exact
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.certified.structured.base import MatrixBall, Structured, require_room
-from ntk_deq.certified.structured.blocks import Blocks
-from ntk_deq.certified.structured.diagonal import Diagonal
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal
 from ntk_deq.certified.structured.each import add_each, multiply_each
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.stack import Stack, exact_stack, matmul_rounding, multiply_entries, once_rounded

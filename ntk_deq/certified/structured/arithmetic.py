@@ -18,10 +18,9 @@ from ntk_deq.certified.exactness import LOWEST
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
 from ntk_deq.certified.structured.application import apply, apply_right, single
 from ntk_deq.certified.structured.base import MAX_ENTRIES, MatrixBall, Structured, densified
-from ntk_deq.certified.structured.blocks import Blocks
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal
 from ntk_deq.certified.structured.chain import Chain
 from ntk_deq.certified.structured.creation import as_factors, diag, is_identity, kron_of
-from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.stack import (
     UNPROVED,

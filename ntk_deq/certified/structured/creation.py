@@ -12,8 +12,7 @@ from ntk_deq.certified import products, structure
 from ntk_deq.certified.ball import Ball, require_alike
 from ntk_deq.certified.structured.application import single
 from ntk_deq.certified.structured.base import MatrixBall, densified, require_room
-from ntk_deq.certified.structured.blocks import Blocks
-from ntk_deq.certified.structured.diagonal import Diagonal, identity_matrix
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal, identity_matrix
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.errors import ArgumentError
 

@@ -18,9 +18,8 @@ from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, wit
 from ntk_deq.certified.spectra import projection
 from ntk_deq.certified.structured.arithmetic import matmul
 from ntk_deq.certified.structured.base import MatrixBall, densified
-from ntk_deq.certified.structured.blocks import Blocks
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal
 from ntk_deq.certified.structured.chain import Chain
-from ntk_deq.certified.structured.diagonal import Diagonal
 from ntk_deq.certified.structured.discs import block_discs
 from ntk_deq.certified.structured.kronecker import Kronecker
 from ntk_deq.certified.structured.stack import Stack, matmul_each, transpose_each

@@ -19,7 +19,7 @@ enclosures of all eigenvalues can show that one is simple.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,10 +32,13 @@ from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.precise.matrix import whole_matrix
 from ntk_deq.evaluation.derivatives.rules import number_place
 from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, STATE, Node, reachable
-from ntk_deq.evaluation.functions.floats import MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
+from ntk_deq.evaluation.functions.floats import FUNCTIONS, MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
+from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.calls import Parameter
+from ntk_deq.language.functions import FUNCTIONS as RECORDS
 from ntk_deq.language.functions import entrywise_of, kink_of
-from ntk_deq.language.record import Entrywise, Kink
+from ntk_deq.language.record import Degree, Entrywise, Kink
 from ntk_deq.language.tree import Kind
 
 _LARGEST = 2**20
@@ -202,16 +205,15 @@ class Kinks:
             return self._of_entries(node, facts, moves, lives, certain=certain)
         if operation == str(Kind.DIVIDE):
             return (lives if bool(others[0][0].any()) else moves), lives
-        product = _product(node)
-        if product is not None:
+        if operation == str(Kind.TRANSPOSE):
+            return moves.mT, lives.mT
+        degree = _degree(operation)
+        if degree is Degree.LINEAR:
+            return _sums(node, [m for m, _ in args]), _sums(node, [a for _, a in args])
+        if degree is Degree.BILINEAR:
             (other_moves, other_lives) = others[0]
-            moved = _met(product(_one(moves), _one(other_lives))) | _met(product(_one(lives), _one(other_moves)))
-            return moved, _met(product(_one(lives), _one(other_lives)))
-        moved_places = _rearranged(node, moves)
-        if moved_places is not None:
-            lively = _rearranged(node, lives)
-            assert lively is not None
-            return moved_places, lively
+            moved = _sums(node, [moves, other_lives]) | _sums(node, [lives, other_moves])
+            return moved, _sums(node, [lives, other_lives])
         anywhere = any(bool(m.any()) for m, _ in args)
         return torch.full(node.shape, anywhere), torch.ones(node.shape, dtype=torch.bool)
 
@@ -258,9 +260,12 @@ class Kinks:
             return wanted
         if operation == str(Kind.TRANSPOSE):
             return wanted.mT
+        if _degree(operation) is Degree.LINEAR:
+            return _summed(node, wanted, place)
         if len(node.args) == 2:
             other = self._alive[node.args[1 - place].number]
-            if operation == "hadamard":
+            by_entry = operation in RECORDS and RECORDS[operation].degree is Degree.BILINEAR
+            if by_entry and node.shape == arg.shape == other.shape:
                 return wanted & other
             if operation == str(Kind.MULTIPLY) and number_place(*node.args) is None:
                 found = _one(wanted) @ _one(other).mT if place == 0 else _one(other).mT @ _one(wanted)
@@ -284,34 +289,43 @@ def _is_plain(node: Node) -> bool:
     return node.is_scalar or isinstance(node.value.ball, ct.Ball | PreciseMatrix)
 
 
-def _product(node: Node) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """Return the product that a node takes of its two arguments, or None."""
-    match node.operation:
-        case "multiply":
-            return torch.matmul if number_place(*node.args) is None else torch.mul
-        case "hadamard":
-            return torch.mul
-        case "kron":
-            return torch.kron
-        case "dot":
-            return lambda x, y: x.mT @ y
-    return None
+def _degree(operation: str) -> Degree | None:
+    """Return how the entries of an operation's value depend on those of its arguments, where that is so simple."""
+    if operation == str(Kind.MULTIPLY):
+        return Degree.BILINEAR
+    return RECORDS[operation].degree if operation in RECORDS else None
 
 
-def _rearranged(node: Node, places: Tensor) -> Tensor | None:
-    """Return the places that entries of the argument come to, for what only moves or adds up entries; or None."""
-    match node.operation:
-        case "transpose":
-            return places.mT
-        case "vec":
-            return places.mT.reshape(-1, 1)
-        case "diag":
-            return torch.diag(places[:, 0]) if places.shape[1] == 1 else places.diagonal().reshape(-1, 1)
-        case "sum":
-            return places.any().reshape(1, 1)
-        case "trace":
-            return places.diagonal().any().reshape(1, 1)
-    return None
+def _sums(node: Node, places: Sequence[Tensor]) -> Tensor:
+    """Return where the sums that make a value have a term that is marked: an entry, or a product of two."""
+    marks = list(map(_one, places))
+    if node.operation == str(Kind.MULTIPLY):
+        return _met(marks[0] @ marks[1] if number_place(*node.args) is None else marks[0] * marks[1])
+    return _met(_of_marks(node, marks))
+
+
+def _summed(node: Node, wanted: Tensor, place: int) -> Tensor:
+    """Return which entries of an argument are in a sum that is wanted, for a value whose entries are sums."""
+    marks = [torch.zeros(arg.shape, dtype=torch.float64) for arg in node.args]
+    marks[place].requires_grad_()
+    with torch.enable_grad():
+        total = (_of_marks(node, marks) * _one(wanted)).sum()
+    if not total.requires_grad:
+        return torch.zeros(marks[place].shape, dtype=torch.bool)
+    (found,) = torch.autograd.grad(total, marks[place])
+    return _met(found)
+
+
+def _of_marks(node: Node, marks: Sequence[Tensor]) -> Tensor:
+    """Return the value of a node's function at other arguments; sizes and indices are its own."""
+    record, args = RECORDS[node.operation], list(marks)
+    for place, arg in enumerate(node.args):
+        if record.parameter(place) in (Parameter.SIZE, Parameter.INDEX):
+            args[place] = args[place].new_tensor(whole(arg.value))
+        elif arg.is_scalar:
+            args[place] = args[place][0, 0]
+    value: Tensor = FUNCTIONS[node.operation](args[0].new_zeros(()), *args)
+    return value.reshape(node.shape)
 
 
 _RANKED: dict[str, Callable[[acb], arb]] = {

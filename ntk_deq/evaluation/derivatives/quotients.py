@@ -15,7 +15,7 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
-from ntk_deq.certified.rounding import multiply_up, root_up
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, times_entries
 from ntk_deq.evaluation.derivatives.kinks import signs_of
@@ -77,19 +77,23 @@ def _rule(operation: str) -> Rule:
     def between(node: Node, cot: Cotangent, place: int, notes: Notes) -> Cotangent:
         signs = signs_of(node.args[0])
         open_ = ~(signs.above | signs.below | signs.zero)  # what is zero on all of the ball has the quotient 0
-        count = int(open_.sum())
-        if not count:
+        if not bool(open_.any()):
             return rule_of(operation)(node, cot, place, notes)
         middle, half = (above + below) / 2, abs(above - below) / 2
         centre = (above * signs.above + below * signs.below + middle * open_).to(torch.float64)
         if isinstance(cot.ball, PreciseMatrix):
-            spread = arb(0, half)
+            wider = arb(0, half)
             values = [
-                arb(value) + spread if wide else arb(value)
+                arb(value) + wider if wide else arb(value)
                 for value, wide in zip(centre.flatten().tolist(), open_.flatten().tolist(), strict=True)
             ]
             return times_entries(cot, Matrix(as_ball(from_rows(*node.shape, values)), 1.0))
-        ball = ct.Ball(centre.to(cot.ball.centre), multiply_up(half, root_up(float(count))))
-        return times_entries(cot, Matrix(ball, ball.fro))
+        # A quotient is off by `half` at most, and so is each entry of a cotangent, times that; halving is exact but
+        # where it leads below the normal numbers.
+        row, spread = centre.reshape(1, -1).to(cot.ball.centre), half * open_.reshape(1, -1).to(cot.ball.centre)
+        carried = multiply_up(cot.ball.radius, float(max(abs(below), abs(above))))
+        tiny = torch.finfo(cot.ball.dtype).smallest_normal
+        off = add_up(fro_up(cot.ball.centre.abs() * spread), carried, tiny)
+        return Cotangent(ct.Ball(cot.ball.centre * row, off, cot.ball.reason), cot.scale)
 
     return between

@@ -6,7 +6,7 @@ The nodes of a formula's graph: quantities, what they were computed from, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -16,13 +16,14 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.balls import evaluate, step_of
+from ntk_deq.evaluation.balls import evaluate, is_symmetric, step_of
 from ntk_deq.evaluation.environment import Environment, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
+from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.functions import kink_of
+from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
@@ -254,6 +255,13 @@ class Tape:
     def _apply(self, expr: Expr, args: tuple[Node, ...], env: Environment) -> Node:
         """Return the node of an operator or a function whose value is that of its arguments' values."""
         notes, kind = env.notes, expr.kind
+        if kind is Kind.CALL and FUNCTIONS[expr.name].of_symmetric:
+            known = is_symmetric(expr.args[0], env)
+            return self._operator(
+                expr.name,
+                args,
+                lambda: _value(call(expr.name, [replace(args[0].matrix(), symmetric=known)], env)),
+            )
         if kind is Kind.CALL:
             return self._operator(expr.name, args, lambda: _value(call(expr.name, [a.value for a in args], env)))
         if kind is Kind.NEGATE:
@@ -270,8 +278,8 @@ class Tape:
 
         The square of a length is differentiable at zero, where the length is not.
         """
-        if degree is not None and base.shape != (1, 1):
-            return self._matrix_power(base, degree, env)
+        if base.shape != (1, 1):
+            return self._matrix_power(base, whole(exponent.value) if degree is None else degree, env)
         is_length = base.operation == "fro" or (base.operation == "norm" and 1 in base.args[0].shape)
         if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
             square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.functions.entrywise import TWINS, evaluated
+from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.evaluation.functions.softmax import softmax_matrix
-from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.evaluation.functions.twin import Handler, Value, whole
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.written import definition_of, put
-
-if TYPE_CHECKING:
-    from ntk_deq.evaluation.environment import Environment
-
-Value = Scalar | Matrix | Outcome
-Handler = Callable[[Sequence[Value], "Environment"], Value]
 
 
 def call(name: str, args: Sequence[Value], env: Environment) -> Value:
     """Apply the function called `name`; the type checker has seen to the arity and the shapes."""
     return OPERATIONS[name](args, env)
-
-
-def _integer(value: Value) -> int:
-    return int(float(ar.to_scalar(value).ball.mid()))
 
 
 def _norm(functional: Callable[[ct.Ball], arb]) -> Handler:
@@ -89,14 +81,14 @@ def _diag(args: Sequence[Value], env: Environment) -> Value:
 
 
 def _eye(args: Sequence[Value], env: Environment) -> Value:
-    n = _integer(args[0])
+    n = whole(args[0])
     one = ct.identity(n, dtype=env.like.dtype, device=env.like.device)
     return Matrix(env.constant(one), float(n) ** 0.5)
 
 
 def _constant(value: float) -> Handler:
     def handler(args: Sequence[Value], env: Environment) -> Value:
-        rows, cols = _integer(args[0]), _integer(args[1]) if len(args) > 1 else 1
+        rows, cols = whole(args[0]), whole(args[1]) if len(args) > 1 else 1
         guard_entries(rows, cols, "A constant matrix")
         filled = ct.ball(env.like.new_full((rows, cols), value))
         return Matrix(env.constant(filled), abs(value) * float(rows * cols) ** 0.5)
@@ -105,7 +97,7 @@ def _constant(value: float) -> Handler:
 
 
 def _commutation(args: Sequence[Value], env: Environment) -> Value:
-    n, m = _integer(args[0]), _integer(args[-1])
+    n, m = whole(args[0]), whole(args[-1])
     guard_entries(n * m, n * m, "A commutation matrix")
     permutation = ct.commutation(n, m, dtype=env.like.dtype, device=env.like.device)
     return Matrix(env.constant(permutation), float(n * m) ** 0.5)
@@ -211,7 +203,10 @@ def _condition(args: Sequence[Value], env: Environment) -> Value:
 
 
 def _dot(args: Sequence[Value], env: Environment) -> Value:
-    return ar.to_scalar(ar.multiply(ar.transpose(args[0]), args[1], env.notes))
+    left, right = (ar.to_matrix(arg) for arg in args)
+    if left.ball.shape[1] > 1:
+        left, right = (Matrix(ct.vec(part.ball), part.scale) for part in (left, right))
+    return ar.to_scalar(ar.multiply(ar.transpose(left), right, env.notes))
 
 
 def _inverse(args: Sequence[Value], env: Environment) -> Value:
@@ -221,6 +216,7 @@ def _inverse(args: Sequence[Value], env: Environment) -> Value:
 OPERATIONS: dict[str, Handler] = {
     **{name: _written(name) for name, record in FUNCTIONS.items() if record.definition is not None},
     **{name: _entrywise(name) for name in TWINS},
+    **{name: twin.ball for name, twin in MATRIX_TWINS.items()},
     "I": _eye,
     "commutation": _commutation,
     "cond": _condition,

@@ -11,6 +11,7 @@ from ntk_deq.certified import algebraic_matrix as am
 from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, sign
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 
 Value = Number | ExactMatrix
 
@@ -142,12 +143,13 @@ def _room(rows: int, columns: int) -> tuple[int, int]:
 
 FUNCTIONS: dict[str, Callable[[Arguments], Value]] = {
     **{name: _entrywise(twin.exact) for name, twin in TWINS.items() if twin.exact is not None},
+    **{name: twin.exact for name, twin in MATRIX_TWINS.items() if twin.exact is not None},
     "I": _identity,
     "commutation": _commutation,
     "cond": _of_matrix(_condition),
     "det": _of_matrix(am.determinant),
     "diag": _of_matrix(_diagonal),
-    "dot": lambda args: scalar(as_matrix(args[0]).transposed @ as_matrix(args[1])),
+    "dot": lambda args: scalar(_stacked(as_matrix(args[0])).transposed @ _stacked(as_matrix(args[1]))),
     "fro": _of_matrix(_frobenius),
     "hadamard": lambda args: as_matrix(args[0]).combined(as_matrix(args[1]), lambda a, b: a * b),
     "inv": _of_matrix(am.inverse_matrix),

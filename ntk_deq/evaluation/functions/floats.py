@@ -17,7 +17,10 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.evaluation.functions.softmax import tensor_softmax
+from ntk_deq.evaluation.functions.tensors import frobenius, kron, scalar, singular_values, vec, where_finite
+from ntk_deq.evaluation.functions.twin import Magnitude, Sized, of_argument, of_inverse, of_product
 
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.
@@ -119,42 +122,14 @@ def _left_vector(matrix: Any, found: Any, right: Any) -> Any:
     return left / product if abs(product) > _ALONG else None
 
 
-def vec(value: Tensor) -> Tensor:
-    """Stack the columns of a matrix."""
-    return value.mT.reshape(*value.shape[:-2], -1, 1)
-
-
-def scalar(value: Tensor) -> Tensor:
-    """Read a scalar, or a 1 x 1 matrix as one."""
-    return value if value.ndim < 2 else value[..., 0, 0]
-
-
-def frobenius(value: Tensor) -> Tensor:
-    """Return the Frobenius norm of a matrix, or the absolute value of a scalar."""
-    return value.abs() if value.ndim < 2 else torch.linalg.vector_norm(value, dim=(-2, -1))
-
-
-def where_finite(value: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function of matrices that must see no NaN or infinity; the result is NaN where an entry is one."""
-    bad = ~torch.isfinite(value).all(-1).all(-1)
-    if not bool(bad.any()):
-        return function(value)
-    result = function(torch.where(bad[..., None, None], 0.0, value))
-    return torch.where(bad.reshape(*bad.shape, *(1,) * (result.ndim - bad.ndim)), torch.nan, result)
-
-
-def _singular_values(value: Tensor) -> Tensor:
-    return where_finite(value, torch.linalg.svdvals)
-
-
 def _norm2(like: Tensor, a: Tensor) -> Tensor:
     if a.ndim < 2 or 1 in a.shape[-2:]:
         return frobenius(a)
-    return _singular_values(a)[..., 0]
+    return singular_values(a)[..., 0]
 
 
 def _condition(like: Tensor, a: Tensor) -> Tensor:
-    values = _singular_values(a)
+    values = singular_values(a)
     return values[..., 0] / values[..., -1]
 
 
@@ -213,12 +188,6 @@ def _commutation(like: Tensor, n: Tensor, m: Tensor | None = None) -> Tensor:
     return torch.eye(rows * cols, dtype=like.dtype, device=like.device)[index]
 
 
-def _kron(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    product = a[..., :, None, :, None] * b[..., None, :, None, :]
-    rows, cols = a.shape[-2] * b.shape[-2], a.shape[-1] * b.shape[-1]
-    return product.reshape(*product.shape[:-4], rows, cols)
-
-
 def _filled(value: float) -> Callable[..., Tensor]:
     return lambda like, n, m=None: like.new_full((int(n), 1 if m is None else int(m)), value)
 
@@ -231,6 +200,7 @@ def _entrywise(name: str) -> Callable[..., Tensor]:
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     **{name: _entrywise(name) for name in TWINS},
+    **{name: twin.tensor for name, twin in MATRIX_TWINS.items()},
     "I": lambda like, n: torch.eye(int(n), dtype=like.dtype, device=like.device),
     "commutation": _commutation,
     "cond": _condition,
@@ -240,7 +210,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "fro": lambda like, a: frobenius(a),
     "hadamard": lambda like, a, b: a * b,
     "inv": _inverse,
-    "kron": _kron,
+    "kron": lambda like, a, b: kron(a, b),
     "lambda_max": _eigenvalue(REAL_PART_MAX),
     "lambda_min": _eigenvalue(REAL_PART_MIN),
     "max": _extreme(torch.maximum, torch.amax),
@@ -251,8 +221,8 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "ones": _filled(1.0),
     "pi": lambda like: like.new_full((), math.pi),
     "rho": _eigenvalue(MODULUS_MAX),
-    "sigma_max": lambda like, a: _singular_values(a)[..., 0],
-    "sigma_min": lambda like, a: _singular_values(a)[..., -1],
+    "sigma_max": lambda like, a: singular_values(a)[..., 0],
+    "sigma_min": lambda like, a: singular_values(a)[..., -1],
     "softmax": lambda like, a: tensor_softmax(a),
     "sum": lambda like, a: a.sum((-2, -1)) if a.ndim > 1 else a,
     "trace": lambda like, a: a.diagonal(dim1=-2, dim2=-1).sum(-1),
@@ -260,3 +230,40 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "zeros": _filled(0.0),
 }
 """Each takes a tensor with the wanted dtype and device, then the arguments."""
+
+
+def _of_entries(call: Sized) -> Tensor:
+    """The magnitude of a sum: it grows with the square root of the number of entries."""
+    value = call.value(0)
+    count = value.shape[-1] * value.shape[-2] if value.ndim > 1 else 1
+    return call.of(0) * float(count) ** 0.5
+
+
+def _of_extreme(call: Sized) -> Tensor:
+    if call.count == 1:
+        return call.of(0)
+    return torch.stack(torch.broadcast_tensors(*map(call.of, range(call.count)))).amax(0)
+
+
+def _of_determinant(call: Sized) -> Tensor:
+    n = call.value(0).shape[-1]
+    return (call.of(0) / float(n) ** 0.5) ** n  # Hadamard's bound
+
+
+def _of_condition(call: Sized) -> Tensor:
+    size = call.own()
+    return size * size.clamp_min(1.0)
+
+
+MAGNITUDES: dict[str, Magnitude] = {
+    **{name: twin.magnitude for name, twin in MATRIX_TWINS.items() if twin.magnitude is not None},
+    **dict.fromkeys(("diag", "fro", "lambda_max", "lambda_min", "norm", "norm1", "norminf", "rho"), of_argument),
+    **dict.fromkeys(("sigma_max", "sigma_min", "vec"), of_argument),
+    **dict.fromkeys(("dot", "hadamard", "kron"), of_product),
+    **dict.fromkeys(("max", "min"), _of_extreme),
+    **dict.fromkeys(("sum", "trace"), _of_entries),
+    "cond": _of_condition,
+    "det": _of_determinant,
+    "inv": of_inverse,
+}
+"""The magnitude of what a value was computed from; of a function that is not here it is the value's size."""

@@ -1,11 +1,6 @@
-"""How cotangents pass the functions of the language; rules as in `derivatives.rules`.
-
-The derivative of a simple singular value: the product u v' of its singular vectors, with an error bound.
-"""
+"""How cotangents pass the functions of the language; rules as in `derivatives.rules`."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from flint import arb
@@ -13,8 +8,7 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.precise import PreciseMatrix
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
-from ntk_deq.certified.scalar import exact, lower, upper
+from ntk_deq.certified.scalar import upper
 from ntk_deq.errors import LimitError, NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.derivatives.cotangent import (
@@ -34,73 +28,11 @@ from ntk_deq.evaluation.derivatives.rules import OPERATOR_RULES, Rule, transpose
 from ntk_deq.evaluation.derivatives.tape import Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
+from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.evaluation.functions.softmax import pulled
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
-
-_ROOT_TWO = math.nextafter(math.sqrt(2.0), 2.0)
-
-
-def singular_direction(a: ct.Ball, index: int) -> ct.Ball | None:
-    """Return the ball of u v' for a singular value of a matrix that is certainly simple, or None.
-
-    The symmetric matrix H = [[0, A], [A', 0]] has the eigenvalues +-sigma_i, and zeros where A is not square. For float
-    u~, v~, s let x~ = (u~; v~)/sqrt 2 and d the distance from s to every other eigenvalue. The part p of x~ orthogonal
-    to the eigenvector x has norm(p) <= norm(H x~ - s x~)/d = eta (Davis and Kahan). With delta = |norm(x~)^2 - 1|,
-    fro(x x' - x~ x~') <= delta + 2 eta^2 + sqrt 2 (1 + delta) eta, and u v'/2 is one of two equal blocks of x x', so
-
-    fro(u v' - u~ v~') <= sqrt 2 (delta + 2 eta^2) + 2 (1 + delta) eta.
-
-    Args:
-        a: rows x cols.
-        index: 0 for the largest of the min(rows, cols) singular values, -1 for the smallest.
-
-    Returns:
-        The rows x cols ball, or None where the value is not certainly apart from the others and from zero.
-
-    References:
-        Davis and Kahan, SIAM J. Numer. Anal. 7, 1970.
-
-    Example:
-        >>> ball = singular_direction(ct.ball(torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64))), 0)
-        >>> ball.radius < 1e-14, ball.centre.tolist()
-        (True, [[1.0, 0.0], [0.0, 0.0]])
-    """
-    values = ct.singular_values(a)
-    if not all(value.is_finite() for value in values):
-        return None
-    place = index % len(values)
-    try:
-        left, found, right = torch.linalg.svd(a.work, full_matrices=False)
-    except torch.linalg.LinAlgError:
-        return None
-    near = float(found[place])
-    gaps = [max(lower(v - near), lower(near - v)) for k, v in enumerate(values) if k != place]
-    distance = min([*gaps, near])  # zero and the negative values are at least `near` away
-    if not (distance > 0 and values[place] > 0):
-        return None
-    u, v = ct.Ball(left[:, place : place + 1].contiguous()), ct.Ball(right[place : place + 1].mT.contiguous())
-    work = ct.Ball(a.work, a.radius, a.reason)
-    defects = (_defect(work, v, u, near), _defect(ct.transpose(work), u, v, near))
-    eta = divide_up(max(defects), distance)
-    delta = max(upper(abs(ct.power(ct.frobenius(side), 2) - 1)) for side in (u, v))
-    error = add_up(
-        multiply_up(_ROOT_TWO, add_up(delta, multiply_up(2.0, eta, eta))), multiply_up(2.0, add_up(1.0, delta), eta)
-    )
-    product = ct.matmul(u, ct.transpose(v))
-    return ct.Ball(product.centre.to(a.centre.dtype), add_up(error, product.radius, _lost(product.centre, a)))
-
-
-def _defect(a: ct.Ball, v: ct.Ball, u: ct.Ball, near: float) -> float:
-    """Return an upper bound of norm(A v - s u)."""
-    return upper(ct.frobenius(ct.subtract(ct.matmul(a, v), ct.scale(exact(near), u))))
-
-
-def _lost(centre: torch.Tensor, a: ct.Ball) -> float:
-    """Return an upper bound of what rounding to a's element type loses."""
-    return upper(ct.frobenius(ct.Ball(centre - centre.to(a.centre.dtype).double())))
-
 
 _ZERO = Scalar(arb(0), 0.0)
 
@@ -241,7 +173,7 @@ def _singular(index: int) -> Rule:
 
 
 def _direction(node: Node, index: int, notes: Notes) -> Matrix:
-    direction = singular_direction(node.args[0].dense(), index)
+    direction = ct.singular_direction(node.args[0].dense(), index)
     if direction is None:
         # Also where the bound fails only for want of digits: nothing certain may rest on a guess there.
         notes.kink(f"a {node.operation} whose singular value may be zero or not simple", certain=False)
@@ -304,6 +236,7 @@ def _extreme(sign: int) -> Rule:
 
 RULES: dict[str, Rule] = {
     **OPERATOR_RULES,
+    **{name: twin.pull for name, twin in MATRIX_TWINS.items() if twin.pull is not None},
     **{name: _entrywise(name) for name in TWINS if kink_of(name) is not Kink.JUMP},
     "cond": _condition,
     "det": _determinant,
@@ -329,6 +262,7 @@ RULES: dict[str, Rule] = {
 
 
 IN_FLOATS = frozenset({"cond", "max", "min", "norm1", "norminf", "sigma_max", "sigma_min"})
+IN_FLOATS |= {name for name, twin in MATRIX_TWINS.items() if twin.in_floats}
 """Functions whose rules take float balls only."""
 
 

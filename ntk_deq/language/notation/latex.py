@@ -10,13 +10,14 @@ import sympy
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
-from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number
+from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number, selectors
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.members import FOLDED
 from ntk_deq.language.notation.names import latex_letter, symbol
 from ntk_deq.language.notation.sympy import OVER, MatrixQuantity, Quantity, convert
 from ntk_deq.language.run import PATH_LENGTH
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.symmetry import order_of
+from ntk_deq.language.tree import Expr, Kind, Sign
 
 if TYPE_CHECKING:
     import sympy
@@ -40,6 +41,10 @@ _LEVELS |= {name + OVER: SUM if name in _BIG else PRODUCT for name in FOLDED}
 def latex(expr: Expr) -> str:
     """Return the LaTeX of a typed tree: connectives in the source's order, terms by the printer."""
     match expr.kind:
+        case Kind.COMPARE if (order := order_of(expr)) is not None:
+            larger, smaller, strict = order
+            sign = r"\succ" if strict else r"\succeq"
+            return f"{_term(larger)} {sign} {'0' if smaller is None else _term(smaller)}"
         case Kind.COMPARE:
             text = _term(expr.args[0])
             for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
@@ -92,6 +97,9 @@ def _level(expr: Any) -> float:
     """Return how tightly an object binds as printed below."""
     if isinstance(expr, (Quantity, MatrixQuantity)):
         if expr.label != "1x1":
+            function = FUNCTIONS.get(expr.label)
+            if function is not None and (function.infix or function.exponent):
+                return _TENSOR if function.infix else POWER
             return _LEVELS.get(expr.label, ATOM)
         inner = _level(expr.arguments[0])
         return _TENSOR if inner == PRODUCT else inner  # (b'b) A scales A, b'b A would not multiply
@@ -117,6 +125,15 @@ def _negated(expr: Any) -> tuple[Any, ...] | None:
 
 def _is_reciprocal(expr: Any) -> bool:
     return isinstance(expr, sympy.Pow) and not isinstance(expr, (sympy.MatPow, sympy.exp)) and expr.args[1] == -1
+
+
+_PIECES = frozenset(Sign) - {Sign.ROW, Sign.STACK}
+
+
+def _row_of(argument: Any) -> tuple[Any, ...]:
+    """Return what stands side by side in a row of a literal."""
+    joined = isinstance(argument, (Quantity, MatrixQuantity)) and argument.label == Sign.ROW
+    return tuple(argument.arguments) if joined else (argument,)
 
 
 class _Printer(LatexPrinter):
@@ -238,8 +255,19 @@ class _Printer(LatexPrinter):
         if label == "at":
             pairs = ", ".join(f"{left} = {right}" for left, right in zip(shown[1::2], shown[2::2], strict=True))
             return rf"\left. {shown[0]} \right|_{{{pairs}}}"
+        if label in (Sign.ROW, Sign.STACK):
+            rows = [arguments] if label == Sign.ROW else [_row_of(argument) for argument in arguments]
+            lines = [" & ".join(map(self._print, row)) for row in rows]
+            return r"\begin{pmatrix} " + r" \\ ".join(lines) + r" \end{pmatrix}"
+        if label in _PIECES:
+            inside = selectors(label, shown[1:], r" \ldots ")
+            return rf"\left[{shown[0]}\right]_{{{', '.join(inside)}}}"
         named = r"\operatorname{{" + label.replace("_", r"\_") + r"}}\left({}\right)"
         function = FUNCTIONS.get(label)
+        if function is not None and function.infix:
+            return f" {function.infix[1]} ".join(self._part(argument, POWER) for argument in arguments)
+        if function is not None and function.exponent:
+            return f"{self._part(arguments[0], ATOM)}^{{{function.exponent}}}"
         pattern = _INDEXED.get(label) or (function and function.latex) or named
         return pattern.format(*shown) if "{0}" in pattern else pattern.format(", ".join(shown))
 

@@ -17,17 +17,20 @@ from ntk_deq.language.format import (
     SUM,
     binding,
     format_number,
+    row_parts,
+    selectors,
 )
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.notation.names import Symbol, symbol
 from ntk_deq.language.run import PATH_LENGTH
-from ntk_deq.language.tree import Expr, Kind, is_member
+from ntk_deq.language.symmetry import order_of
+from ntk_deq.language.tree import Expr, Kind, Sign, is_member
 from ntk_deq.language.types import ONE, Sort
 
 # Between a sum and a product: a Kronecker product needs brackets as a factor, not as a summand.
 _TENSOR = (SUM + PRODUCT) / 2
-# Where a call is printed as a product, a fraction or a power, it binds as one.
-_PRINTED_AS = {"kron": _TENSOR, "hadamard": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "inv": POWER}
+# Where a call is printed as a product or a fraction, it binds as one.
+_PRINTED_AS = {"grad": _TENSOR, "jac": PRODUCT}
 
 _RELATIONS = {"<=": "≤", "<": "<", ">=": "≥", ">": ">", "==": "=", "!=": "≠"}
 _ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "dot": "˙"}
@@ -120,6 +123,8 @@ def _strength(expr: Expr) -> float:
         return SUM if expr.name in _BIG else PRODUCT
     if expr.kind is Kind.CALL:
         function = FUNCTIONS.get(expr.name)
+        if function is not None and (function.infix or function.exponent):
+            return _TENSOR if function.infix else POWER
         own = None if function is None or _pattern(expr) is None else function.mathml_binding
         return _PRINTED_AS.get(expr.name, ATOM) if own is None else own
     if expr.kind is Kind.NUMBER and expr.value is not None and "e" in format_number(expr.value):
@@ -210,6 +215,9 @@ def _show_product(expr: Expr) -> str:
 
 def _is_applied(expr: Expr) -> bool:
     """Whether a call is set as a name, or a letter, before its arguments."""
+    function = FUNCTIONS.get(expr.name)
+    if function is not None and (function.infix or function.exponent):
+        return False
     pattern = _pattern(expr)
     return expr.name not in _NOTATIONS and (pattern is None or "\N{FUNCTION APPLICATION}" in pattern)
 
@@ -266,6 +274,11 @@ def _show_transpose(expr: Expr) -> str:
 
 
 def _show_comparison(expr: Expr) -> str:
+    order = order_of(expr)
+    if order is not None:
+        larger, smaller, strict = order
+        zero = _mn("0") if smaller is None else _part(smaller, _TENSOR)
+        return _row(_part(larger, SUM), _mo("≻" if strict else "⪰"), zero)
     row = [_part(expr.args[0], SUM)]
     for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
         row += [_mo(_RELATIONS[operator]), _part(operand, SUM)]
@@ -335,6 +348,11 @@ def _show_call(expr: Expr) -> str:
         return _show_folded(name, arguments[0])
     if name in _NOTATIONS and arguments:
         return _NOTATIONS[name](arguments)
+    function = FUNCTIONS.get(name)
+    if function is not None and function.infix and arguments:
+        return _joined([_part(argument, POWER) for argument in arguments], _mo(function.infix[0]))
+    if function is not None and function.exponent and arguments:
+        return _raised(arguments[0], _exponent(function.exponent))
     pattern = _pattern(expr)
     shown = _listed(map(_show, arguments))
     if pattern is not None:
@@ -343,11 +361,28 @@ def _show_call(expr: Expr) -> str:
     return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(shown))
 
 
-def _infix(sign: str) -> Callable[[tuple[Expr, ...]], str]:
+def _exponent(text: str) -> str:
+    """Return an exponent of a record: a number with or without a sign, a fraction, or a sign."""
+    top, slash, bottom = text.partition("/")
+    if slash:
+        return _row(_mn(top), _mo("/"), _mn(bottom))
+    return _signed(text) if text.lstrip("-").isdigit() else _mo(text)
+
+
+def _piece(name: str) -> Callable[[tuple[Expr, ...]], str]:
     def show(arguments: tuple[Expr, ...]) -> str:
-        return _joined([_part(argument, POWER) for argument in arguments], _mo(sign))
+        matrix, *ends = arguments
+        inside = selectors(name, [_part(end, SUM) for end in ends], _mo("…"))
+        shown = [part if part.startswith("<") else _mo(part) for part in inside]
+        index = _listed(part if part.count("<mo") == 0 else _tag("mrow", part) for part in shown)
+        return _tag("msub", _fenced(_show(matrix), "[", "]"), index)
 
     return show
+
+
+def _table(rows: Iterable[tuple[Expr, ...]]) -> str:
+    lines = [_tag("mtr", *(_tag("mtd", _show(part)) for part in row)) for row in rows]
+    return _fenced(_tag("mtable", *lines))
 
 
 def _sized(letter: str, separator: str) -> Callable[[tuple[Expr, ...]], str]:
@@ -379,13 +414,13 @@ def _limit(arguments: tuple[Expr, ...]) -> str:
 
 
 _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
-    "kron": _infix("⊗"),
-    "hadamard": _infix("⊙"),
+    **{sign: _piece(sign) for sign in (Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK)},
+    Sign.ROW: lambda arguments: _table([arguments]),
+    Sign.STACK: lambda arguments: _table(map(row_parts, arguments)),
     "I": _sized("I", ","),
     "zeros": _sized("0", "×"),
     "ones": _sized("1", "×"),
     "commutation": _sized("K", ","),
-    "inv": lambda arguments: _raised(arguments[0], _signed("-1")),
     "grad": _gradient,
     "jac": _jacobian,
     "fixed_point": _limit,

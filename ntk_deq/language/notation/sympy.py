@@ -191,6 +191,8 @@ def _power(expr: Expr) -> Any:
         return sympy.Pow(_number(base), _number(exponent), evaluate=False)
     power = integer_literal(exponent)
     matrix = convert(base)
+    if power is None:
+        return sympy.MatPow(matrix, _number(exponent))
     return sympy.Inverse(matrix) if power == -1 else sympy.MatPow(matrix, sympy.Integer(power))
 
 

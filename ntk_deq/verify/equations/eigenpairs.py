@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flint import arb
 
 from ntk_deq.language.domain import Free
+from ntk_deq.language.symmetry import parity, sign_by_domain, structure
 from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.verify.equations.symmetry import parity, structure
 from ntk_deq.verify.equations.terms import sum_terms
-
-if TYPE_CHECKING:
-    pass
 
 _EXTREMES = frozenset({"lambda_min", "lambda_max"})
 
@@ -82,7 +78,7 @@ def eigenvalue_in(left: Expr, right: Expr, free: Mapping[str, Free], lets: Mappi
             call.kind is Kind.CALL
             and call.name in _EXTREMES
             and structure(call.args[0]) == structure(matrix)
-            and parity(matrix, free, lets) == 1
+            and parity(matrix, sign_by_domain(free), {name: let.expr for name, let in lets.items()}) == 1
         ):
             return Eigenvalue(factor, call, *vectors)
     return None

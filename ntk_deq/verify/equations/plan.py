@@ -14,10 +14,10 @@ from ntk_deq.falsify.search.space import movable
 from ntk_deq.falsify.shrink.numbers import entry_places
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.setting import Setting
+from ntk_deq.language.symmetry import parity, sign_by_domain
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.verify.equations.eigenpairs import Eigenvalue, eigenvalue_in
-from ntk_deq.verify.equations.symmetry import parity
 from ntk_deq.verify.equations.terms import negated, subtracted, sum_terms, total
 
 MOST_EQUATIONS = 64
@@ -227,7 +227,8 @@ class Equations:
 
     def parity(self, expr: Expr) -> int:
         """Return whether a square formula is symmetric (1) or skew (-1) for certain, else 0."""
-        return parity(expr, self.free, self._claim.let)
+        definitions = {name: formula.expr for name, formula in self._claim.let.items()}
+        return parity(expr, sign_by_domain(self.free), definitions)
 
 
 class _Planner:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Function
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, Sign
 
 
 class UnwritableError(NtkDeqError):
@@ -86,6 +85,8 @@ class Printer(ABC):
                 return self.special(expr)
             case Kind.CALL if expr.name in _SIZED:
                 return _SIZED[expr.name](*(self._size(arg) for arg in expr.args))
+            case Kind.CALL if expr.name in _PIECES:
+                return _piece(expr.name, self.code(expr.args[0]), [self._size(arg) for arg in expr.args[1:]])
             case Kind.CALL:
                 return _call(expr.name, [self.code(arg) for arg in expr.args])
             case Kind.POWER:
@@ -96,18 +97,27 @@ class Printer(ABC):
                 raise UnwritableError(f"`{expr.kind}` is no value")
 
     def _size(self, expr: Expr) -> int:
-        """Return a size: a sum of products of whole numbers and size letters."""
+        """Return a size, an index or a whole exponent: whole numbers and size letters with + - and *."""
         if expr.kind is Kind.NAME:
             return self.size(expr.name)
         if expr.kind is Kind.NUMBER and expr.value is not None:
             return int(expr.value)
-        left, right = map(self._size, expr.args)
-        return left + right if expr.kind is Kind.ADD else left * right
+        parts = list(map(self._size, expr.args))
+        match expr.kind:
+            case Kind.NEGATE:
+                return -parts[0]
+            case Kind.ADD:
+                return parts[0] + parts[1]
+            case Kind.SUBTRACT:
+                return parts[0] - parts[1]
+            case Kind.MULTIPLY:
+                return parts[0] * parts[1]
+        raise UnwritableError(f"`{expr.kind}` is no whole number")
 
     def _power(self, expr: Expr) -> Code:
         base, exponent = self.code(expr.args[0]), expr.args[1]
         if len(base.shape) == 2 and base.shape != (1, 1):
-            return Code(f"np.linalg.matrix_power({base.text}, {integer_literal(exponent)})", base.shape)
+            return Code(f"np.linalg.matrix_power({base.text}, {self._size(exponent)})", base.shape)
         raised = self.code(exponent).number
         return Code(f"{base.number.at(_ATOM)}**{raised.at(_SIGN)}", (), _POWER)
 
@@ -217,6 +227,57 @@ def _filled(function: str) -> Callable[..., Code]:
     return build
 
 
+def _kronsum(a: Code, b: Code) -> Code:
+    left, right = f"np.kron({a.text}, np.eye({b.shape[0]}))", f"np.kron(np.eye({a.shape[0]}), {b.text})"
+    return Code(f"{left} + {right}", (a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]), _SUM)
+
+
+def _khatri_rao(a: Code, b: Code) -> Code:
+    left = f"np.repeat({a.text}, {b.shape[0]}, axis=0)"
+    return Code(f"{left} * np.tile({b.text}, ({a.shape[0]}, 1))", (a.shape[0] * b.shape[0], a.shape[1]), _PRODUCT)
+
+
+def _sides(part: Code) -> tuple[int, int]:
+    return (part.shape[0], part.shape[1]) if part.shape else (1, 1)
+
+
+def _row(*parts: Code) -> Code:
+    sides = [_sides(part) for part in parts]
+    return Code(f"np.block([[{', '.join(part.text for part in parts)}]])", (sides[0][0], sum(w for _, w in sides)))
+
+
+def _stack(*parts: Code) -> Code:
+    sides = [_sides(part) for part in parts]
+    rows = ", ".join(f"[{part.text}]" for part in parts)
+    return Code(f"np.block([{rows}])", (sum(h for h, _ in sides), sides[0][1]))
+
+
+def _block_diagonal(*parts: Code) -> Code:
+    sides = [_sides(part) for part in parts]
+    rows = []
+    for place, part in enumerate(parts):
+        zeros = [f"np.zeros(({sides[place][0]}, {width}))" for _, width in sides]
+        rows.append(", ".join([*zeros[:place], part.text, *zeros[place + 1 :]]))
+    text = ", ".join(f"[{row}]" for row in rows)
+    return Code(f"np.block([{text}])", (sum(h for h, _ in sides), sum(w for _, w in sides)))
+
+
+_PIECES = frozenset({Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK})
+
+
+def _piece(name: str, matrix: Code, at: list[int]) -> Code:
+    if name == Sign.ENTRY:
+        row, col = (at[0] - 1, at[1] - 1) if len(at) > 1 else (at[0] - 1, 0)
+        return Code(f"{matrix.at(_ATOM)}[{row}, {col}].item()", ())
+    slices = [f"{at[k] - 1}:{at[k + 1]}" for k in range(0, len(at), 2)]
+    sizes = [at[k + 1] - at[k] + 1 for k in range(0, len(at), 2)]
+    if name == Sign.COLUMNS:
+        slices, sizes = [":", *slices], [matrix.shape[0], *sizes]
+    elif len(slices) == 1:
+        sizes = [*sizes, matrix.shape[1]]
+    return Code(f"{matrix.at(_ATOM)}[{', '.join(slices)}]", tuple(sizes))
+
+
 def _commutation(rows: int, cols: int | None = None) -> Code:
     cols = rows if cols is None else cols
     return Code(f"commutation({rows}, {cols})", (rows * cols, rows * cols))
@@ -240,4 +301,11 @@ _SHAPED: dict[str, Callable[..., Code]] = {
     "softmax": lambda a: Code(_SOFTMAX.format(a.text), a.shape),
     "inv": lambda a: Code(f"np.linalg.inv({a.text})", a.shape),
     "diag": _diag,
+    "pinv": lambda a: Code(f"np.linalg.pinv({a.text})", a.shape[::-1]),
+    "sqrtm": lambda a: Code(f"sqrtm({a.text})", a.shape),
+    "kronsum": _kronsum,
+    "khatri_rao": _khatri_rao,
+    "blockdiag": _block_diagonal,
+    Sign.ROW: _row,
+    Sign.STACK: _stack,
 }

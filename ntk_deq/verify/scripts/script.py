@@ -28,6 +28,12 @@ def commutation(n, m):
     """The matrix K with K @ vec(A) == vec(A.T) for every n x m matrix A."""
     return np.eye(n * m)[np.arange(n * m).reshape((m, n)).T.ravel()]
 ''',
+    "sqrtm": '''\
+def sqrtm(a):
+    """The square root of a symmetric matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(a)
+    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+''',
     "settled": '''\
 def settled(step, state):
     """Iterate a map until rounding alone moves the state."""
@@ -255,8 +261,11 @@ class _Block(Printer):
         return self.known[name]
 
     def size(self, name: str) -> int:
-        """Return the value of a size letter."""
-        return self.script.sizes[name]
+        """Return the value of a size letter, or of a step in an exponent."""
+        found = self.script.sizes.get(name, self.script.steps.get(name))
+        if found is None:
+            raise UnwritableError(f"the step {name} is not a single one")
+        return found
 
     def name(self, name: str) -> Code:
         """Return the code of a name; what it stands for is assigned first."""

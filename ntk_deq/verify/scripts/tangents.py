@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.record import Kink
+from ntk_deq.language.record import Degree, Kink
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.verify.scripts.printer import SLOPE, UnwritableError
 
@@ -150,14 +151,12 @@ _RULES: dict[Kind, Callable[[Expr, list[Expr | None], Callable[[Expr], Shape]], 
     Kind.POWER: _power,
 }
 
-_LINEAR = ("vec", "diag", "trace", "sum")
-_BILINEAR = ("kron", "hadamard", "dot")
-
 
 def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
-    if expr.name in _LINEAR:
-        return _linear(expr, moved, shape)
-    if expr.name in _BILINEAR:
+    degree = None if expr.name not in FUNCTIONS else FUNCTIONS[expr.name].degree
+    if degree is Degree.LINEAR:
+        return _of(expr.name, *_filled(expr, moved, shape))
+    if degree is Degree.BILINEAR:
         return _bilinear(expr, moved, lambda left, right: _of(expr.name, left, right))
     argument, moving = expr.args[0], moved[0]
     facts = entrywise_of(expr.name)
@@ -170,6 +169,20 @@ def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) 
     if expr.name == "norm" and 1 not in (shape(argument) or (1,)):
         raise UnwritableError("the derivative of a spectral norm is not written out")
     return outer(expr, argument, moving, not shape(argument))
+
+
+def _filled(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> list[Expr]:
+    """Return the tangents of the arguments of what is linear in all of them together; sizes and indices stay."""
+    record, parts = FUNCTIONS[expr.name], []
+    for place, (arg, moving) in enumerate(zip(expr.args, moved, strict=True)):
+        if record.parameter(place) in (Parameter.SIZE, Parameter.INDEX):
+            parts.append(arg)
+        elif moving is not None:
+            parts.append(moving)
+        else:
+            sizes = shape(arg)
+            parts.append(_of("zeros", *map(_number, sizes)) if sizes else _number(0))
+    return parts
 
 
 def _entrywise(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:

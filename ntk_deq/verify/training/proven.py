@@ -26,10 +26,11 @@ from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.environment import Environment, OutsideClaimError, model_formulas
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
-from ntk_deq.language.run import Run
+from ntk_deq.language.run import LOSS, Run
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
 from ntk_deq.verify.training.moments import Point
@@ -181,7 +182,9 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         env: The environment of the instance.
     """
     form = trainee.model.layer_form()
-    if form is None or env.model is None or not env.model.has_equilibrium:
+    if env.model is not None and not env.model.has_equilibrium:
+        return trainee.exact and all(_is_zero(f"grad({LOSS}, {name})", env) for name in trainee.model.parameters())
+    if form is None or env.model is None:
         return False
     if output_loss(trainee.model, trainee.X, trainee.y).beside:
         return False  # what the loss reads of the parameters themselves moves them
@@ -201,6 +204,20 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     if not done.complete or float(done.error[1]) != 0:
         return False
     return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
+
+
+def _is_zero(text: str, env: Environment) -> bool:
+    """Whether a formula is zero in every entry for certain: it is computed free of rounding."""
+    notes = Notes(deadline=env.notes.deadline)
+    try:
+        value = evaluate(parse(text), replace(env, notes=notes))
+    except OutsideClaimError:
+        return False
+    if notes.estimated or notes.unsure:
+        return False
+    if isinstance(value, Scalar):
+        return bool(value.ball == 0)
+    return isinstance(value, Matrix) and bool(frobenius(value.ball) == 0)
 
 
 def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:

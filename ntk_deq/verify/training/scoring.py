@@ -21,7 +21,7 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.floats import frobenius, scalar
+from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.instance import Instance, with_values
 from ntk_deq.evaluation.margins import Margins, parts
 from ntk_deq.falsify.score import Scores
@@ -63,7 +63,7 @@ def descend(
     loss_of = names.formulas.definitions[LOSS]
     count = names.batch[0]
     values = {name: _for_each(names.variables[name], count).detach() for name in parameters}
-    step, path, floor = step.reshape(count, 1, 1), names.like.new_zeros(count), names.like.new_zeros(count)
+    path, floor = names.like.new_zeros(count), names.like.new_zeros(count)
     alive = torch.ones(count, dtype=torch.bool, device=names.like.device)
     guess: Tensor | None = None
     moments: dict[float, TensorNames] = {}
@@ -91,7 +91,8 @@ def descend(
         size = names.like.new_zeros(count)
         for (name, value), gradient in zip(values.items(), found, strict=True):
             if gradient is not None:
-                move = torch.where(alive[:, None, None], step * gradient, 0.0)
+                shape = (count, *(1,) * (value.ndim - 1))
+                move = torch.where(alive.reshape(shape), step.reshape(shape) * gradient, 0.0)
                 values[name] = value - move
                 size = size + frobenius(move) ** 2
         path = path + size.sqrt()
@@ -114,8 +115,8 @@ def moments_along(names: TensorNames, moments: Mapping[float, TensorNames]) -> T
 
 
 def _for_each(value: Tensor, count: int) -> Tensor:
-    """Return a matrix for each instance."""
-    return value if value.ndim > 2 else value.expand(count, *value.shape)
+    """Return a matrix, or a number, for each instance."""
+    return value if value.ndim in (1, 3) else value.expand(count, *value.shape)
 
 
 STEPS = 200
@@ -294,14 +295,15 @@ class TrainingScorer:
         model = self._whole.setting.model
         assert model is not None
         values = {name: value.to(self._whole.like) for name, value in instance.values.items()}
-        inputs, targets = (model.names(role)[0] for role in (Role.INPUT, Role.TARGET))
+        data = [next(iter(model.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
         number = self._number(instance)
         own = {variable.name for variable in model.variables}
         # A scalar that stands in formulas alone moves no run.
         key = repr(number).encode() + b"".join(values[name].cpu().numpy().tobytes() for name in sorted(own))
         if key not in self._runs:
             trainee = model_class(model).from_variables(values)
-            short = self._twin.short(self.run, trainee, values[inputs], values[targets], number, self._keep)
+            X, y = trainee.data(*(None if name is None else values[name] for name in data))
+            short = self._twin.short(self.run, trainee, X, y, number, self._keep)
             self._runs = {key: short}
         return self._runs[key]
 

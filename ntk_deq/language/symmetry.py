@@ -6,14 +6,14 @@ transpose turns words round. Two formulas with the same words are equal. What is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.operators import integer_literal
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 
 Key = object
@@ -30,16 +30,28 @@ class _TooLongError(Exception):
     """A formula has too many words."""
 
 
-def parity(expr: Expr, free: Mapping[str, Free], lets: Mapping[str, Formula]) -> int:
+def sign_by_domain(free: Mapping[str, Free]) -> Callable[[str], int]:
+    """Return which variables are symmetric (1) or skew (-1) by their domains, as `parity` asks for it."""
+    return lambda name: _SIGNS.get(free[name].domain.kind, 0) if name in free else 0
+
+
+def parity(expr: Expr, sign: Callable[[str], int], lets: Mapping[str, Expr]) -> int:
     """Return 1 for a formula that is symmetric for certain, -1 for one that is skew, else 0; zero is symmetric.
 
     Args:
         expr: A square matrix formula.
-        free: Variables with their domains.
-        lets: The claim's definitions.
+        sign: Whether a variable is symmetric (1), skew (-1), or neither for certain (0).
+        lets: Definitions.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> parity(parse("kron(A*A', S)"), lambda name: int(name == "S"), {})
+        1
+        >>> parity(parse("A - A'"), lambda name: 0, {})
+        -1
     """
     try:
-        words = _Expansion(free, lets).words(expr)
+        words = _Expansion(sign, lets).words(expr)
     except (_TooLongError, RecursionError):
         return 0
     turned = _turned(words)
@@ -48,10 +60,36 @@ def parity(expr: Expr, free: Mapping[str, Free], lets: Mapping[str, Formula]) ->
     return -1 if words == {word: -number for word, number in turned.items()} else 0
 
 
+def order_of(statement: Expr) -> tuple[Expr, Expr | None, bool] | None:
+    """Return the larger and the smaller of two symmetric matrices that a comparison orders, and whether strictly.
+
+    The smaller one is None where it is zero. None: the comparison is another one.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> larger, smaller, strict = order_of(parse("lambda_sym(A - B) >= 0"))
+        >>> larger.name, smaller.name, strict
+        ('A', 'B', False)
+    """
+    if statement.kind is not Kind.COMPARE or statement.operators not in ((">=",), (">",)):
+        return None
+    value, bound = statement.args
+    if value.kind is not Kind.CALL or bound.kind is not Kind.NUMBER or bound.value or value.name not in _ORDERS:
+        return None
+    matrix, strict = value.args[0], statement.operators == (">",)
+    if matrix.kind is Kind.SUBTRACT:
+        return matrix.args[0], matrix.args[1], strict
+    return matrix, None, strict
+
+
+_ORDERS = frozenset(function.stands_for[0] for function in FUNCTIONS.values() if function.stands_for)
+"""Functions of a symmetric matrix whose sign is that of the matrix."""
+
+
 @dataclass
 class _Expansion:
-    free: Mapping[str, Free]
-    lets: Mapping[str, Formula]
+    sign: Callable[[str], int]
+    lets: Mapping[str, Expr]
     known: dict[str, Words] = field(default_factory=dict)
 
     def words(self, expr: Expr) -> Words:
@@ -82,6 +120,10 @@ class _Expansion:
                     for _ in range(degree - 1):
                         power = _times(power, base)
                     return power
+                if _is_matrix(expr):  # the transpose of a power is the power of the transpose
+                    words = self.words(expr.args[0])
+                    of = ("^", structure(expr.args[1]))
+                    return _single(((of, _frozen(words)), (of, _frozen(_turned(words))), 1))
         return self._call(expr)
 
     def _factor(self, expr: Expr) -> Words:
@@ -93,11 +135,11 @@ class _Expansion:
         name = expr.name
         if name in self.lets:
             if name not in self.known:
-                self.known[name] = self.words(self.lets[name].expr)
+                self.known[name] = self.words(self.lets[name])
             return self.known[name]
         if not _is_matrix(expr):
             return {((name,), ()): Fraction(1)}
-        sign = _SIGNS.get(self.free[name].domain.kind, 0) if name in self.free else 0
+        sign = self.sign(name)
         return _single((name, name, sign) if sign else (name, ("'", name), 1))
 
     def _call(self, expr: Expr) -> Words:
@@ -109,11 +151,12 @@ class _Expansion:
         if expr.kind is Kind.CALL and expr.name == "zeros":
             return {}
         function = FUNCTIONS[expr.name] if expr.kind is Kind.CALL else None
-        if function is not None and function.transposes and (function.commutes or len(expr.args) == 1):
+        if function is not None and function.transposes:
             parts = [self.words(arg) for arg in expr.args]
             turned = [_turned(part) for part in parts]
             # The order of the factors of an entrywise product does not matter.
-            here, there = ((expr.name, frozenset(map(_frozen, some))) for some in (parts, turned))
+            group = frozenset if function.commutes else tuple
+            here, there = ((expr.name, group(map(_frozen, some))) for some in (parts, turned))
             return _single((here, there, 1))
         if expr.kind is Kind.CALL and _is_pattern(expr):
             return _single((key, key, 1))

@@ -1,0 +1,124 @@
+"""What computes a function of matrices: values in balls, floats and exact numbers, cotangents, magnitude."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.algebraic import Number
+from ntk_deq.certified.algebraic_matrix import ExactMatrix
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.derivatives.cotangent import Cotangent
+from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+
+Value = Scalar | Matrix | Outcome
+Handler = Callable[[Sequence[Value], Environment], Value]
+ExactValue = Number | ExactMatrix
+
+
+class Passed(Protocol):
+    """A node of a tape, as a rule for cotangents sees it: `ntk_deq.evaluation.derivatives.tape.Node`."""
+
+    @property
+    def operation(self) -> str:
+        """The function."""
+
+    @property
+    def args(self) -> Sequence[Passed]:
+        """The nodes of the arguments."""
+
+    @property
+    def value(self) -> Value:
+        """The value as a ball."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns; 1 x 1 for a number."""
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a number, not a matrix."""
+
+    def matrix(self) -> Matrix:
+        """Return its value, which must be a matrix."""
+
+    def dense(self) -> ct.Ball:
+        """Return its value as a dense ball, a number as 1 x 1."""
+
+
+Pull = Callable[[Passed, Cotangent, int, Notes], Cotangent]
+
+
+class Sized(Protocol):
+    """A call in floats whose magnitude is asked for, one number for each instance."""
+
+    @property
+    def count(self) -> int:
+        """How many arguments there are."""
+
+    def of(self, place: int) -> Tensor:
+        """Return the magnitude of an argument."""
+
+    def value(self, place: int) -> Tensor:
+        """Return the value of an argument."""
+
+    def own(self) -> Tensor:
+        """Return the size of the value itself."""
+
+
+Magnitude = Callable[[Sized], Tensor]
+
+
+def of_argument(call: Sized) -> Tensor:
+    """Return the magnitude of the argument, which no value is larger than."""
+    return call.of(0)
+
+
+def of_product(call: Sized) -> Tensor:
+    """Return the product of the magnitudes of two factors."""
+    return call.of(0) * call.of(1)
+
+
+def of_inverse(call: Sized) -> Tensor:
+    """Return the magnitude of an inverse, which errs by the condition number times its own size."""
+    size = call.own()
+    return size * (size * call.of(0)).clamp_min(1.0)
+
+
+def of_all(call: Sized) -> Tensor:
+    """Return the root of the sum of the squares of the magnitudes of all arguments."""
+    sizes = [call.of(place) for place in range(call.count)]
+    return torch.stack(torch.broadcast_tensors(*sizes)).square().sum(0).sqrt()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixTwin:
+    """What computes a function of matrices.
+
+    Attributes:
+        ball: Its value from those of its arguments, all of them balls.
+        tensor: Its value in floats, differentiable, of one instance or a batch: a tensor of the wanted kind, then the
+            arguments.
+        exact: Its exact value; None: it is not computed.
+        pull: How a cotangent of its value passes to one argument; None: derivatives are estimates.
+        in_floats: Whether that rule takes float balls only.
+        magnitude: Of its value; None: its size.
+    """
+
+    ball: Handler
+    tensor: Callable[..., Tensor]
+    exact: Callable[[Sequence[ExactValue]], ExactValue] | None = None
+    pull: Pull | None = None
+    in_floats: bool = False
+    magnitude: Magnitude | None = None
+
+
+def whole(value: Value) -> int:
+    """Read a size or an index."""
+    return int(float(ar.to_scalar(value).ball.mid()))
