@@ -8,12 +8,12 @@ from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
-from ntk_deq.claims.entries import by_names, flattened
+from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
-from ntk_deq.claims.settings import SettingRecord, reach_fault, unknown_sizes
+from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
@@ -355,6 +355,8 @@ class _Assembler:
                 self._add(("setting",), f"In the setting of this claim, `{name}`: {error.message}", hint=error.hint)
             elif section == "given":
                 self._add((section, name), f"`given.{name}`: {error.message}", hint=error.hint)
+            elif (section, name) == ("run", "method"):
+                self._add((section,), error.message, key=True)
             else:
                 self._add_error((section, name), error)
         return found.typed, tuple(found.depths)

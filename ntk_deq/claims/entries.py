@@ -1,14 +1,16 @@
-"""How a family is written in a claim file: one line, or a mapping that stands for it; the names of definitions."""
+"""How a family is written in a claim file: one line, or a mapping that stands for it; ranges and sizes that fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar, plain
-from ntk_deq.language.families import defined
-from ntk_deq.language.tree import RANGED, Expr, Formula, Kind
+from ntk_deq.language.families import defined, downward, split_member
+from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span
+from ntk_deq.language.types import Reach, SizeRange, Type
 
 
 def one_line(entry: Mapping[str, object], head: str) -> str | None:
@@ -63,3 +65,46 @@ def range_letters(let: Mapping[str, Formula], statements: Iterable[Formula]) -> 
     """Return the letters that run over ranges in the formulas of a claim."""
     found = {name for f in (*let.values(), *statements) for n in f.expr.walk() if n.kind in RANGED for name in n.names}
     return found | {entry.reach.letter for entry in map(defined, let) if entry.reach is not None}
+
+
+def reach_fault(over: Reach, sizes: Mapping[str, SizeRange]) -> str | None:
+    """Return what is wrong with the range of a family, or None.
+
+    Args:
+        over: The range.
+        sizes: Ranges of the size letters.
+    """
+    if over.letter in sizes:
+        return f"`{over.letter}` is a size letter and cannot run over a range."
+    for letter in sorted(over.start.letters | over.stop.letters):
+        if letter not in sizes or sizes[letter].over is not None:
+            return (
+                f"`{letter}` in `{over.text}` is no size letter, so that the range is not known; `sizes` must give it."
+            )
+    try:
+        downward(over, {}, Span(0, 0))
+    except ExpressionError as error:
+        return error.message
+    return None
+
+
+def unknown_sizes(type_: Type, sizes: Mapping[str, SizeRange], over: Reach | None) -> list[str]:
+    """Return what a shape is made of beside the sizes of a setting and their members.
+
+    Args:
+        type_: The type with that shape.
+        sizes: Ranges of the size letters.
+        over: What the letter of a family runs over, which its shape may use.
+    """
+    plain = {letter for letter, size in sizes.items() if size.over is None}
+    own = set() if over is None else {over.letter}
+    unknown = set()
+    for letter in type_.rows.letters | type_.cols.letters:
+        member = split_member(letter)
+        if member is None:
+            unknown |= {letter} - plain - own
+        elif member[0] not in sizes or sizes[member[0]].over is None:
+            unknown.add(letter)
+        elif not member[1].letters <= plain | own:
+            unknown.add(letter)
+    return sorted(unknown)

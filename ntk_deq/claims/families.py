@@ -9,6 +9,7 @@ from ntk_deq.claims.check import Key
 from ntk_deq.claims.claim import Depth
 from ntk_deq.claims.depths import DepthError, check_depth, depths_of, written_out
 from ntk_deq.claims.open_depth import check_families
+from ntk_deq.claims.runs import unfit
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
 from ntk_deq.language.run import RunKind
@@ -103,6 +104,9 @@ def _check_depth(
             at = f"{at}, {error.where}" if at else f" at {error.where}"
         wrong.setdefault(error.key, ExpressionError(_placed(error.message, at), error.span, error.hint))
         return
+    unfitting = None if kind is None else unfit(parts.setting, kind)
+    if unfitting is not None:
+        wrong.setdefault(("run", "method"), ExpressionError(_placed(unfitting, at), (0, 0)))
     if parts.cycle:
         key = parts.origins["let", parts.cycle[0]]
         message = f"`{parts.cycle[0]}` is defined by itself{at}: {' -> '.join(parts.cycle)}."

@@ -47,9 +47,8 @@ def check_families(
         broken=set(skip),
     )
     own = model_definitions(setting)
-    checker = _Families(
-        {**own, **formulas}, setting, frozenset(setting.variable_types()) | frozenset(given), kind, skip
-    )
+    variables = frozenset(setting.variable_types()) | frozenset(given)
+    checker = _Families({**own, **formulas}, setting, variables, kind, skip, frozenset(state.families))
     state = checker.definitions(state)
     checked = Checked(
         {key: expr for key, expr in state.typed.items() if key in formulas},
@@ -115,14 +114,16 @@ class _Families:
         variables: frozenset[str],
         kind: RunKind | None,
         skip: Set[str],
+        families: frozenset[str],
     ) -> None:
         self.setting, self.variables, self.kind = setting, variables, kind
         self.shapes = Shapes(setting.sizes)
-        self.course = Course(kind, setting.model)
         let = {key: formula for key, formula in formulas.items() if key[0] == "let"}
         self.let = {key: formula for key, formula in let.items() if defined(key[1]).name not in skip}
         self.entries = {key: defined(key[1]) for key in self.let}
         self.names = {entry.name for entry in self.entries.values()}
+        members = {entry.name for entry in self.entries.values() if entry.index is not None}
+        self.course = Course(kind, setting.model, families | members)
         self.guesses = 0
 
     def typed(self, formula: Formula, state: _State, letter: Reach | None = None) -> Expr:

@@ -46,8 +46,8 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
     model = setting.model
     if model is None:
         return f"`run` needs a model; setting {setting.name} has none."
-    if model.has_families:
-        return f"`run` needs a model without families so far; {model.name} has some."
+    if model.has_families:  # what it is for each depth is looked at there
+        return None
     if not kind.trains:
         return None if model.has_equilibrium else f"{kind} needs an equilibrium; model {model.name} has none."
     if not model.names(Role.PARAMETER):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from ntk_deq.claims.entries import flattened
+from ntk_deq.claims.entries import flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.images import image_data
 from ntk_deq.claims.schema import SettingModel
 from ntk_deq.claims.validate import place, validate
@@ -18,12 +18,12 @@ from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.declaration import ModelSignature, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
 from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
-from ntk_deq.language.families import downward, split_for, split_member
+from ntk_deq.language.families import split_for
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large
-from ntk_deq.language.tree import CONSTANT_NAMES, Formula, Kind, Span
+from ntk_deq.language.tree import CONSTANT_NAMES, Formula, Kind
 from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, shape_type
 from ntk_deq.language.typing import infer
 
@@ -337,49 +337,6 @@ class _Builder:
 
     def _add(self, location: tuple[str, ...], message: str, *, key: bool = False, hint: str | None = None) -> None:
         self.problems.append(Problem(place(self.node, location, key=key), message, hint=hint))
-
-
-def reach_fault(over: Reach, sizes: Systems[str, SizeRange]) -> str | None:
-    """Return what is wrong with the range of a family, or None.
-
-    Args:
-        over: The range.
-        sizes: Ranges of the size letters.
-    """
-    if over.letter in sizes:
-        return f"`{over.letter}` is a size letter and cannot run over a range."
-    for letter in sorted(over.start.letters | over.stop.letters):
-        if letter not in sizes or sizes[letter].over is not None:
-            return (
-                f"`{letter}` in `{over.text}` is no size letter, so that the range is not known; `sizes` must give it."
-            )
-    try:
-        downward(over, {}, Span(0, 0))
-    except ExpressionError as error:
-        return error.message
-    return None
-
-
-def unknown_sizes(type_: Type, sizes: Systems[str, SizeRange], over: Reach | None) -> list[str]:
-    """Return what a shape is made of beside the sizes of a setting and their members.
-
-    Args:
-        type_: The type with that shape.
-        sizes: Ranges of the size letters.
-        over: What the letter of a family runs over, which its shape may use.
-    """
-    plain = {letter for letter, size in sizes.items() if size.over is None}
-    own = set() if over is None else {over.letter}
-    unknown = set()
-    for letter in type_.rows.letters | type_.cols.letters:
-        member = split_member(letter)
-        if member is None:
-            unknown |= {letter} - plain - own
-        elif member[0] not in sizes or sizes[member[0]].over is None:
-            unknown.add(letter)
-        elif not member[1].letters <= plain | own:
-            unknown.add(letter)
-    return sorted(unknown)
 
 
 def place_node(node: Mapping, section: str, name: str) -> Node:

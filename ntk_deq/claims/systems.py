@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import parsed
+from ntk_deq.claims.entries import reach_fault
 from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.claims.schema import SystemModel
-from ntk_deq.claims.settings import reach_fault
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
@@ -158,6 +158,7 @@ class _Builder:
         named = [("variables", name) for name in self.model.variables]
         named += [("equilibrium", state)] if state else []
         met: set[str] = set()
+        members: set[str] = set()
         for section, key in [*named, *(("define", name) for name in self.model.define)]:
             try:
                 name = defined(key).name
@@ -165,11 +166,11 @@ class _Builder:
                 self._add((section, key), error.message, key=True)
                 continue
             taken = reserved(name, None) or ("a size letter" if name in letters else None)
-            if taken is None and name in met and key == name:
+            if taken is None and (name in met or (name in members and key == name)):
                 taken = "another name of this system"
             if taken:
                 self._add((section, key), f"`{name}` cannot be called so: that is {taken}.", key=True)
-            met.add(name)
+            (met if key == name else members).add(name)
 
     def _state_shape(
         self, state: str, own: tuple[str, ...], variables: list[Variable], sizes: tuple[str, ...]

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.families import index_size, index_text, member_name, number, reach_of, size_expr, type_at
+from ntk_deq.language.families import (
+    index_size,
+    index_text,
+    member_name,
+    number,
+    reach_of,
+    size_expr,
+    split_member,
+    type_at,
+)
 from ntk_deq.language.families import values_of as range_values
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import RANGED, Expr, Kind, Span
@@ -14,6 +23,9 @@ from ntk_deq.language.types import Reach, Size, Sort, Type
 
 MAX_NODES = 20_000
 """Nodes of one formula that is written out; the gradient of a network of four layers, by hand, has some hundreds."""
+
+MAX_ALL = 5 * MAX_NODES
+"""Nodes of all formulas of a claim that is written out for one depth."""
 
 _JOINS = {"sum": Kind.ADD, "prod": Kind.MULTIPLY}
 
@@ -32,6 +44,7 @@ class Expansion:
     members: Mapping[str, frozenset[int]]
     where: str = ""
     _count: int = field(default=0, init=False)
+    _all: int = field(default=0, init=False)
 
     def formula(self, expr: Expr, values: Mapping[str, int] | None = None) -> Expr:
         """Return a typed tree written out; the result has no types.
@@ -52,8 +65,11 @@ class Expansion:
 
     def _visit(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
         self._count += 1
+        self._all += 1
         if self._count > MAX_NODES:
             fail(node.span, f"written out for its depth, this has more than {MAX_NODES} parts.")
+        if self._all > MAX_ALL:
+            fail(node.span, f"written out for its depth, the claim has more than {MAX_ALL} parts.")
         if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.OVER:
             return self._folded(node, values, outer)
         if node.kind in RANGED:
@@ -62,7 +78,20 @@ class Expansion:
             return self._member(node, values, outer)
         if node.kind is Kind.NAME and node.name in values and node.name not in self.depth:
             return number(values[node.name], node.span)
-        return replace(node, args=tuple(self._visit(child, values, outer) for child in node.args), type=None)
+        names = tuple(self._replaced(node, name, values) for name in node.names) if node.kind is Kind.AT else node.names
+        args = tuple(self._visit(child, values, outer) for child in node.args)
+        return replace(node, args=args, names=names, type=None)
+
+    def _replaced(self, node: Expr, name: str, values: dict[str, int]) -> str:
+        """Return the variable that `at` replaces, of a family the member."""
+        member = split_member(name)
+        if member is None:
+            return name
+        index = member[1].evaluate(values)
+        if index not in self.members.get(member[0], ()):
+            self.where = _words({name: values[name] for name in values if name not in self.depth})
+            fail(node.span, f"`{name}` is no member of `{member[0]}`, which has {self._has(member[0])}.")
+        return member_name(member[0], index)
 
     def _member(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
         index = index_size(node.args[0]).evaluate(values)

@@ -89,7 +89,7 @@ _MISSING = {
     "convolutions; a convolution is a product with a matrix": ("conv", "conv1d", "conv2d", "convolve"),
     "rounding": ("floor", "ceil", "round", "trunc", "mod", "rem", "frac"),
     "places of extremes": ("argmax", "argmin"),
-    "products over entries": ("prod", "product", "cumprod", "cumsum"),
+    "products over entries; over a range write prod(f for l in 1..L)": ("prod", "product", "cumprod", "cumsum"),
     "functions of a matrix beyond powers and sqrtm": ("expm", "logm", "funm"),
     "second derivatives": ("hess", "hessian", "Hessian", "laplacian"),
     "probabilities; a claim speaks of all instances": ("expectation", "Pr", "prob", "probability", "var", "Var", "std"),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from ntk_deq.language.families import Family, downward, index_size, member_name, reach_of, type_at
+from ntk_deq.language.families import (
+    Family,
+    downward,
+    index_size,
+    member_name,
+    reach_of,
+    split_member,
+    type_at,
+)
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import unknown
 from ntk_deq.language.tree import Expr, Kind
@@ -84,7 +92,31 @@ class Members:
 
     def member_type(self, node: Expr, type_: Type) -> Type:
         """Return the type of a member, of the type that the family has in its own letter."""
-        return type_at(type_, {self.families[node.name].letter: index_size(node.args[0])})
+        return self.member_at(node.name, index_size(node.args[0]), type_)
+
+    def member_at(self, name: str, index: Size, type_: Type) -> Type:
+        """Return the type of the member of a family at an index, of the type that the family has in its own letter."""
+        return type_at(type_, {self.families[name].letter: index})
+
+    def replaced(self, written: str, value: Expr) -> tuple[str, Size | None]:
+        """Return what `at` replaces: a variable, or a family and the index of a member.
+
+        Args:
+            written: The name as written, with the index in brackets.
+            value: What it is replaced by, for the place of an error.
+        """
+        found = split_member(written)
+        if found is None or written in self.sizes:
+            if written in self.families:
+                fail(value.span, f"`at` replaces single variables, and `{written}` is a family.", f"write {written}[1]")
+            return written, None
+        name, index = found
+        if name not in self.families:
+            return (written, None) if index.constant is not None else (name, None)
+        unknown_letters = sorted(index.letters - self.letters.keys() - self.sizes.keys())
+        if unknown_letters:
+            fail(value.span, f"unknown letter of an index `{unknown_letters[0]}`.")
+        return name, index
 
     def check_bare(self, node: Expr) -> None:
         """Refuse the name of a family without brackets."""

@@ -16,6 +16,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.format import format_expr
 from ntk_deq.language.misreadings import unexpected_character, unexpected_token
 from ntk_deq.language.tree import Expr, Kind, Sign, Span
 
@@ -225,10 +226,11 @@ class TreeBuilder(Transformer[Token, Expr]):
 
     def keyword(self, children: list[Token | Expr]) -> Expr:
         """Return an AT node of one pair as a stand-in that `call` unpacks at once."""
-        name, _, value = children
+        *index, value = (child for child in children if isinstance(child, Expr))
+        name = children[0]
         assert isinstance(name, Token)
-        assert isinstance(value, Expr)
-        return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name),))
+        inside = "".join(f"[{format_expr(part)}]" for part in index)  # a member of a family
+        return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name) + inside,))
 
     def call(self, children: list[Token | Expr | None]) -> Expr:
         """Build a call, or the node of `at`."""

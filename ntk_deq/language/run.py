@@ -248,6 +248,7 @@ class Course:
     Args:
         kind: What the run does, or None.
         model: The model of the setting, or None.
+        families: Names whose first brackets take a member, as long as the depth is open.
 
     Attributes:
         changing: Names that may carry an index.
@@ -257,6 +258,7 @@ class Course:
 
     kind: RunKind | None
     model: ModelSignature | None
+    families: frozenset[str] = frozenset()
     changing: set[str] = field(default_factory=set, init=False)
     stepped: set[str] = field(default_factory=set, init=False)
     late: set[str] = field(default_factory=set, init=False)
@@ -279,7 +281,7 @@ class Course:
 
     def define(self, name: str, expr: Expr) -> None:
         """Add a definition, of a member of a family under the family's name."""
-        name = defined(name).name
+        name = defined(name).name if self.families else name
         if self.trains and any(self._changes(node) for node in expr.walk()):
             self.changing.add(name)
         if any(self._is_stepped(node) for node in expr.walk()):
@@ -330,17 +332,30 @@ class Course:
         """Whether a node by itself makes what it stands in change: `next` and `fixed_point` use the parameters."""
         if node.kind is Kind.CALL:
             return FUNCTIONS[node.name].needs_model if node.name in FUNCTIONS else False
-        return node.kind is Kind.NAME and node.name in self.changing
+        return self._is_plain(node) and node.name in self.changing
+
+    def _is_plain(self, node: Expr) -> bool:
+        """Whether a node is a name without a step; a member of a family has one in its second brackets."""
+        return node.kind is Kind.NAME or (node.kind is Kind.INDEX and self._step(node) is None)
+
+    def _step(self, node: Expr) -> Expr | None:
+        """Return the step of a name with brackets, or None for a member without one."""
+        if node.name in self.families:
+            return node.args[1] if len(node.args) > 1 else None
+        return node.args[0]
 
     def _is_stepped(self, node: Expr) -> bool:
-        return node.kind is Kind.INDEX or (node.kind is Kind.NAME and node.name in self.stepped)
+        if node.kind is Kind.INDEX and self._step(node) is not None:
+            return True
+        return self._is_plain(node) and node.name in self.stepped
 
     def _late(self, expr: Expr) -> Expr | None:
         """Return the first node for which the start of the run is not enough."""
         for node in expr.walk():
-            if node.kind is Kind.FOR_ALL or (node.kind is Kind.NAME and node.name in self.late):
+            if node.kind is Kind.FOR_ALL or (self._is_plain(node) and node.name in self.late):
                 return node
-            if node.kind is Kind.INDEX and (node.args[0].kind is not Kind.NUMBER or node.args[0].value != 0):
+            step = self._step(node) if node.kind is Kind.INDEX else None
+            if step is not None and (step.kind is not Kind.NUMBER or step.value != 0):
                 return node
             if node.kind is Kind.INDEX and node.name in self.late:
                 return node

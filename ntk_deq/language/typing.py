@@ -329,18 +329,18 @@ class _Checker:
         return f"free variables: {names}" if names else None
 
     def _at(self, node: Expr) -> Type:
-        for name, value in zip(node.names, node.args[1:], strict=True):
-            if name in self.members.families:
-                fail(value.span, f"`at` replaces single variables, and `{name}` is a family.")
+        for written, value in zip(node.names, node.args[1:], strict=True):
+            name, member = self.members.replaced(written, value)
             if name not in self.variables or name not in self.environment:
                 near = nearest_name(name, sorted(self.variables))
                 hint = f"did you mean `{near}`?" if near and near != name else self._variable_list()
                 fail(value.span, f"`at` can replace free variables only, and `{name}` is none.", hint)
             wanted, got = self.environment[name], _type_of(value)
+            wanted = wanted if member is None else self.members.member_at(name, member, wanted)
             fits = self.shapes.is_scalar(got) if wanted == SCALAR else self.shapes.same_shape(wanted, got)
             if not fits:
                 show = self.shapes.show
-                fail(value.span, f"`at` needs {show(wanted)} for `{name}`. Got {show(got)}.")
+                fail(value.span, f"`at` needs {show(wanted)} for `{written}`. Got {show(got)}.")
         inner = _type_of(node.args[0])
         if inner.sort is Sort.BOOLEAN:
             fail(node.args[0].span, "`at` takes a number or a matrix first. Got a statement.")

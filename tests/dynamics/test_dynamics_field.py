@@ -10,7 +10,8 @@ import torch
 from dynamics_samples import copied, drawn, moved_along
 from torch import Tensor
 
-from ntk_deq.dynamics.field import CarriedContraction, GradientField, NotFiniteError, WellPosednessError
+from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
+from ntk_deq.dynamics.field import GradientField, NotFiniteError
 from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.equilibrium.history import StateHistory, extrapolation_weights
 from ntk_deq.errors import ArgumentError, EquilibriumError

@@ -179,6 +179,8 @@ class TestShapes:
             ("sum(c[l]^l*l for l in 1..L)", "scalar"),
             ("W[l+1]*W[l] == zeros(n[l+1], n[l-1]) for all l in 1..L-1", "boolean"),
             ("norm(W[l]) <= n[l] for some l in 1..L", "boolean"),
+            ("at(norm(W[1]*X), W[1] = 2*W[1])", "scalar"),
+            ("sum(norm(at(W[L], W[j] = 0*W[j])) for j in 1..L)", "scalar"),
             ("blockdiag(S[l] for l in 1..L)", "matrix sum(m for l in 1..L) x sum(m for l in 1..L)"),
         ],
     )
@@ -212,6 +214,9 @@ class TestShapes:
             ("sum(norm(W[l]) <= 1 for l in 1..L)", "takes numbers or matrices. Got a statement"),
             ("at(norm(X), W = X)", "`at` replaces single variables, and `W` is a family"),
             ("S[1] + X", "cannot add"),
+            ("at(norm(X), W[1] = X)", r"`at` needs matrix n\[1\] x n\[0\] for `W\[1\]`. Got matrix n\[0\] x N"),
+            ("at(norm(X), W[j] = W[1])", "unknown letter of an index `j`"),
+            ("at(norm(X), X[1] = X)", r"`at` can replace free variables only, and `X\[1\]` is none"),
         ],
     )
     def test_what_does_not_fit(self, text, message):
@@ -249,6 +254,7 @@ class TestWrittenOut:
             ("c[l] <= 1 for all l in 2..L", 1, "0 < 1"),
             ("c[l] <= 1 for some l in 2..L", 1, "0 > 1"),
             ("grad(norm(W[L]), W[1])", 2, "grad(norm(W[2]), W[1])"),
+            ("norm(at(W[L], W[l] = 2*W[l])) <= 1 for all l in L..L", 2, "norm(at(W[2], W[2] = 2*W[2])) <= 1"),
             ("c[j] <= c[i] for all i in 1..j for some j in 1..L", 2, "c[1] <= c[1] or c[2] <= c[1] and c[2] <= c[2]"),
         ],
     )
@@ -265,6 +271,7 @@ class TestWrittenOut:
             ("W[L+1]", 1, r"`W\[L\+1\]` is W\[2\], which is no member of `W`, which has W\[1\]"),
             ("W[0]", 3, r"`W\[0\]` is no member of `W`, which has W\[1\] to W\[3\]"),
             ("sum(norm(W[l-1]) for l in 1..L)", 2, r"is W\[0\], which is no member"),
+            ("at(norm(X), W[L-1] = 0*W[L-1])", 1, "no member of `W`"),
             ("max(norm(W[l]) for l in 2..L)", 1, "`max` over an empty range has no value"),
             ("min(norm(W[l]) for l in 2..L)", 1, "`min` over an empty range has no value"),
             ("sum(norm(W[1]) for l in 1..1000)", 1, "at most 64 members"),

@@ -19,12 +19,13 @@ from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.report.jsonl import result_to_dict
+from ntk_deq.report.page.html import write_html
 from ntk_deq.verify.depths import planned_depths, shared_options
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.mutation import Fate, judge_mutants
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.replay import compare, read_counterexample, replay
-from ntk_deq.verify.results import ClaimResult, Evidence
+from ntk_deq.verify.results import ClaimResult, Evidence, RunInfo
 from ntk_deq.verify.runner import judge
 
 torch.set_num_threads(1)
@@ -177,6 +178,17 @@ class TestMeaning:
         wanted = sum(k * float(torch.linalg.matrix_norm(w, 2)) ** 2 for k, w in enumerate(weights, 1))
         assert value("S") == pytest.approx(wanted, rel=1e-12)
 
+    def test_one_member_replaced(self, tmp_path):
+        text = (
+            "setting: net, given: {V: 'real[n[l], n[l-1]] for l in 1..L'}, "
+            + FORWARD.replace("}", ', f: "z[L]"}')
+            + ', conclude: "fro(at(f, W[j] = V[j]) - f) <= norm(V[j] - W[j])*prod(norm(W[l]) for l in 1..j-1)'
+        )
+        holds = text + '*prod(norm(W[l]) for l in j+1..L)*fro(X) for all j in 1..L"'
+        assert judged(tmp_path, holds).verdict is Verdict.HOLDS
+        breaks = text + '*fro(X) for all j in 1..L"'
+        assert judged(tmp_path, breaks, Options(usual=60, search=300)).verdict is Verdict.REFUTED
+
 
 class TestShares:
     def test_instances_search_and_time_are_shared_out(self, tmp_path):
@@ -281,6 +293,13 @@ class TestWrittenDown:
         assert [depth["letters"] for depth in entry["depths"]] == [{"L": 1}, {"L": 2}, {"L": 3}]
         assert all(depth["verdict"] == "holds" for depth in entry["depths"])
 
+    def test_the_page_says_which_depths_were_judged(self, tmp_path):
+        result = judged(tmp_path, 'setting: net, conclude: "norm(W[1]) >= 0"')
+        info = RunInfo("s", "t", "c", "now", 1.0, 0, {}, "cpu", "float64")
+        write_html(tmp_path / "report.html", [result], info)
+        page = (tmp_path / "report.html").read_text()
+        assert all(f"<code>L = {depth}</code>" in page for depth in (1, 2, 3))
+
 
 class TestMutants:
     def test_mutants_by_rule_are_judged(self, tmp_path):
@@ -297,3 +316,108 @@ def test_the_feed_forward_suite_comes_out_as_expected(name):
         assert isinstance(claim, Claim)
         result = judge(claim, Options(usual=40, search=400, shrink=False))
         assert result.as_expected, (claim.id, result.reason)
+
+
+class TestRuns:
+    FILE = """suite: t
+settings:
+  small:
+    model: implicit-relu
+    sizes: {N: 2, d: 3, m: 4, K: 2}
+    init: {W: "normal(0, 1/m)", A: "normal(0, 1/(16*m))", b: "normal(0, 1/m)", gamma: 1/2}
+    data: {X: orthonormal_rows, y: rademacher}
+claims:
+  - id: C
+    setting: small
+    instances: 1
+    let: {"P[0]": W, "P[l] for l in 1..K": "2*P[l-1]"}
+    run: {method: gradient-descent, step: 1/100, steps: 4, until: 0.5, beyond: false}
+    conclude: "%s for all l in 0..K for all k"
+"""
+
+    @pytest.mark.parametrize(
+        ("statement", "verdict"),
+        [
+            ("norm(P[l][k] - P[l][0]) <= 2^l*norm(W[k] - W[0]) + 1/1000", Verdict.HOLDS),
+            ("norm(P[l][k]) <= norm(W[k]) + 1/1000", Verdict.REFUTED),
+        ],
+    )
+    def test_members_along_a_training_run(self, tmp_path, statement, verdict):
+        path = tmp_path / "a.yaml"
+        path.write_text(self.FILE % statement)
+        (claim,) = load_suite(path).claims
+        assert isinstance(claim, Claim)
+        assert judge(claim, Options(search=0)).verdict is verdict
+
+
+class TestSystems:
+    FILE = """suite: t
+systems:
+  ff:
+    variables:
+      W: {shape: "[n[l], n[l-1]] for l in 1..D", role: parameter}
+      X: {shape: "[n[0], N]", role: input}
+    define: {"z[0]": X, "z[l] for l in 1..D": "relu(W[l]*z[l-1])"}
+settings:
+  s: {model: ff, sizes: {D: 1..3, N: 1..2, n: "1..3 for l in 0..D"}}
+claims:
+  - {id: C, setting: s, conclude: "fro(z[D]) <= prod(norm(W[l]) for l in %s)*fro(X)"}
+"""
+
+    @pytest.mark.parametrize(("reach", "verdict"), [("1..D", Verdict.HOLDS), ("2..D", Verdict.REFUTED)])
+    def test_a_declared_network(self, tmp_path, reach, verdict):
+        path = tmp_path / "a.yaml"
+        path.write_text(self.FILE % reach)
+        (claim,) = load_suite(path).claims
+        assert isinstance(claim, Claim)
+        result = judge(claim, Options(usual=24, search=60, out=str(tmp_path / "out")))
+        assert result.verdict is verdict
+        if verdict is Verdict.REFUTED:
+            assert result.replay is not None
+            again = replay(read_counterexample(Path(result.replay)))
+            assert again.identical
+            assert not again.edited
+            assert result.counterexample is not None
+            done = subprocess.run(
+                [sys.executable, "-c", result.counterexample.script], capture_output=True, text=True, check=True
+            )
+            assert "margin -" in done.stdout
+
+    TRAINED = """suite: t
+systems:
+  ff:
+    variables:
+      W: {shape: "[n[l], n[l-1]] for l in 1..D", role: parameter}
+      a: {shape: "[n[D]]", role: parameter}
+      X: {shape: "[n[0], N]", role: input}
+      y: {shape: "[N]", role: target}
+    define:
+      z[0]: X
+      z[l] for l in 1..D: tanh(W[l]*z[l-1])
+      yhat: z[D]'*a
+      L: norm(yhat - y)^2/2
+settings:
+  s:
+    model: ff
+    sizes: {D: 1..2, N: 2, n: "2 for l in 0..D"}
+    init: {W: "normal(0, 1/n[l-1])", a: "normal(0, 1)"}
+    data: {X: "normal(0, 1)", y: rademacher}
+claims:
+  - id: C
+    setting: s
+    instances: 1
+    let:
+      d[D]: hadamard(a*(yhat - y)', ones(n[D], N) - hadamard(z[D], z[D]))
+      d[l] for l in 1..D-1: hadamard(W[l+1]'*d[l+1], ones(n[l], N) - hadamard(z[l], z[l]))
+      B[l] for l in 1..D: d[l]*z[l-1]'
+    run: {method: gradient-descent, step: 1/100, steps: 3, until: 0.5, beyond: false}
+    conclude: norm(W[l][k+1] - W[l][k] + B[l][k]/%s) <= 1/10^8 for all l in 1..D for all k
+"""
+
+    @pytest.mark.parametrize(("step", "verdict"), [("100", Verdict.HOLDS), ("99", Verdict.REFUTED)])
+    def test_descent_takes_the_step_that_backpropagation_prints(self, tmp_path, step, verdict):
+        path = tmp_path / "a.yaml"
+        path.write_text(self.TRAINED % step)
+        (claim,) = load_suite(path).claims
+        assert isinstance(claim, Claim)
+        assert judge(claim, Options(search=0)).verdict is verdict

@@ -11,8 +11,9 @@ import torch
 from flint import arb
 
 from ntk_deq.claims.describe import run_words
+from ntk_deq.claims.json_schema import claim_file_schema
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.schema import RUN_MODELS, claim_file_schema
+from ntk_deq.claims.schema import RUN_MODELS
 from ntk_deq.claims.statement import claim_file, statement_lines
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.falsify.ladder import instance_at

@@ -249,6 +249,8 @@ def first_instants(run: Run, env: Environment) -> list[Point]:
     """
     assert env.moments is not None
     names, notes = [name for name in env.variables if name in env.moments.changing], env.notes
+    if any(isinstance(env.variables[name], Scalar) for name in names):
+        return []  # regions are of matrices
     loss = evaluate_scalar(parse(LOSS), env).ball
     try:
         lengths = {name: frobenius(_gradient(env, name).ball) for name in names}

@@ -14,7 +14,7 @@ from torch import Tensor
 from ntk_deq.certified import Ball, frobenius
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.rounding import fro_up
-from ntk_deq.evaluation.arithmetic import add, multiply, negate, to_matrix
+from ntk_deq.evaluation.arithmetic import add, multiply, negate, to_matrix, to_scalar
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -159,10 +159,13 @@ class Moments:
         values: dict[str, Scalar | Matrix] = {}
         for name, tensor in point.parameters.items():
             own = self.start.variables[name]
-            assert isinstance(own, Matrix)
-            centre = tensor.reshape(own.ball.shape)
             radius = sc.upper(arb(point.radius.get(name, 0.0)) + arb(wider.get(name, 0.0)))
-            values[name] = Matrix(Ball(centre, radius), fro_up(centre))
+            if isinstance(own, Scalar):
+                number = float(tensor)
+                values[name] = Scalar(sc.with_radius(number, radius), abs(number))
+            else:
+                centre = tensor.reshape(own.ball.shape)
+                values[name] = Matrix(Ball(centre, radius), fro_up(centre))
         return self._inside(values, Scalar(point.path, sc.upper(abs(point.path))))
 
     def _inside(self, values: Mapping[str, Scalar | Matrix], path: Scalar) -> Environment:
@@ -228,9 +231,12 @@ class StepMoments(Moments):
         square = arb(0)
         for name in self.points[0].parameters:
             own = before.variables[name]
-            move = to_matrix(multiply(self.step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes))
-            values[name] = to_matrix(add(own, negate(move), before.notes))
-            length = frobenius(move.ball)
+            move = multiply(self.step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes)
+            moved = add(own, negate(move), before.notes)
+            if isinstance(own, Scalar):
+                values[name], length = to_scalar(moved), to_scalar(move).ball
+            else:
+                values[name], length = to_matrix(moved), frobenius(to_matrix(move).ball)
             square += length * length
         known = before.cache[PATH_LENGTH]
         assert isinstance(known, Scalar)

@@ -63,7 +63,7 @@ def descend(
     loss_of = names.formulas.definitions[LOSS]
     count = names.batch[0]
     values = {name: _for_each(names.variables[name], count).detach() for name in parameters}
-    step, path, floor = step.reshape(count, 1, 1), names.like.new_zeros(count), names.like.new_zeros(count)
+    path, floor = names.like.new_zeros(count), names.like.new_zeros(count)
     alive = torch.ones(count, dtype=torch.bool, device=names.like.device)
     guess: Tensor | None = None
     moments: dict[float, TensorNames] = {}
@@ -91,7 +91,8 @@ def descend(
         size = names.like.new_zeros(count)
         for (name, value), gradient in zip(values.items(), found, strict=True):
             if gradient is not None:
-                move = torch.where(alive[:, None, None], step * gradient, 0.0)
+                shape = (count, *(1,) * (value.ndim - 1))
+                move = torch.where(alive.reshape(shape), step.reshape(shape) * gradient, 0.0)
                 values[name] = value - move
                 size = size + frobenius(move) ** 2
         path = path + size.sqrt()
@@ -114,8 +115,8 @@ def moments_along(names: TensorNames, moments: Mapping[float, TensorNames]) -> T
 
 
 def _for_each(value: Tensor, count: int) -> Tensor:
-    """Return a matrix for each instance."""
-    return value if value.ndim > 2 else value.expand(count, *value.shape)
+    """Return a matrix, or a number, for each instance."""
+    return value if value.ndim in (1, 3) else value.expand(count, *value.shape)
 
 
 STEPS = 200

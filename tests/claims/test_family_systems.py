@@ -1,0 +1,165 @@
+"""Systems with families: a feed-forward network of any depth as a declaration, and what is wrong with others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.claims.depths import at_depth
+from ntk_deq.claims.describe import describe_claim, describe_suite
+from ntk_deq.claims.load import load_suite
+from ntk_deq.claims.statement import claim_file, differences
+from ntk_deq.errors import ClaimFileError, ExpressionError
+from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.language.parser import parse
+
+FILE = """suite: t
+systems:
+  ff:
+    variables:
+      W: {{shape: "{shape}", role: parameter}}
+      X: {{shape: "[n[0], N]", role: input}}
+{extra}    define: {define}
+settings:
+  s: {{model: ff, sizes: {{{sizes}}}{setting}}}
+claims:
+  - {{id: C, setting: s, conclude: "{statement}"{claim}}}
+"""
+SHAPE = "[n[l], n[l-1]] for l in 1..D"
+DEFINE = '{"z[0]": X, "z[l] for l in 1..D": "relu(W[l]*z[l-1])", L: "fro(z[D])^2"}'
+SIZES = 'D: 1..2, N: 2, n: "1..2 for l in 0..D"'
+
+
+def loaded(
+    folder: Path,
+    *,
+    shape=SHAPE,
+    define=DEFINE,
+    sizes=SIZES,
+    extra="",
+    setting="",
+    statement="norm(z[D]) >= 0",
+    claim="",
+) -> Suite:
+    path = folder / "a.yaml"
+    path.write_text(
+        FILE.format(
+            shape=shape, define=define, sizes=sizes, extra=extra, setting=setting, statement=statement, claim=claim
+        )
+    )
+    return load_suite(path)
+
+
+def claim_of(folder: Path, **parts: str) -> Claim:
+    (claim,) = loaded(folder, **parts).claims
+    assert isinstance(claim, Claim), describe_claim(claim).problems
+    return claim
+
+
+class TestDeclaration:
+    def test_at_a_depth_it_is_an_ordinary_model(self, tmp_path):
+        claim = claim_of(tmp_path)
+        model = at_depth(claim, claim.depths[1]).settings[0].model
+        assert model is not None
+        assert not model.has_families
+        assert {v.name: v.shape for v in model.variables} == {
+            "W[1]": ("n[1]", "n[0]"),
+            "W[2]": ("n[2]", "n[1]"),
+            "X": ("n[0]", "N"),
+        }
+        assert model.definitions == {
+            "z[0]": "X",
+            "z[1]": "relu(`W[1]`*`z[0]`)",
+            "z[2]": "relu(`W[2]`*`z[1]`)",
+            "L": "fro(`z[2]`)^2",
+        }
+
+    def test_what_check_says_of_it(self, tmp_path):
+        (system,) = describe_suite(loaded(tmp_path)).systems
+        assert system.variables[0] == ("W[l]", "matrix n[l] x n[l-1]", "parameter for l in 1..D")
+        assert ("z[l] for l in 1..D", "matrix n[l] x N", "relu(W[l]*z[l-1])") in system.definitions
+
+    def test_a_claim_file_of_its_own_declares_it_too(self, tmp_path):
+        claim = claim_of(tmp_path, statement="norm(grad(L, W[1])) >= 0")
+        path = tmp_path / "b.yaml"
+        path.write_text(to_yaml(claim_file(claim)))
+        (again,) = load_suite(path).claims
+        assert isinstance(again, Claim)
+        assert not differences(claim, again)
+
+    def test_draws_need_no_range_of_their_own(self, tmp_path):
+        claim = claim_of(tmp_path, setting=', init: {W: "normal(0, 1/n[l-1])"}, data: {X: "normal(0, 1)"}')
+        draws = at_depth(claim, claim.depths[1]).settings[0].draws
+        assert draws["W[2]"].text == "normal(0, 1/n[1])"
+
+    def test_a_family_of_numbers(self, tmp_path):
+        define = '{"z[0]": X, "z[l] for l in 1..D": "W[l]*z[l-1]"}'
+        claim = claim_of(tmp_path, shape="for l in 1..D", define=define)
+        assert str(at_depth(claim, claim.depths[1]).settings[0].free["W[2]"].type) == "scalar"
+
+    def test_members_in_backquotes_are_names(self):
+        assert parse("`W[1]`'*`z[0]`[k]").args[0].args[0].name == "W[1]"
+        for text in ("`W`", "`W[l]`", "`1[1]`"):
+            with pytest.raises(ExpressionError, match="member by its number"):
+                parse(text)
+
+    def test_nobody_can_name_a_member_so_in_a_claim(self, tmp_path):
+        (claim,) = loaded(tmp_path, statement="norm(`W[1]`) >= 0").claims
+        assert isinstance(claim, IllFormed)
+        assert "unknown name `W[1]`" in claim.problems[0].message
+
+
+class TestRuns:
+    RUN = ", run: {method: gradient-descent, step: 1/100}"
+
+    def test_what_carries_a_step(self, tmp_path):
+        (claim,) = loaded(tmp_path, statement="norm(X[k]) + norm(W[1][k]) >= 0 for all k", claim=self.RUN).claims
+        assert isinstance(claim, IllFormed)
+        assert claim.problems[0].hint == "what carries a step: L, W, path_length, z"
+
+    def test_a_step_where_a_member_is_meant(self, tmp_path):
+        (claim,) = loaded(tmp_path, statement="norm(W[k][1]) >= 0 for all k", claim=self.RUN).claims
+        assert isinstance(claim, IllFormed)
+        assert "`k` is a step, and the first brackets behind a family take a member" in claim.problems[0].message
+
+
+BAD_SYSTEMS = [
+    ({"define": DEFINE.replace("W[l]*", "W[l]'*")}, "matrix n[l-1] x n[l] by matrix n[l-1] x N: inner sizes n[l] and"),
+    ({"define": DEFINE.replace('"z[0]": X, ', "")}, "none of its members is defined without others"),
+    ({"define": DEFINE.replace("relu(W[l]*", "relu(W[l+1]*W[l]*")}, "z[l] is matrix n[l] x N by its other members"),
+    ({"define": DEFINE.replace("}", ', "W[1]": X}')}, "`W` cannot be called so: that is another name of this system."),
+    ({"define": DEFINE.replace("}", ', "q[": X}')}, "or a member such as z[0]"),
+    ({"shape": SHAPE.replace("1..D", "1..2*D")}, "an index may be made of"),
+    ({"shape": SHAPE.replace("l in", "N in")}, "`N` is a size letter and cannot run over a range."),
+    ({"shape": "[n[l], n[l-1]]"}, "`W` is no family"),
+    ({"extra": '    equilibrium: {Z: "Z*0"}\n'}, "it has no equilibrium so far"),
+    ({"extra": '    shape: "[N] for l in 1..2"\n'}, "the state of a system is no family"),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), BAD_SYSTEMS)
+def test_systems_that_are_none(tmp_path, parts, message):
+    with pytest.raises(ClaimFileError) as caught:
+        loaded(tmp_path, **parts)
+    assert message in " ".join(problem.message for problem in caught.value.problems)
+
+
+BAD_SETTINGS = [
+    ({"sizes": "D: 1..2, N: 2, n: 2"}, "`sizes.n` must be a family, as in `n: 1..5 for l in 0..L` in the model ff."),
+    ({"sizes": SIZES.replace("N: 2", 'N: "2 for l in 0..D"')}, "`sizes.N` must be a single size in the model ff."),
+    ({"sizes": 'N: 2, n: "1..2 for l in 0..3"'}, "Model ff needs the size D"),
+    ({"sizes": SIZES.replace("0..D", "1..D")}, "there is no size n[0] at D = 1."),
+    ({"setting": ', domain: {W: "real for l in 1..2"}'}, "in the model W is a family for l in 1..D."),
+    ({"setting": ', domain: {X: "real for l in 1..D"}'}, "in the model X is a single matrix n[0] x N, and no family."),
+    ({"setting": ', domain: {W: "psd"}'}, "psd needs a square matrix"),
+    ({"claim": ', let: {"z[7]": X}'}, "`let` cannot define `z`: that is defined by model ff as"),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), BAD_SETTINGS)
+def test_settings_that_do_not_fit(tmp_path, parts, message):
+    (claim,) = loaded(tmp_path, **parts).claims
+    assert isinstance(claim, IllFormed)
+    assert message in " ".join(problem.message for problem in claim.problems)
