@@ -29,7 +29,8 @@ ALL_AT_ONCE, BEST_CHUNK, PRODUCTS = 40, 15, 1.5
 CHUNKS = (64, 32, 16)
 ROUNDS = 3
 
-Cell = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
+Cell = Callable[[dict[str, Tensor], Tensor], Callable[[Tensor], Tensor]]
+"""Gives the map of one sample's state, from the parameters and the input."""
 
 
 def _variable(name: str, role: Role, *shape: str) -> Variable:
@@ -91,17 +92,18 @@ def drawn(signature: ModelSignature, sizes: dict[str, int], scale: float) -> tup
 def monotone_cell(share: float) -> Cell:
     """Return the averaged map of the monotone network for one sample."""
 
-    def cell(p: dict[str, Tensor], z: Tensor, fed: Tensor) -> Tensor:
-        weight = torch.eye(M, dtype=z.dtype) / 2 - p["A"].T @ p["A"] + p["B"] - p["B"].T
-        mixed = (1 - share) * torch.eye(M, dtype=z.dtype) + share * weight
-        return torch.relu(mixed @ z + share * fed)
+    def cell(p: dict[str, Tensor], x: Tensor) -> Callable[[Tensor], Tensor]:
+        unit, fed = torch.eye(M, dtype=x.dtype), share * (p["U"] @ x)
+        mixed = (1 - share) * unit + share * (unit / 2 - p["A"].T @ p["A"] + p["B"] - p["B"].T)
+        return lambda z: torch.relu(mixed @ z + fed)
 
     return cell
 
 
-def opt_eq_cell(p: dict[str, Tensor], z: Tensor, fed: Tensor) -> Tensor:
+def opt_eq_cell(p: dict[str, Tensor], x: Tensor) -> Callable[[Tensor], Tensor]:
     """Return the layer of OptEq for one sample."""
-    return p["W"].T @ torch.relu(p["W"] @ z + fed + p["b"])
+    fed = p["U"] @ x + p["b"]
+    return lambda z: p["W"].T @ torch.relu(p["W"] @ z + fed)
 
 
 def unrolled_kernel(
@@ -110,9 +112,9 @@ def unrolled_kernel(
     """Return the kernel of the map cut off after `iterations` steps, by vmap(jacrev) and a contraction."""
 
     def prediction(p: dict[str, Tensor], x: Tensor) -> Tensor:
-        z, fed = torch.zeros(M, dtype=x.dtype), p["U"] @ x
+        z, step = torch.zeros(M, dtype=x.dtype), cell(p, x)
         for _ in range(iterations):
-            z = cell(p, z, fed)
+            z = step(z)
         return z @ p[readout]
 
     jacobian = torch.func.vmap(torch.func.jacrev(prediction), in_dims=(None, 0), chunk_size=chunk)

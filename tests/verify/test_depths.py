@@ -44,6 +44,9 @@ settings:
   wide:
     sizes: {L: 1..2, n: "3 for l in 0..L"}
     init: {W: "gaussian[n[l], n[l-1]] for l in 1..L"}
+  chain:
+    sizes: {L: 60, n: "1 for l in 0..L"}
+    domain: {W: "real[n[l], n[l-1]] for l in 1..L"}
   numbers:
     sizes: {L: 2..3}
     domain: {c: real for l in 1..L}
@@ -421,3 +424,9 @@ claims:
         (claim,) = load_suite(path).claims
         assert isinstance(claim, Claim)
         assert judge(claim, Options(search=0)).verdict is verdict
+
+
+def test_members_that_double_at_each_layer_cost_no_more_for_it(tmp_path):
+    text = 'setting: chain, let: {"z[0]": "norm(W[1])", "z[l] for l in 1..L": "z[l-1] + z[l-1]/2"}, '
+    result = judged(tmp_path, text + 'conclude: "z[L] >= 0"', Options(usual=2, search=0))
+    assert result.verdict is Verdict.HOLDS
