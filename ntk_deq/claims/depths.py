@@ -36,6 +36,9 @@ from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
 from ntk_deq.language.types import Reach, SizeRange, Sort, Type
 
+MAX_PARTS = 10_000
+"""Parts of a formula of a system with its definitions written out."""
+
 MAX_DEPTHS = 8
 """Choices of the depths of one setting; each is a claim of its own to judge."""
 
@@ -218,6 +221,12 @@ def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: S
     if cycle:
         message = f"`{cycle[0]}` of model {model.name} is defined by itself: {' -> '.join(cycle)}."
         raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
+    parts: dict[str, int] = {}
+    for name in order:
+        parts[name] = sum(1 + parts.get(node.name, 0) for node in definitions[name].expr.walk())
+        if parts[name] > MAX_PARTS:
+            message = f"written out, `{name}` of model {model.name} has more than {MAX_PARTS:,} parts."
+            raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
     return replace(
         model,
         sizes=tuple(setting.sizes),

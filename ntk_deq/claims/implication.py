@@ -13,7 +13,7 @@ from ntk_deq.claims.claim import Claim, variable_ranges
 from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.ordering import Order, Ordering, joint
 from ntk_deq.language.ranges import Ranges, comparisons
 from ntk_deq.language.tree import Expr, Formula, Kind, dependents, names_in
@@ -124,7 +124,7 @@ class _Comparison:
         if node.kind is Kind.INDEX:
             # At a later step of a run nothing is known of the ranges of what changes.
             return node.name in self.claim.let
-        return node.kind is Kind.CALL and node.name in ("inv", "cond", "grad", "jac", "fixed_point")
+        return node.kind is Kind.CALL and node.name in FUNCTIONS and FUNCTIONS[node.name].partial
 
     def statement(self, old: Expr, new: Expr, *, reverse: bool = False) -> Order:
         """Return UP where `old` implies `new`, DOWN where `new` implies `old`, SAME where both do.

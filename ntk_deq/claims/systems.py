@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import parsed
+from ntk_deq.claims.depths import MAX_PARTS
 from ntk_deq.claims.entries import reach_fault
 from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.claims.schema import SystemModel
@@ -29,7 +30,6 @@ from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
-_MAX_PARTS = 10_000  # of a formula with its definitions written out
 _BEYOND = {Parameter.STATE, Parameter.VARIABLE}
 _MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
@@ -274,8 +274,8 @@ class _Builder:
             named["equilibrium", draft.state] = image
         for location, expr in named.items():
             sizes[location[1]] = sum(1 + sizes.get(node.name, 0) for node in expr.walk())
-            if sizes[location[1]] > _MAX_PARTS:
-                self._add(location, f"written out, a formula may have at most {_MAX_PARTS:,} parts.")
+            if sizes[location[1]] > MAX_PARTS:
+                self._add(location, f"written out, a formula may have at most {MAX_PARTS:,} parts.")
                 return False
         return True
 

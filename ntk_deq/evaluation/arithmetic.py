@@ -9,7 +9,9 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.structured import require_room
+from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.language.operators import MAX_MATRIX_POWER
 
 if TYPE_CHECKING:
     from ntk_deq.evaluation.environment import Notes
@@ -147,6 +149,8 @@ def power(left: Value, right: Value, notes: Notes) -> Value:
 
 
 def _matrix_power(base: Matrix, degree: int, notes: Notes) -> Matrix:
+    if abs(degree) > MAX_MATRIX_POWER:  # of a step; the type checker has seen to the others
+        raise LimitError(f"A matrix power goes from -{MAX_MATRIX_POWER} to {MAX_MATRIX_POWER}. Got {degree}.")
     if degree < 0:
         return _matrix_power(inverse(base, notes), -degree, notes)
     order = base.ball.shape[0]

@@ -41,6 +41,13 @@ def well_posed(names: TensorNames) -> Tensor:
     Args:
         names: What names mean.
     """
+    assert names.formulas is not None
+    margin = _only_one(names)
+    return torch.where(margin > 0, margin, torch.ones_like(margin)) if names.formulas.local else margin
+
+
+def _only_one(names: TensorNames) -> Tensor:
+    """Return a number that is positive where the equilibrium is seen to exist and to be the only one."""
     formulas = names.formulas
     assert formulas is not None
     margin = names.like.new_tensor(-torch.inf)
@@ -57,7 +64,7 @@ def well_posed(names: TensorNames) -> Tensor:
             declared = scalar(tensor_value(formulas.monotone, names))
             reached = modulus - declared + _TIE * (1 + declared.detach().abs())
             margin = torch.minimum(margin, torch.minimum(reached, declared))
-    return torch.where(margin > 0, margin, torch.ones_like(margin)) if formulas.local else margin
+    return margin
 
 
 def _matrix(value: Tensor) -> Tensor:
@@ -79,7 +86,8 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
     known_fixed = {key: value.detach() for key, value in {**names.variables, **known}.items()}
     fixed = replace(names, variables=known_fixed, trouble=None, kinks=None)
     moving = any(value.requires_grad for value in names.variables.values())
-    state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed) > 0).detach(), with_jacobian=moving)
+    sure = (_only_one(fixed) > 0).detach() if formulas.local else None
+    state, jacobian, missed = newton(fixed, start, ~(well_posed(fixed) > 0).detach(), with_jacobian=moving, sure=sure)
     if names.trouble is not None:
         names.trouble.append(missed)
     if not moving:
@@ -89,7 +97,7 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
 
 
 def newton(
-    names: TensorNames, start: Tensor | None, lost: Tensor, *, with_jacobian: bool
+    names: TensorNames, start: Tensor | None, lost: Tensor, *, with_jacobian: bool, sure: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the equilibrium, I - J there where it is wanted, and where the search failed.
 
@@ -98,15 +106,17 @@ def newton(
         start: Where to start, or None: zeros.
         lost: Instances that are not worth a search.
         with_jacobian: Whether I - J is wanted.
+        sure: Instances that have an equilibrium, for which whole steps are not all that is tried; None: all.
     """
     with torch.no_grad():
         origin = state = names.like.new_zeros(names.state_shape) if start is None else start.detach()
         state = _warmed_up(names, state, lost)
         state, solved, stiff = _stepped(names, state, lost, _MAX_STEPS, damped=False)
-        if not bool((solved | lost).all()):
+        given_up = lost if sure is None else lost | ~sure
+        if not bool((solved | given_up).all()):
             # With slopes that vanish far out, as those of tanh, whole steps swing from side to side.
             origin = torch.where(lost[..., None, None], 0.0, origin)
-            resting = lost | solved | ~torch.isfinite(frobenius(tensor_map(names, origin)))
+            resting = given_up | solved | ~torch.isfinite(frobenius(tensor_map(names, origin)))
             again, more, stiff_again = _stepped(names, origin, resting, _MAX_DAMPED)
             state = torch.where(solved[..., None, None], state, again)
             stiff = torch.where(solved, stiff, stiff_again)

@@ -56,7 +56,7 @@ def index_size(expr: Expr) -> Size:
 
     Example:
         >>> str(index_size(parse("L - l + 1")))
-        'L + -1*l + 1'
+        'L - l + 1'
     """
     if expr.kind not in _PARTS:
         fail(expr.span, "an index may be made of whole numbers and letters with + and - only.")

@@ -190,6 +190,7 @@ TO_NUMBERS = (
         scalar_shape,
         blind=_ANY,
         values=always(Range(low=Fraction(1))),
+        partial=True,
         numpy="np.linalg.cond({})",
     ),
     Function(
@@ -262,6 +263,7 @@ TO_NUMBERS = (
         scalar_shape,
         blind=_TURNED_OR_SWAPPED,
         of_symmetric=True,
+        partial=True,
         latex=r"\lambda_{{\min}}\left({}\right)",
         mathml=_indexed("λ", "min"),
         numpy="np.linalg.eigvalsh({})[0]",

@@ -70,7 +70,9 @@ OF_MATRICES = (
         lipschitz=0.5,
         values=always(UNIT),
     ),
-    Function("inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True, smooth=True, exponent="-1"),
+    Function(
+        "inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True, smooth=True, partial=True, exponent="-1"
+    ),
     Function(
         "kronsum",
         "Matrices",
@@ -110,6 +112,7 @@ OF_MATRICES = (
         same_shape,
         turns=True,
         of_symmetric=True,
+        partial=True,
         exponent="1/2",
     ),
     Function(
@@ -160,6 +163,7 @@ OF_THE_MODEL = (
         (_P.SCALAR, _P.VARIABLE),
         "Gradient of a scalar, through the equilibrium, in the shape of the variable.",
         gradient_shape,
+        partial=True,
         latex=r"\nabla_{{{1}}} \left({0}\right)",
     ),
     Function(
@@ -168,6 +172,7 @@ OF_THE_MODEL = (
         (_P.VALUE, _P.VARIABLE),
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
         jacobian_shape,
+        partial=True,
         latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
     ),
     Function(
@@ -201,6 +206,7 @@ OF_THE_MODEL = (
         "Limit of the model's map iterated from a state.",
         same_shape,
         needs_model=True,
+        partial=True,
         latex=r"F^{{\infty}}\left({}\right)",
     ),
     Function(

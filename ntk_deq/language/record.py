@@ -134,6 +134,7 @@ class Function:
         degree: How its entries depend on those of its arguments, where that is so simple.
         smooth: Whether it has derivatives of every order wherever it has a value, though it is not of a degree.
         of_symmetric: Whether it has a value at symmetric matrices only.
+        partial: Whether it may have no value though its arguments have one; of functions of numbers the domain says so.
         stands_for: A statement's function and how it compares with zero, for one that is short for that.
         blind: The changes of its argument that leave its value as it is.
         values: The range of its values, from those of its arguments; those of matrices are of their entries.
@@ -166,6 +167,7 @@ class Function:
     degree: Degree | None = None
     smooth: bool = False
     of_symmetric: bool = False
+    partial: bool = False
     stands_for: tuple[str, str] | None = None
     blind: frozenset[Change] = frozenset()
     values: Values | None = None

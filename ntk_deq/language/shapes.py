@@ -146,11 +146,14 @@ class Shapes:
 
 _MOST_SIZES = 4096  # values of size letters that are tried one by one
 _CORNERS = 10  # letters whose ends are tried
+_MOST_FACTORS = 6  # of a term that is multiplied out: 2^6 terms
 _ANY = SizeRange(1, 2**31)
 
 
 def _surely_at_least(size: Size, ranges: Mapping[str, SizeRange], bound: int) -> bool:
     """Whether no coefficient is negative once every letter is written as its least value and what is above that."""
+    if _degree(size) > _MOST_FACTORS:
+        return False
     moved = Size.of(-bound)
     for monomial, coefficient in size.terms:
         term = Size.of(coefficient)

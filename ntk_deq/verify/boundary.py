@@ -93,16 +93,12 @@ class Boundary:
         return [replace(expr, args=(a, b), operators=(sign,)) for a, sign, b in pairs if sign in ("<=", ">=")]
 
     def _is_strict(self, expr: Expr) -> bool:
-        for node in expr.walk():
-            if node.kind is Kind.NOT or (node.kind is Kind.COMPARE and {"<", ">", "!="} & set(node.operators)):
-                return True
-            if (
-                node.kind is Kind.NAME
-                and node.name in self.claim.let
-                and self._is_strict(self.claim.let[node.name].expr)
-            ):
-                return True
-        return False
+        behind = [self.claim.let[name].expr for name in self.names_in(expr) if name in self.claim.let]
+        return any(
+            node.kind is Kind.NOT or (node.kind is Kind.COMPARE and bool({"<", ">", "!="} & set(node.operators)))
+            for formula in (expr, *behind)
+            for node in formula.walk()
+        )
 
     def names_in(self, expr: Expr) -> frozenset[str]:
         """Return the names that a formula depends on, those of definitions included."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from ntk_deq.claims.claim import Claim, Depth, Verdict
 from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.statement import statement_lines
+from ntk_deq.language.tree import names_in
 from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Evidence, HypothesisRecord, Support, TriedDepth
@@ -22,6 +23,7 @@ LEAST = 8
 
 _WEAKEST = (Evidence.NUMERIC, Evidence.CERTIFIED, Evidence.SYMBOLIC)
 _RUNS = 6  # training runs that a result keeps
+Pairs = Sequence[tuple[Depth, ClaimResult]]
 
 
 def planned_depths(claim: Claim, options: Options) -> list[tuple[Claim, int]]:
@@ -56,12 +58,24 @@ class DepthResults:
         options: How it is judged.
         started: When that began, on the clock of `time.perf_counter`.
         results: By depth, in the order in which they are judged.
+        silent: By depth, the conclusions that say nothing there, as those about all members of an empty range.
     """
 
     claim: Claim
     options: Options
     started: float = field(default_factory=time.perf_counter)
     results: list[ClaimResult] = field(default_factory=list)
+    silent: list[frozenset[str]] = field(default_factory=list)
+
+    def add(self, part: Claim, result: ClaimResult) -> None:
+        """Add the result of the next depth.
+
+        Args:
+            part: The claim written out for it.
+            result: What it came to.
+        """
+        self.results.append(result)
+        self.silent.append(says_nothing(part))
 
     def merged(self, *, last: ClaimResult | None = None, whole: bool = True) -> ClaimResult:
         """Return the result of the claim.
@@ -72,7 +86,8 @@ class DepthResults:
         """
         results = [*self.results, *([] if last is None else [last])]
         pairs = list(zip(self.claim.depths, results, strict=False))
-        verdict, reason, at = _verdict(pairs, whole=whole)
+        silent = [*self.silent, frozenset[str]()][: len(results)]
+        verdict, reason, at = _verdict(pairs, silent, whole=whole)
         first = at or results[0]
         counted = [r for r in results if r.verdict in (Verdict.HOLDS, Verdict.PROVED) or r.lacking] or [first]
         own = [f"{w.position}: {w.message}" for w in self.claim.warnings]
@@ -96,7 +111,7 @@ class DepthResults:
             searched=sum(r.searched for r in results),
             estimated={k: v for r in results for k, v in r.estimated.items()},
             untested=tuple(dict.fromkeys(f"{text} (at {d})" for d, r in pairs for text in r.untested)),
-            support=_support(pairs, verdict),
+            support=_support(pairs, silent, verdict),
             settings=_settings(self.claim, pairs),
             hypotheses=_hypotheses(self.claim, results),
             conclusions=_conclusions(self.claim, results),
@@ -110,14 +125,14 @@ class DepthResults:
         )
 
 
-def _verdict(pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool) -> tuple[Verdict, str, ClaimResult | None]:
+def _verdict(pairs: Pairs, silent: Sequence[frozenset[str]], *, whole: bool) -> tuple[Verdict, str, ClaimResult | None]:
     """Return the verdict of a claim, its reason, and the depth that it comes from where it comes from one.
 
     A fault or a counterexample at one depth is one of the claim; what is undecided at one depth is undecided, unless
     all that is missing there are instances that bear a conclusion out, and another depth has them, as with any other
     size; a depth at which no instance meets the hypotheses counts only where all are such.
     """
-    borne_out = _borne_out(result for _, result in pairs)
+    borne_out = _borne_out(pairs, silent)
     for verdict in (Verdict.ERROR, Verdict.REFUTED, Verdict.UNDECIDED):
         for depth, result in pairs:
             if result.verdict is verdict and not (result.lacking and borne_out.issuperset(result.lacking)):
@@ -125,7 +140,8 @@ def _verdict(pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool) -> tupl
     if not whole:
         return Verdict.UNDECIDED, "its judgement was ended", None
     empty = [(depth, result) for depth, result in pairs if result.verdict is Verdict.VACUOUS]
-    if len(empty) == len(pairs):
+    mute = sum(_is_mute(result, own) for (_, result), own in zip(pairs, silent, strict=True))
+    if empty and len(empty) + mute == len(pairs):
         return Verdict.VACUOUS, _at(*empty[0]), empty[0][1]
     proved = all(result.verdict in (Verdict.PROVED, Verdict.VACUOUS) for _, result in pairs)
     if not proved:
@@ -134,12 +150,23 @@ def _verdict(pairs: Sequence[tuple[Depth, ClaimResult]], *, whole: bool) -> tupl
     return Verdict.PROVED, "; ".join([*reasons, *(f"vacuous at {depth}" for depth, _ in empty)]), None
 
 
-def _borne_out(results: Iterable[ClaimResult]) -> set[str]:
+def says_nothing(claim: Claim) -> frozenset[str]:
+    """Return the conclusions of a claim that speak of none of its variables: at this depth, a range is empty."""
+    return frozenset(name for name, formula in claim.conclude.items() if not names_in(formula.expr))
+
+
+def _is_mute(result: ClaimResult, silent: frozenset[str]) -> bool:
+    """Whether a depth bears nothing out, since no conclusion says anything there."""
+    names = {record.name for record in result.conclusions}
+    return result.verdict is not Verdict.VACUOUS and bool(names) and names <= silent
+
+
+def _borne_out(pairs: Pairs, silent: Sequence[frozenset[str]]) -> set[str]:
     """Return the conclusions that some instance of some depth bears out for certain."""
     found: set[str] = set()
-    for result in results:
+    for (_, result), own in zip(pairs, silent, strict=True):
         if result.verdict is Verdict.HOLDS or result.lacking:
-            found |= {record.name for record in result.conclusions} - set(result.lacking)
+            found |= {record.name for record in result.conclusions} - {*result.lacking, *own}
     return found
 
 
@@ -148,11 +175,11 @@ def _at(depth: Depth, text: str | ClaimResult) -> str:
     return f"at {depth}: {reason}" if depth.letters else reason
 
 
-def _support(pairs: Iterable[tuple[Depth, ClaimResult]], verdict: Verdict) -> Support:
+def _support(pairs: Pairs, silent: Sequence[frozenset[str]], verdict: Verdict) -> Support:
     """Return what all depths together rest on; little support of one depth is said with the depth."""
     found = Support()
     remarks = []
-    for depth, result in pairs:
+    for (depth, result), mute in zip(pairs, silent, strict=True):
         own = result.support
         clear = None if found.clear is None or own.clear is None else found.clear + own.clear
         found = Support(
@@ -164,6 +191,8 @@ def _support(pairs: Iterable[tuple[Depth, ClaimResult]], verdict: Verdict) -> Su
         )
         if result.verdict is Verdict.VACUOUS:
             remarks.append(f"vacuous at {depth}")
+        elif _is_mute(result, mute):
+            remarks.append(f"nothing is said at {depth}")
         elif own.remark:
             remarks.append(_at(depth, own.remark))
     return replace(found, remark="; ".join(remarks) if verdict is Verdict.HOLDS else "")

@@ -183,7 +183,7 @@ def _judge_depths(claim: Claim, options: Options, listener: Listener | None, ove
         done = 0
         for part, count in parts:
             heard = None if listener is None else _DepthListener(listener, done)
-            found.results.append(judge(part, own, heard, overseer=_DepthOverseer(overseer, found)))
+            found.add(part, judge(part, own, heard, overseer=_DepthOverseer(overseer, found)))
             done += count
             if found.results[-1].verdict in (Verdict.REFUTED, Verdict.ERROR):
                 break

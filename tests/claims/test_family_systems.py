@@ -163,3 +163,11 @@ def test_settings_that_do_not_fit(tmp_path, parts, message):
     (claim,) = loaded(tmp_path, **parts).claims
     assert isinstance(claim, IllFormed)
     assert message in " ".join(problem.message for problem in claim.problems)
+
+
+def test_a_system_that_doubles_at_each_layer_is_too_long_written_out(tmp_path):
+    define = '{"z[0]": "norm(X)", "z[l] for l in 1..D": "z[l-1] + z[l-1]*norm(W[l])"}'
+    sizes = 'D: 20, N: 2, n: "1..2 for l in 0..D"'
+    (claim,) = loaded(tmp_path, define=define, sizes=sizes).claims
+    assert isinstance(claim, IllFormed)
+    assert "of model ff has more than 10,000 parts" in claim.problems[0].message

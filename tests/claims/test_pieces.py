@@ -150,6 +150,11 @@ def test_which_sizes_are_at_least_a_bound() -> None:
         assert shapes.least(n - 3, 0) == {"n": 2}
     assert few.least(n - m, 0) == {"m": 3, "n": 2}
     assert many.least(n - m, 0) == {"m": 10**6, "n": 2}
+    long = Size.of(1)
+    for letter in "abcdefghijkl" * 2:
+        long = long * Size.letter(letter)
+    wide = Shapes({letter: SizeRange(2, 10**6) for letter in "abcdefghijkl"})
+    assert wide.least(long, 1) is False  # which is not worth 3^12 terms
     # (n - 50)^2 is never negative, which neither the ends of the range nor the signs of coefficients show.
     assert many.least(n * n - n * 100 + 2500, 0) is False
     assert few.least(n * n - n * 100 + 2500, 0) is True

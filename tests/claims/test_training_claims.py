@@ -400,10 +400,10 @@ class TestModelsThatCannotBeTrained:
         found = self.load(suite, self.signature(), monkeypatch)
         assert found == ["gradient-flow needs the loss `L`; model odd does not define it."]
 
-    def test_with_a_loss_of_more_than_predictions_and_targets(self, suite, monkeypatch):
+    def test_with_an_equilibrium_and_no_samples(self, suite, monkeypatch):
         found = self.load(suite, self.signature(definitions={"L": "norm(x)^2"}), monkeypatch)
-        assert found[0].startswith("gradient-flow: Training minimises a loss of yhat, y and sizes; the model odd")
-        assert found[0].endswith("declares L = norm(x)^2, in which x stands.")
+        assert found[0].startswith("gradient-flow: The model odd has no class and cannot be compiled from its formulas")
+        assert found[0].endswith("it must have one variable of role input and one of role target.")
 
     def test_without_parameters(self, suite, monkeypatch):
         found = self.load(suite, self.signature(Role.INPUT, definitions={"L": "norm(x)^2"}), monkeypatch)

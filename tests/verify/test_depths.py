@@ -44,6 +44,12 @@ settings:
   wide:
     sizes: {L: 1..2, n: "3 for l in 0..L"}
     init: {W: "gaussian[n[l], n[l-1]] for l in 1..L"}
+  entries:
+    sizes: {K: 1..2, N: 1..2}
+    domain: {X: "real[K, N]"}
+  chain:
+    sizes: {L: 60, n: "1 for l in 0..L"}
+    domain: {W: "real[n[l], n[l-1]] for l in 1..L"}
   numbers:
     sizes: {L: 2..3}
     domain: {c: real for l in 1..L}
@@ -134,6 +140,24 @@ class TestVerdicts:
         assert result.verdict is Verdict.UNDECIDED
         assert "no instance bears out" in result.reason
 
+    def test_a_depth_at_which_nothing_is_said_bears_nothing_out(self, tmp_path):
+        result = judged(tmp_path, 'setting: wide, conclude: "norm(W[l]) <= norm(-W[l]) for all l in 2..L"')
+        assert [tried.verdict for tried in result.depths] == [Verdict.HOLDS, Verdict.UNDECIDED]
+        assert result.verdict is Verdict.UNDECIDED
+
+    def test_nothing_said_at_one_depth_and_vacuous_at_the_others(self, tmp_path):
+        text = (
+            'setting: wide, assume: "norm(W[l]) < 0 for all l in 2..L", conclude: "norm(W[l]) >= 1 for all l in 2..L"'
+        )
+        result = judged(tmp_path, text)
+        assert [tried.verdict for tried in result.depths] == [Verdict.HOLDS, Verdict.VACUOUS]
+        assert result.verdict is Verdict.VACUOUS
+
+    def test_what_is_said_at_larger_depths_only(self, tmp_path):
+        result = judged(tmp_path, 'setting: wide, conclude: "norm(W[l]) >= 0 for all l in 2..L"')
+        assert result.verdict is Verdict.HOLDS
+        assert "nothing is said at L = 1" in result.support.remark
+
     def test_numbers_are_proved_at_each_depth(self, tmp_path):
         result = judged(tmp_path, 'setting: numbers, conclude: "(c[1] + c[L])^2 <= 2*c[1]^2 + 2*c[L]^2"')
         assert result.verdict in (Verdict.PROVED, Verdict.HOLDS)
@@ -188,6 +212,19 @@ class TestMeaning:
         assert judged(tmp_path, holds).verdict is Verdict.HOLDS
         breaks = text + '*fro(X) for all j in 1..L"'
         assert judged(tmp_path, breaks, Options(usual=60, search=300)).verdict is Verdict.REFUTED
+
+    @pytest.mark.parametrize(
+        ("statement", "verdict"),
+        [
+            ("norm(blockdiag(W[l] for l in 1..L)) == max(norm(W[l]) for l in 1..L)", Verdict.HOLDS),
+            ("norm(blockdiag(W[l] for l in 1..L)) == sum(norm(W[l]) for l in 1..L)", Verdict.REFUTED),
+            ("fro(X)^2 == sum(sum(X{i, j}^2 for i in 1..K) for j in 1..N)", Verdict.HOLDS),
+            ("sum(W[l]{1, 1} for l in 1..L) <= max(norm(W[l]) for l in 1..L)", Verdict.REFUTED),
+        ],
+    )
+    def test_blocks_and_entries_over_a_range(self, tmp_path, statement, verdict):
+        setting = "entries" if "X{" in statement else "net"
+        assert judged(tmp_path, f'setting: {setting}, conclude: "{statement}"').verdict is verdict
 
 
 class TestShares:
@@ -421,3 +458,9 @@ claims:
         (claim,) = load_suite(path).claims
         assert isinstance(claim, Claim)
         assert judge(claim, Options(search=0)).verdict is verdict
+
+
+def test_members_that_double_at_each_layer_cost_no_more_for_it(tmp_path):
+    text = 'setting: chain, let: {"z[0]": "norm(W[1])", "z[l] for l in 1..L": "z[l-1] + z[l-1]/2"}, '
+    result = judged(tmp_path, text + 'conclude: "z[L] >= 0"', Options(usual=2, search=0))
+    assert result.verdict is Verdict.HOLDS

@@ -100,3 +100,8 @@ def test_mutants_change_places(name: str) -> None:
     assert rule in RULES
     if other != TRANSPOSED:
         assert (FUNCTIONS[other].mutant or ("",))[0] == rule
+
+
+def test_what_needs_a_symmetric_matrix_may_have_no_value() -> None:
+    assert {f.name for f in FUNCTIONS.values() if f.of_symmetric} == {"lambda_sym", "sqrtm"}
+    assert all(f.partial for f in FUNCTIONS.values() if f.of_symmetric)

@@ -446,6 +446,12 @@ def test_large_sizes_are_refused_before_anything_is_formed() -> None:
     assert isinstance(value_of("kronsum(I(n), I(n))", env), Matrix)  # which is diagonal
 
 
+def test_large_powers_of_a_step_are_refused() -> None:
+    env = environment({"A": randn(2, 2, seed=1)})
+    with pytest.raises(LimitError, match=r"goes from -1000 to 1000\. Got 1001"):
+        evaluate(parse("A^k"), env, {"k": 1001})
+
+
 def test_an_index_outside_is_said_at_the_instance() -> None:
     env = environment({"A": randn(2, 2, seed=1)}, sizes={"p": 3})
     with pytest.raises(OutsideClaimError, match="rows 3 to 3 and columns 1 to 1 of a matrix of 2 x 2"):
