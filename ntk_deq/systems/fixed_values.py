@@ -25,6 +25,7 @@ class FixedValues:
         like: As given.
 
     Example:
+        >>> import torch
         >>> from ntk_deq.language.parser import parse
         >>> one = torch.ones(1, 1)
         >>> FixedValues({"A": one}, {}, {"B": parse("2*A")}, one[0, 0]).value(parse("B + A"))
