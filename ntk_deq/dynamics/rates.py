@@ -10,13 +10,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.settings import check_problem
+from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.settings import checked_problem
 from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
+from ntk_deq.systems.whole_model import WholeModel
 
 # Two-sided 95 % point of the normal distribution.
 _NORMAL_95 = 1.959963984540054
@@ -169,25 +171,47 @@ def instantaneous_rate(
         >>> round(instantaneous_rate(model, one, 0 * one[0], step=1 / 48), 9)  # log 4
         1.386294361
     """
-    check_problem(model, X, y, "instantaneous_rate")
+    X, y = checked_problem(model, X, y, "instantaneous_rate")
     if step is not None and not (is_number(step) and 0 < step < math.inf):
         raise ArgumentError(f"`step` of instantaneous_rate must be a number > 0. Got {step!r}.")
     present = _with_parameters(model, parameters)
+    declared = output_loss(present, X, y)
+    if declared.beside or isinstance(present, WholeModel):
+        return _rate_of_loss(present, X, y, step)
     with torch.no_grad():
-        residual = predict(present, X, rtol=rtol) - y
-        declared, loss = output_loss(present, X, y), residual.new_zeros(())
+        targets, loss = present.target_rows(y), y.new_zeros(())
+        residual = present.target_rows(predict(present, X, rtol=rtol)) - targets
         slope = declared.pull(residual, loss)
-        image = ntk_gram(present, X, rtol=rtol).matrix @ slope
+        image = _moved(ntk_gram(present, X, rtol=rtol).matrix, slope)
         if declared.multiple is None:
             if not loss > 0:
                 return math.nan
             if step is None:
-                return float((slope @ image) / loss)
-            return -float((declared.value(residual + y - step * image) / loss).log())
-        square = residual @ residual
+                return float((slope * image).sum() / loss)
+            return -float((declared.value(residual + targets - step * image) / loss).log())
+        square = residual.square().sum()
         if step is None:
-            return float(2 * (residual @ image) / square)
+            return float(2 * (residual * image).sum() / square)
         return -float(((residual - step * image).square().sum() / square).log())
+
+
+def _moved(kernel: Tensor, slope: Float[Tensor, N * k]) -> Float[Tensor, N * k]:
+    """Return the kernel times a slope; with several outputs, in the order of its rows."""
+    if slope.ndim == 1:
+        return kernel @ slope
+    return (kernel @ slope.mT.reshape(-1)).reshape(slope.mT.shape).mT
+
+
+def _rate_of_loss(model: EquilibriumModel, X: Tensor, y: Tensor, step: float | None) -> float:
+    """Return the rate of a loss that reads more than predictions: norm(grad L)^2/L along the flow."""
+    point = GradientField(model, X, y).at(model.parameters(), 0.0)
+    if not point.loss_value > 0:
+        return math.nan
+    if step is None:
+        return math.hypot(*(float(value.norm()) for value in point.gradients.values())) ** 2 / point.loss_value
+    there = {name: value - step * point.gradients[name] for name, value in model.parameters().items()}
+    after = GradientField(model, X, y).at(there, 0.0).loss_value
+    return -math.log(after / point.loss_value) if after > 0 else math.inf
 
 
 def predicted_steps(rate: float, floor: float) -> int:

@@ -230,7 +230,8 @@ def _displacement(seen: Observation) -> Tensor:
 
 
 def _sigma_min(seen: Observation) -> Tensor:
-    return torch.linalg.svdvals(seen.point.state)[-1]
+    state = seen.point.state
+    return torch.linalg.svdvals(state)[-1] if state.numel() else state.new_full((), torch.nan)  # there is none
 
 
 def _iterations(seen: Observation) -> Tensor:

@@ -103,7 +103,7 @@ def describe_run(model: EquilibriumModel, X: Tensor, options: Mapping[str, Any])
         >>> model = ImplicitReLU.random(2, 3, generator=torch.Generator().manual_seed(0))
         >>> found = describe_run(model, torch.zeros(4, 2, dtype=torch.float64), {"until": 0.5})
         >>> found["model"], found["sizes"], found["dtype"], found["until"]
-        ('implicit-relu', {'N': 4, 'd': 2, 'm': 3}, 'float64', 0.5)
+        ('implicit-relu', {'d': 2, 'm': 3, 'N': 4}, 'float64', 0.5)
     """
     signature = model.signature
     values = {**model.parameters(), **dict.fromkeys(signature.names(Role.INPUT), X)}

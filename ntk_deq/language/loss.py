@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -15,6 +15,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Function, Kink
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind, names_in, with_constants
+from ntk_deq.language.types import ONE, Sort
 from ntk_deq.language.written import BY_NAME, formula_of
 
 PREDICTIONS = "yhat"
@@ -43,7 +44,7 @@ _SMOOTH = {
     for name, record in FUNCTIONS.items()
     if record.degree is not None or record.smooth or set(record.parameters) <= {Parameter.SIZE} or _has_slopes(record)
 }
-_LENGTHS = {"norm", "fro"}  # whose even powers are smooth
+_NORM, _LENGTHS = "norm", {"norm", "fro"}  # even powers of lengths are smooth; the norm of a matrix is no length
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64
 
@@ -62,12 +63,14 @@ class DeclaredLoss:
         targets: Name of the targets.
         beside: Names of parameters, hyperparameters, inputs and the state that it reads itself: a regulariser, or a
             function that is minimised as it stands.
+        axes: How many each name has: the norm of a vector is its length, that of a matrix is not.
     """
 
     text: str
     expr: Expr
     targets: str
     beside: frozenset[str] = frozenset()
+    axes: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def smooth(self) -> bool:
@@ -78,7 +81,7 @@ class DeclaredLoss:
             >>> declared_loss(IMPLICIT_RELU).smooth
             True
         """
-        return is_smooth(self.expr)
+        return is_smooth(self.expr, self.axes)
 
     def multiple(self, sizes: Mapping[str, int]) -> Fraction | None:
         """Return the factor f > 0 where the loss is f norm(yhat - y)^2/2; None: it is not seen to be.
@@ -91,7 +94,7 @@ class DeclaredLoss:
             >>> declared_loss(IMPLICIT_RELU).multiple({"N": 4})
             Fraction(1, 1)
         """
-        factor = _Squares(self.targets, sizes).factor(self.expr)
+        factor = _Squares(self.targets, sizes, self.axes.get(PREDICTIONS, 1) < 2).factor(self.expr)
         return factor if factor is not None and Fraction(1, _LARGEST) < factor < _LARGEST else None
 
 
@@ -111,21 +114,33 @@ def declared_loss(signature: ModelSignature) -> DeclaredLoss:
     """
     targets = signature.names(Role.TARGET)
     declared = tuple(signature.definitions.items())
-    known = tuple(variable.name for variable in signature.variables) + ((signature.state,) if signature.state else ())
-    return _loss_of(signature.name, declared, targets[0] if len(targets) == 1 else "y", signature.sizes, known)
+    shapes = {variable.name: variable.shape for variable in signature.variables}
+    if signature.state:
+        shapes[signature.state] = signature.state_shape
+    name = targets[0] if len(targets) == 1 else "y"
+    shapes[PREDICTIONS] = shapes.get(name, ("N",))
+    known = tuple((key, len(shape)) for key, shape in shapes.items())
+    return _loss_of(signature.name, declared, name, signature.sizes, known)
 
 
 @lru_cache(maxsize=64)
 def _loss_of(
-    model: str, declared: tuple[tuple[str, str], ...], targets: str, sizes: tuple[str, ...], known: tuple[str, ...]
+    model: str,
+    declared: tuple[tuple[str, str], ...],
+    targets: str,
+    sizes: tuple[str, ...],
+    known: tuple[tuple[str, int], ...],
 ) -> DeclaredLoss:
-    definitions = dict(declared)
-    text = definitions.pop(LOSS, f"norm({PREDICTIONS} - {targets})^2/2")
+    """Return the loss; `known` says of each name how many axes it has."""
+    definitions, axes = dict(declared), {**dict.fromkeys(sizes, 0), **dict(known)}
+    axes.setdefault(targets, axes[PREDICTIONS])
+    length = _NORM if axes[PREDICTIONS] < 2 else "fro"
+    text = definitions.pop(LOSS, f"{length}({PREDICTIONS} - {targets})^2/2")
     definitions.pop(PREDICTIONS, None)
     expr = _written_out(parse(text), definitions)
-    expr = with_constants(expr, {PREDICTIONS, targets, *sizes, *known})
+    expr = with_constants(expr, {PREDICTIONS, targets, *sizes, *dict(known)})
     beside = names_in(expr) - {PREDICTIONS, targets, *sizes}
-    foreign = sorted(beside - set(known))
+    foreign = sorted(beside - set(dict(known)))
     foreign += sorted(
         {
             node.name or str(node.kind)
@@ -138,14 +153,15 @@ def _loss_of(
             f"Training minimises a loss of predictions, variables, state and sizes; the model {model} declares "
             f"{LOSS} = {text}, in which {', '.join(foreign)} stands."
         )
-    return DeclaredLoss(text, expr, targets, frozenset(beside))
+    return DeclaredLoss(text, expr, targets, frozenset(beside), axes)
 
 
-def is_smooth(expr: Expr) -> bool:
+def is_smooth(expr: Expr, axes: Mapping[str, int]) -> bool:
     """Whether a formula is seen to have derivatives of every order wherever it has a value.
 
     Args:
         expr: The formula.
+        axes: How many each name has, where the formula is not typed.
     """
     if expr.kind is Kind.POWER:
         base, exponent = expr.args
@@ -153,8 +169,34 @@ def is_smooth(expr: Expr) -> bool:
         if whole is None or whole.denominator != 1:
             return False
         if base.kind is Kind.CALL and base.name in _LENGTHS:
-            return whole % 2 == 0 and all(map(is_smooth, base.args))
-    return (expr.kind is not Kind.CALL or expr.name in _SMOOTH) and all(map(is_smooth, expr.args))
+            length = base.name != _NORM or _is_vector(base.args[0], axes)
+            return length and whole % 2 == 0 and is_smooth(base.args[0], axes)
+    smooth = expr.kind is not Kind.CALL or expr.name in _SMOOTH
+    return smooth and all(is_smooth(arg, axes) for arg in expr.args)
+
+
+def _is_vector(expr: Expr, axes: Mapping[str, int]) -> bool:
+    """Whether a formula is seen to be a vector, in a column or a row, or a number."""
+    if expr.type is not None:
+        return expr.type.sort is not Sort.MATRIX or ONE in (expr.type.rows, expr.type.cols)
+    match expr.kind:
+        case Kind.NAME:
+            return axes.get(expr.name, 2) < 2
+        case Kind.MULTIPLY:  # u*c or A*u, with a number c and a vector u
+            left, right = expr.args
+            return _is_vector(left if _is_number(right, axes) else right, axes)
+        case Kind.CALL if FUNCTIONS[expr.name].by_entries:
+            return _is_vector(expr.args[0], axes)
+        case Kind.ADD | Kind.SUBTRACT | Kind.NEGATE | Kind.DIVIDE | Kind.TRANSPOSE:
+            return _is_vector(expr.args[0], axes)
+    return _is_number(expr, axes)
+
+
+def _is_number(expr: Expr, axes: Mapping[str, int]) -> bool:
+    """Whether a formula is seen to be a number: names and operators of numbers."""
+    if expr.kind is Kind.NAME:
+        return axes.get(expr.name) == 0
+    return expr.kind is not Kind.CALL and all(_is_number(arg, axes) for arg in expr.args)
 
 
 def _written_out(expr: Expr, definitions: Mapping[str, str]) -> Expr:
@@ -170,10 +212,12 @@ class _Squares:
     Attributes:
         targets: Name of the targets.
         sizes: Values of the size letters.
+        vector: Whether the predictions are a vector, whose norm is its length.
     """
 
     targets: str
     sizes: Mapping[str, int]
+    vector: bool = True
 
     def factor(self, expr: Expr) -> Fraction | None:
         """Return f with f norm(yhat - y)^2/2 = `expr`, or None."""
@@ -187,7 +231,8 @@ class _Squares:
             case Kind.DIVIDE:
                 return _product(self.factor(args[0]), _inverse(self.constant(args[1])))
             case Kind.POWER if self.constant(args[1]) == 2 and args[0].kind is Kind.CALL:
-                return self._square(*args[0].args * 2) if args[0].name in _LENGTHS else None
+                length = args[0].name in _LENGTHS and (self.vector or args[0].name != _NORM)
+                return self._square(*args[0].args * 2) if length else None
             case Kind.MULTIPLY:
                 found = self._square(args[0], args[1], turned=True)
                 found = _product(self.constant(args[0]), self.factor(args[1])) if found is None else found

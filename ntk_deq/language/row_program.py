@@ -61,14 +61,15 @@ class Row:
     def steps(self) -> list[Row]:
         """Return every step below this one and itself, each once, in an order of evaluation."""
         found: dict[int, Row] = {}
-
-        def visit(row: Row) -> None:
-            if id(row) not in found:
-                for arg in row.args:
-                    visit(arg)
-                found[id(row)] = row
-
-        visit(self)
+        waiting = [self]  # no recursion: definitions may build on each other hundreds deep
+        while waiting:
+            row = waiting[-1]
+            before = [arg for arg in row.args if id(arg) not in found]
+            if before:
+                waiting += before[::-1]
+            else:
+                found.setdefault(id(row), row)
+                waiting.pop()
         return list(found.values())
 
 
@@ -151,6 +152,7 @@ class Rows:
     texts: Mapping[str, str]
     targets: tuple[str, ...]
     _text: str = ""
+    _meanings: dict[str, Row | MixesError | None] = field(default_factory=dict)
     _known: dict[tuple[object, ...], Row] = field(default_factory=dict)
 
     def of(self, expr: Expr, text: str) -> Row | None:
@@ -164,9 +166,10 @@ class Rows:
             MixesError: Samples are not seen to be apart.
         """
         before, self._text = self._text, text
-        found = self.translated(expr)
-        self._text = before
-        return found
+        try:
+            return self.translated(expr)
+        finally:
+            self._text = before
 
     def shown(self, expr: Expr) -> str:
         """Return the source text of a part."""
@@ -210,8 +213,29 @@ class Rows:
             raise MixesError(f"`{expr.name}` is the number of all samples, on which no single sample may depend.")
         if expr.name in self.targets:
             raise MixesError(f"`{expr.name}` is the target, which a map must not read.")
-        meant = self.definitions.get(expr.name)
-        return None if meant is None else self.of(meant, self.texts[expr.name])
+        if expr.name not in self.definitions:
+            return None
+        found = self._meanings.get(expr.name)
+        if expr.name not in self._meanings:
+            found = self._meaning(expr.name)
+        if isinstance(found, MixesError):
+            raise found
+        return found
+
+    def _meaning(self, name: str) -> Row | MixesError | None:
+        """Return what a definition is translated to, kept for the next that needs it, or why it is not."""
+        try:
+            found: Row | MixesError | None = self.of(self.definitions[name], self.texts[name])
+        except MixesError as error:
+            found = error
+        self._meanings[name] = found
+        return found
+
+    def define(self) -> None:
+        """Translate every definition, each of which builds on earlier ones."""
+        for name in self.definitions:
+            if name not in self._meanings:
+                self._meaning(name)
 
     def _width(self, expr: Expr) -> Size:
         """Return the size across the samples; one of them must be the number of samples, and the other free of it."""

@@ -198,6 +198,7 @@ relu(gamma*Z*A + ones(N, N)*Phi): `ones(N, N)*Phi` multiplies samples from the l
     if signature.state:
         sources[signature.state] = Op.STATE
     rows = Rows(letter, sources, typed.definitions, signature.definitions, signature.names(Role.TARGET))
+    rows.define()
     image = None if typed.map is None else _translated(signature, rows, "its map", signature.map, typed.map)
     text, expr = signature.definitions[PREDICTIONS], typed.predictions
     predictions = _translated(signature, rows, PREDICTIONS, text, expr)

@@ -1,4 +1,4 @@
-"""Quantities of equilibrium models: tangent kernels and spectra. Imports torch."""
+"""Quantities of equilibrium models: tangent kernels, spectra, Lipschitz bounds. Imports torch."""
 
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.quantities.lipschitz import LipschitzBounds, lipschitz_bounds

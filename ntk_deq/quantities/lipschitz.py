@@ -109,7 +109,7 @@ def lipschitz_bounds(
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = lipschitz_bounds(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one)  # 6 x
         >>> round(found.lower, 6), round(found.upper, 6), found.how
-        (6.0, 6.0, 'contraction 0.5')
+        (6.0, 6.0, 'monotone 0.5')
     """
     check_inputs(model, X)
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.tensors import scalar
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, names_in
 
 
 class FixedValues:
@@ -25,6 +25,7 @@ class FixedValues:
         like: As given.
 
     Example:
+        >>> import torch
         >>> from ntk_deq.language.parser import parse
         >>> one = torch.ones(1, 1)
         >>> FixedValues({"A": one}, {}, {"B": parse("2*A")}, one[0, 0]).value(parse("B + A"))
@@ -53,12 +54,21 @@ class FixedValues:
             return kept[id(expr)]
         if expr.kind is Kind.NAME and expr.name in self._definitions:
             if expr.name not in kept:
-                kept[expr.name] = self.value(self._definitions[expr.name])
+                for name in self._behind(expr.name):  # in order, so that they do not call each other
+                    kept[name] = self.value(self._definitions[name])
             return kept[expr.name]
         for arg in expr.args:
             self.value(arg)
         found = kept[id(expr)] = tensor_value(expr, self._names)
         return found
+
+    def _behind(self, name: str) -> list[str]:
+        """Return a definition with those that it is made of, each after what it builds on, but for known ones."""
+        kept, wanted = self._names.cache, {name}
+        for other in self.later_first():
+            if other in wanted and other not in kept:
+                wanted |= names_in(self._definitions[other])
+        return [other for other in self._definitions if other in wanted and other not in kept]
 
     def number(self, expr: Expr) -> Tensor:
         """Return the value of a formula of a number, 0-d.

@@ -151,13 +151,17 @@ class LinearRows:
         Args:
             step: The step.
         """
-        if step not in self._known:
-            for arg in step.args:
-                if not (step.op is Op.SUM and arg in self._rows.program.fused):
-                    self.at(arg)
-                else:
-                    self.at(arg.args[0])
-            self._known[step] = self._rows.evaluated(step, self._known)
+        waiting, fused = [step], self._rows.program.fused
+        while waiting:  # no recursion: programs may be thousands of steps deep
+            here = waiting[-1]
+            needed = [arg.args[0] if here.op is Op.SUM and arg in fused else arg for arg in here.args]
+            before = [] if here in self._known else [arg for arg in needed if arg not in self._known]
+            if before:
+                waiting += before
+                continue
+            if here not in self._known:
+                self._known[here] = self._rows.evaluated(here, self._known)
+            waiting.pop()
         return self._known[step]
 
     def slope(self, step: Row) -> Tensor:

@@ -49,7 +49,7 @@ class WholeModel(DeclaredModel):
     @property
     def smooth(self) -> bool:
         """Whether no definition has a kink, as far as that is seen."""
-        return all(map(is_smooth, self._typed.definitions.values()))
+        return all(is_smooth(expr, {}) for expr in self._typed.definitions.values())
 
     def step(
         self, Z: Float[Tensor, "N 0"], X: Float[Tensor, "_ _"], parameters: Mapping[str, Tensor] | None = None

@@ -96,3 +96,17 @@ def test_a_model_without_a_loss_has_the_usual_one():
 )
 def test_a_loss_is_smooth_where_no_function_in_it_has_a_kink(loss, smooth):
     assert declared_loss(declared(loss)).smooth is smooth
+
+
+@pytest.mark.parametrize(
+    ("loss", "smooth"),
+    [
+        ("norm(yhat - y)^2/2 + fro(W)^2", True),
+        ("norm(yhat - y)^2/2 + norm(W)^2", False),
+        ("norm(yhat - y)^2/2 + norm(2*b)^2 + norm(W*b)^2", True),
+        ("norm(yhat - y)^2/2 + norm(W*2)^2", False),
+        ("norm(yhat - y)^2/2 + norm(b')^3", False),
+    ],
+)
+def test_the_norm_of_a_matrix_is_no_length(loss, smooth):
+    assert declared_loss(declared(loss)).smooth is smooth

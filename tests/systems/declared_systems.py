@@ -77,6 +77,7 @@ OUTPUTS = system(
     "relu(W*Z + U*X)",
     "norm(W)",
     yhat="C*Z + e*ones(1, N)",
+    L="fro(yhat - y)^2/2",
 )
 ROW_OUTPUTS = system(
     "row-outputs",
@@ -86,6 +87,7 @@ ROW_OUTPUTS = system(
     "softplus(s*Z*W + X)",
     "abs(s)*norm(W)",
     yhat="Z*C",
+    L="fro(yhat - y)^2/2",
 )
 SHAPED = system(
     "shaped",

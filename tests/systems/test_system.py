@@ -151,3 +151,23 @@ def test_samples_that_are_not_seen_apart_are_refused(variables, state, image, me
     signature = system("odd", f"{variables} u:p:m", "Z", state, image, "norm(W)", yhat="Z'*u")
     with pytest.raises(ArgumentError, match=message):
         model_class(signature)
+
+
+def test_definitions_may_build_on_each_other_hundreds_deep():
+    deep = {"D0": "relu(X*W')", **{f"D{i}": f"relu(D{i - 1}*V')" for i in range(1, 250)}}
+    signature = system("deep", "W:p:m,d V:p:m,m u:p:m X:x:N,d y:y:N", "", "", "", "", **deep, yhat="D249*u")
+    model, X, _ = drawn(signature)
+    expected = torch.relu(X @ model.W.mT)
+    for _ in range(249):
+        expected = torch.relu(expected @ model.V.mT)
+    torch.testing.assert_close(model.predict(X), expected @ model.u)
+
+
+def test_a_definition_that_mixes_samples_stands_in_no_way_where_nothing_needs_it():
+    variables = "W:p:m,m U:p:m,d u:p:m X:x:d,N y:y:N"
+    signature = system("odd", variables, "Z", "mN", "relu(W*Z + U*X)", "norm(W)", G="X'*X", yhat="Z'*u")
+    model, X, _ = drawn(signature)
+    assert model.predict(X).shape == (6,)
+    using = system("odd", variables, "Z", "mN", "relu(W*Z + U*X*G)", "norm(W)", G="X'*X", yhat="Z'*u")
+    with pytest.raises(ArgumentError, match=r"`X'\*X` multiplies samples by samples|`U\*X\*G` multiplies samples"):
+        model_class(using)

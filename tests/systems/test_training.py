@@ -9,7 +9,8 @@ import pytest
 import torch
 from declared_systems import FEED_FORWARD, MASKED, MONOTONE, OPT_EQ, OUTPUTS, SKIP, STRUCTURED, TWICE, drawn
 
-from ntk_deq.dynamics import GradientField, gradient_descent, gradient_flow
+from ntk_deq.dynamics import GradientField, gradient_descent, gradient_flow, instantaneous_rate
+from ntk_deq.dynamics.recorders import BUILT_IN
 from ntk_deq.systems import loss_gradients, predict
 from ntk_deq.systems.losses import output_loss
 
@@ -104,6 +105,11 @@ def test_multiples_of_squares_are_seen_for_several_outputs():
     loss = output_loss(model, X, y)
     residual = predict(model, X) - y
     assert loss.multiple == 1
+    spectral = replace(OUTPUTS, name="spectral", definitions={**OUTPUTS.definitions, "L": "norm(yhat - y)^2/2"})
+    other, X, y = drawn(spectral)
+    assert output_loss(other, X, y).multiple is None
+    assert not output_loss(other, X, y).smooth
+    assert float(other.loss(X, y)) == pytest.approx(float(torch.linalg.matrix_norm(residual, 2)) ** 2 / 2)
     assert float(loss.value(model.target_rows(predict(model, X)))) == pytest.approx(float(residual.square().sum() / 2))
 
 
@@ -120,3 +126,23 @@ def test_the_hessian_is_the_derivative_of_the_gradient(signature):
     slope = torch.cat([((sides[0][name] - sides[1][name]) / (2 * h)).reshape(-1) for name in moved])
     along = found @ torch.cat([value.reshape(-1) for value in moved.values()])
     assert float((slope - along).norm()) <= 1e-5 * float(slope.norm())
+
+
+@pytest.mark.parametrize("signature", [SKIP, OUTPUTS, FEED_FORWARD], ids=lambda own: own.name)
+@pytest.mark.parametrize("loss", ["fro(yhat - y)^2/2", "fro(yhat - y)^2/2 + fro(W)^2/10"])
+def test_the_instantaneous_rate_is_that_of_a_short_step(signature, loss):
+    definitions = {**signature.definitions, "L": loss}
+    model, X, y = drawn(replace(signature, name=f"{signature.name}-rate", definitions=definitions))
+    h = 1e-7
+    rate, before = instantaneous_rate(model, X, y), float(model.loss(X, y))
+    point = GradientField(model, X, y, rtol=1e-14).at(model.parameters(), 0.0)
+    after = model.with_parameters({k: v - h * point.gradients[k] for k, v in model.parameters().items()})
+    assert rate == pytest.approx(-(float(after.loss(X, y)) - before) / h / before, rel=1e-5)
+    assert instantaneous_rate(model, X, y, step=1e-4) == pytest.approx(1e-4 * rate, rel=1e-2)
+
+
+def test_every_built_in_recorder_takes_part_in_runs_without_an_equilibrium():
+    model, X, y = drawn(FEED_FORWARD)
+    run = gradient_descent(model, X, y, step=0.01, steps=3, record=list(BUILT_IN))
+    assert math.isnan(float(run["sigma_min"].values[0]))
+    assert run["displacement"].values.shape[0] > 0
