@@ -10,8 +10,9 @@ import torch
 from declared_systems import FEED_FORWARD, MASKED, MONOTONE, OPT_EQ, OUTPUTS, SKIP, STRUCTURED, TWICE, drawn
 
 from ntk_deq.dynamics import GradientField, gradient_descent, gradient_flow, instantaneous_rate
+from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.recorders import BUILT_IN
-from ntk_deq.systems import loss_gradients, predict
+from ntk_deq.systems import certified_equilibrium, loss_gradients, predict, solve_equilibrium
 from ntk_deq.systems.losses import output_loss
 
 ALL = {**STRUCTURED, MASKED.name: MASKED}
@@ -146,3 +147,15 @@ def test_every_built_in_recorder_takes_part_in_runs_without_an_equilibrium():
     run = gradient_descent(model, X, y, step=0.01, steps=3, record=list(BUILT_IN))
     assert math.isnan(float(run["sigma_min"].values[0]))
     assert run["displacement"].values.shape[0] > 0
+
+
+def test_descent_of_a_layer_with_samples_in_columns_is_proven():
+    model, X, y = drawn(SKIP)
+    assert model.layer_form() is not None
+    proven = certified_descent(model, X, y, step=0.01, steps=5, keep=[5])
+    exact = gradient_descent(model, X, y, step=0.01, steps=5, rtol=1e-14)
+    assert proven.complete
+    for name, value in exact.parameters.items():
+        assert float((proven.iterates[5][name] - value).norm()) <= float(proven.errors[name][5]) + 1e-14
+    found = certified_equilibrium(model, X)
+    assert float((found.value - solve_equilibrium(model, X).value).norm()) <= found.radius + 1e-13
