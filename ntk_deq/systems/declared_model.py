@@ -87,7 +87,12 @@ class DeclaredModel(AnsweringModel):
             attributes: What else it has.
         """
         words = "".join(part.capitalize() for part in signature.name.split("-")) or "Model"
-        everything: dict[str, Any] = {"signature": signature, "__doc__": f"{signature.title}.", **attributes}
+        everything: dict[str, Any] = {
+            "signature": signature,
+            "__doc__": f"{signature.title}.",
+            "__module__": cls.__module__,
+            **attributes,
+        }
         return type(words if words.isidentifier() else "Model", (cls,), everything)
 
     @classmethod

@@ -37,7 +37,8 @@ def drawn_values(
     for letter, size in sizes.items():
         if letter not in signature.sizes:
             allowed = ", ".join(signature.sizes) or "none"
-            raise ArgumentError(f"Sizes of {signature.name} must be among {allowed}. Got {letter!r}.")
+            hint = f" Values of variables go into `values={{{letter!r}: ...}}`." if letter in names else ""
+            raise ArgumentError(f"Sizes of {signature.name} must be among {allowed}. Got {letter!r}.{hint}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ArgumentError(f"Sizes of {signature.name} must be integers >= 1. Got {letter} = {size!r}.")
     missing = [letter for letter in needed if letter not in sizes]
