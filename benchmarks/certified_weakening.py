@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ntk_deq.certified import Ball, inversion
 
-_NEAREST = inversion._nearest
+_NEAREST = inversion.nearest_ball
 _BALLS = "ntk_deq.certified"
 
 
@@ -91,7 +91,7 @@ def weakenings() -> dict[str, Weakening]:
         ),
         "high-precision": Weakening(
             "inverses in more bits without the distance to the nearest floats",
-            tuple((*place, _point) for place in _modules("_nearest", "inversion")),
+            tuple((*place, _point) for place in _modules("nearest_ball", "inversion")),
         ),
         "cholesky": Weakening(
             "a Cholesky factor proves its shift whatever its residual",

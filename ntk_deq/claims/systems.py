@@ -25,7 +25,7 @@ from ntk_deq.language.lipschitz import lipschitz_constant
 from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.tree import RANGED, Expr, Kind, names_in
 from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
@@ -245,7 +245,9 @@ class _Builder:
         definitions = {}
         for name, text in draft.definitions.items():
             try:
-                found = definitions[name] = infer(parsed(text), types, sizes=_ranges(draft), model=draft)
+                found = definitions[name] = _without_ranges(
+                    infer(parsed(text), types, sizes=_ranges(draft), model=draft)
+                )
             except ExpressionError as error:
                 self._wrong(("define", name), error)
                 return None
@@ -255,7 +257,7 @@ class _Builder:
         if not draft.state:
             return None, definitions
         try:
-            image = infer(parsed(draft.map), types, sizes=_ranges(draft), model=draft)
+            image = _without_ranges(infer(parsed(draft.map), types, sizes=_ranges(draft), model=draft))
         except ExpressionError as error:
             self._wrong(("equilibrium", draft.state), error)
             return None
@@ -336,7 +338,8 @@ class _Builder:
     def _number(self, draft: ModelSignature, key: str) -> Expr | None:
         """Return the typed formula of a certificate: a number, of variables and of what does not rest on the state."""
         try:
-            declared = expect_scalar(infer(parsed(self._text(key)), self.types, sizes=_ranges(draft), model=draft))
+            typed = infer(parsed(self._text(key)), self.types, sizes=_ranges(draft), model=draft)
+            declared = expect_scalar(_without_ranges(typed))
         except ExpressionError as error:
             self._wrong((key,), error)
             return None
@@ -397,6 +400,15 @@ def _letters(variable: Variable) -> list[str]:
     if variable.over is not None:
         found += sorted(variable.over.start.letters | variable.over.stop.letters)
     return [letter for letter in found if letter != own]
+
+
+def _without_ranges(expr: Expr) -> Expr:
+    """Return a formula of a system that has no families; raise ExpressionError where it runs over a range."""
+    for node in expr.walk():
+        if node.kind in RANGED:
+            where = (node.span.start, node.span.stop)
+            raise ExpressionError("a range can stand in a system with families only.", where, "write its terms out")
+    return expr
 
 
 def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:

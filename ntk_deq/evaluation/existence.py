@@ -37,8 +37,9 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
-from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.evaluation.quantity import Outcome, Scalar, Truth
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.tree import Expr
 
 _CONTRACTION, _GAP, _MODULUS = "contraction factor", "gap of the equilibrium", "declared modulus"
 # No name of the language has a blank in it.
@@ -81,7 +82,9 @@ def existence(env: Environment) -> Existence:
     Raises:
         OutsideClaimError: The model declares that I - W >= m I, and that is certainly not so.
     """
-    _require_declared_modulus(env)
+    declared = declared_modulus(env)
+    if declared is not None and declared.truth is Truth.FALSE:
+        raise OutsideClaimError("monotone", declared.reason, certain=True)
     gap = 1 - contraction_factor(env).ball  # a ball: close to the edge a float cannot tell the factor from 1
     if gap > 0:
         return Existence(gap, True)
@@ -101,20 +104,32 @@ def _weight(env: Environment) -> ct.Ball | None:
     return found if found.is_finite and found.shape[0] == found.shape[1] else None
 
 
-def _require_declared_modulus(env: Environment) -> None:
-    """Refuse an instance on which the declared m is no modulus for certain; it is believed on none."""
-    assert env.formulas is not None
-    if env.formulas.monotone is None or _MODULUS in env.cache:
-        return
-    declared, weight = evaluate_scalar(env.formulas.monotone, env), _weight(env)
-    env.cache[_MODULUS] = declared
-    text = format_expr(env.formulas.monotone)
-    if declared.ball <= 0:
-        raise OutsideClaimError("monotone", f"the declared {text} is not above zero", certain=True)
+def declared_modulus(env: Environment) -> Outcome | None:
+    """Return whether I - W >= m I, as the model declares, for it is believed nowhere; None where nothing is declared.
+
+    Args:
+        env: The instance.
+    """
+    formulas = env.formulas
+    if formulas is None or formulas.monotone is None:
+        return None
+    found = env.cache.get(_MODULUS)
+    if not isinstance(found, Outcome):
+        found = env.cache[_MODULUS] = _compared_modulus(env, formulas.monotone)
+    return found
+
+
+def _compared_modulus(env: Environment, monotone: Expr) -> Outcome:
+    declared, weight, text = evaluate_scalar(monotone, env).ball, _weight(env), format_expr(monotone)
+    if declared <= 0:
+        return Outcome(Truth.FALSE, None, f"the declared {text} is not above zero")
     known = None if weight is None else modulus(weight)
-    if known is not None and known < declared.ball:
-        detail = f"the declared {text} = {float(declared.ball.mid()):.6g} is more than {sc.upper(known):.6g}"
-        raise OutsideClaimError("monotone", f"{detail}, the smallest eigenvalue of I - (W + W')/2", certain=True)
+    if known is not None and known < declared:
+        detail = f"the declared {text} = {float(declared.mid()):.6g} is more than {sc.upper(known):.6g}"
+        return Outcome(Truth.FALSE, None, f"{detail}, the smallest eigenvalue of I - (W + W')/2")
+    if known is not None and known >= declared > 0:
+        return Outcome(Truth.TRUE, None, "")
+    return Outcome(Truth.UNSURE, None, f"whether I - W reaches the declared {text} is not certain")
 
 
 def _other_gap(env: Environment) -> arb:

@@ -58,17 +58,17 @@ class ModelSignature:
         title: One line for people.
         sizes: The size letters, in display order.
         variables: Every free variable.
-        state: Name of the equilibrium state, for example `Z`; empty, as the next four are, where there is none.
+        state: Name of the equilibrium state, for example `Z`; empty, as the next three are, where there is none.
         state_shape: Its size letters.
         map: The fixed-point map, an expression in the variables, the definitions and the state.
         contraction: A Lipschitz constant of the map in the state, in the Frobenius norm; empty where none is known.
+        definitions: Further names in order; each may use the variables, the state and earlier names.
+        implementation: `module:Class` of the torch implementation, imported only when it is needed.
+        reference: Where the model is defined.
         monotone: A number m > 0 with I - W >= m I in its symmetric part, where the map is act(W z + c); empty where
             none is declared.
         local: Whether a fixed point that is shown to be the only one near by is an equilibrium, where nothing shows
             that there is no other one.
-        definitions: Further names in order; each may use the variables, the state and earlier names.
-        implementation: `module:Class` of the torch implementation, imported only when it is needed.
-        reference: Where the model is defined.
         families: The sizes that have members.
         has_families: Whether variables, sizes or definitions have members; for each depth it is a model without them.
     """
@@ -81,11 +81,11 @@ class ModelSignature:
     state_shape: tuple[str, ...] = ()
     map: str = ""
     contraction: str = ""
-    monotone: str = ""
-    local: bool = False
     definitions: dict[str, str] = field(default_factory=dict)
     implementation: str = ""
     reference: str = ""
+    monotone: str = ""
+    local: bool = False
     families: tuple[str, ...] = ()
     has_families: bool = False
 

@@ -67,6 +67,18 @@ def layer_weight(image: Expr, state: str, definitions: Mapping[str, Expr], *, sh
         return None
 
 
+def modulus_statement(weight: Expr, monotone: Expr) -> Expr:
+    """Return the statement that I - W >= m I in its symmetric part: lambda_max((W + W')/2) + m <= 1.
+
+    Args:
+        weight: W.
+        monotone: m.
+    """
+    half = Expr(Kind.DIVIDE, _NOWHERE, args=(_pair(Kind.ADD, weight, _transposed(weight)), _number(2)))
+    largest = Expr(Kind.CALL, _NOWHERE, args=(half,), name="lambda_max")
+    return Expr(Kind.COMPARE, _NOWHERE, args=(_pair(Kind.ADD, largest, monotone), _number(1)), operators=("<=",))
+
+
 def _inside(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr:
     """Return what the activation of a map is applied to."""
     while image.kind is Kind.NAME and image.name in definitions:
@@ -132,6 +144,8 @@ def _combined(terms: Sequence[_Term], shape: Sequence[str]) -> Expr:
     """Return the weight of a sum of terms, all of which act on columns of the state, or all on rows."""
     if any(term.flipped or (term.left and term.right) for term in terms):
         raise _NoLayerError("the state stands transposed, or between two matrices")
+    if len(shape) < 2 and any(term.right for term in terms):
+        raise _NoLayerError("a vector stands in front of a matrix")
     rows = any(term.right for term in terms) or (len(shape) == 2 and not any(term.left for term in terms))
     if rows and any(term.left for term in terms):
         raise _NoLayerError("some terms act on rows, others on columns")

@@ -276,9 +276,9 @@ class _Norms:
             case Op.ENTRYWISE:
                 facts = entrywise_of(step.name)
                 factor = math.inf if facts is None else facts.lipschitz
-            case _:  # a product of two values that move
-                still = [arg == (0.0, 0.0) for arg in args]
-                factor = 0.0 if all(still) else math.inf
+            case _:  # a product of two values, of which nothing bounds either
+                state, inputs = (any(arg[place] > 0 for arg in args) for place in (0, 1))
+                return math.inf if state else 0.0, math.inf if inputs else 0.0
         return _times(factor, args[0][0]), _times(factor, args[0][1])
 
     def equilibrium(self, root: Row, image: tuple[float, float]) -> tuple[float, str]:

@@ -5,7 +5,7 @@ In the order in which a reader meets them:
     model, methods, module_model          what a model is, what it can be asked, one made of a user's modules
     compiled, declared_model, draws       the class of a declaration, what all of them have, values for it
     formula_model, formula_layer          a model whose samples do not interact; one that is a single layer
-    row_values, row_slopes, row_errors    its programs (`language/row_program.py`): values, derivatives, errors
+    row_values, row_slopes, row_errors    its programs (those of `language`): values, derivatives, errors
     fixed_values, parameter_slopes        formulas free of samples: values, and how slopes pass back to parameters
     contraction                           a contraction factor as a formula of norms
     whole_model, whole_maps               a system without samples of its own, and the gradient of its loss

@@ -24,9 +24,10 @@ from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import contains
+from ntk_deq.language.layer import modulus_statement
 from ntk_deq.language.parser import parse
 from ntk_deq.verify.instance_environment import instance_environment
-from ntk_deq.verify.judge import Judgement, Standing
+from ntk_deq.verify.judge import Judgement, Standing, modulus_name
 
 MOST_NUMBERS = 64
 """Numbers of the largest instance that is decided exactly."""
@@ -125,13 +126,18 @@ def exact_value(tensor: torch.Tensor) -> Value:
 def _hypotheses(claim: Claim, judgement: Judgement, names: ExactNames) -> dict[str, Outcome] | None:
     """Return the outcomes of all hypotheses, up to one that fails; None where one that was not reached stays open."""
     outcomes: dict[str, Outcome] = {}
-    for name, formula in claim.assume.items():
+    declared = modulus_name(claim)
+    statements = {name: formula.expr for name, formula in claim.assume.items()}
+    if declared in judgement.hypotheses and names.model is not None and names.model.weight is not None:
+        assert names.model.monotone is not None  # as it was asked for
+        statements = {declared: modulus_statement(names.model.weight, names.model.monotone), **statements}
+    for name, expr in statements.items():
         before = judgement.hypotheses.get(name)
         if before is not None and before.truth in _CERTAIN:
             outcomes[name] = before
             continue
         try:
-            found = decided(formula.expr, names)
+            found = decided(expr, names)
         except UndecidedError:
             if before is None:
                 return None

@@ -15,6 +15,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate_truth
 from ntk_deq.evaluation.compare import NO_STEP, conjunction
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.existence import declared_modulus
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
@@ -117,6 +118,11 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     twin = twin_of(claim)
     twin.begin(claim, env)
     try:
+        declared = declared_modulus(env)
+        if declared is not None and declared.truth is not Truth.TRUE:
+            hypotheses[modulus_name(claim)] = declared
+            if declared.truth is Truth.FALSE:
+                return Judgement(instance, Standing.UNMET, hypotheses, reason=declared.reason)
         for name, formula in _in_order(claim, env):
             if twin.waits(formula, claim):
                 continue
@@ -136,11 +142,16 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     return _concluded(claim, instance, env, hypotheses, run)
 
 
+def modulus_name(claim: Claim) -> str:
+    """Return what the hypothesis is called that the modulus which a system declares is one; it stands in no claim."""
+    return "monotone" if "monotone" not in claim.assume else "monotone, as declared"
+
+
 def _without_run(
     claim: Claim, instance: Instance, env: Environment, hypotheses: dict[str, Outcome], reason: str
 ) -> Judgement:
     """The judgement where the run that the conclusions speak of cannot begin: they are unsure, not passed over."""
-    certain = all(o.truth is Truth.TRUE for o in hypotheses.values()) and len(hypotheses) == len(claim.assume)
+    certain = all(o.truth is Truth.TRUE for o in hypotheses.values()) and claim.assume.keys() <= hypotheses.keys()
     conclusions = {name: Outcome(Truth.UNSURE, None, reason) for name in claim.conclude}
     standing = Standing.MET if certain else Standing.UNSURE
     return Judgement(instance, standing, hypotheses, conclusions, reason, estimated=env.notes.estimated)
@@ -255,6 +266,8 @@ def _at_the_start(claim: Claim, env: Environment) -> Iterator[Outcome]:
     """Yield the outcomes of the hypotheses that can be known without a training run."""
     twin = twin_of(claim)
     twin.begin(claim, env)
+    if (declared := declared_modulus(env)) is not None:
+        yield declared
     for _, formula in _in_order(claim, env):
         if not twin.waits(formula, claim):
             yield _hypothesis(formula, env)

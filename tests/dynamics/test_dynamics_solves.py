@@ -46,7 +46,7 @@ def test_a_row_whose_rounding_is_more_than_its_share_is_solved() -> None:
 def test_single_rows_that_take_long_are_left_to_newton(by_rows, monkeypatch, newton: bool) -> None:
     model, X, y = one_scale(0.999, 40)
     if not newton:
-        monkeypatch.setattr("ntk_deq.systems.loss_maps._NEWTON_ENTRIES", 0)
+        monkeypatch.setattr("ntk_deq.systems.loss_maps.NEWTON_ENTRIES", 0)
     field, parameters = GradientField(model, X, y, rtol=1e-10 if newton else 1e-6, max_steps=20_000), copied(model)
     for k in range(4):
         X.select(0, 3).mul_(1 if k < 2 else 1.5)
@@ -127,7 +127,7 @@ def test_a_weight_that_is_only_large_is_ill_posed() -> None:
 
 
 def test_a_spent_budget_of_steps_is_an_error(by_rows, monkeypatch) -> None:
-    monkeypatch.setattr("ntk_deq.systems.loss_maps._NEWTON_ENTRIES", 0)
+    monkeypatch.setattr("ntk_deq.systems.loss_maps.NEWTON_ENTRIES", 0)
     model, X, y = one_scale(0.9, 40)
     field, parameters = GradientField(model, X, y), copied(model)
     field.at(parameters, 0)

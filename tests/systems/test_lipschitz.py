@@ -8,6 +8,7 @@ from declared_systems import FEED_FORWARD, MONOTONE, OPT_EQ, OUTPUTS, SHAPED, SK
 
 import ntk_deq as nd
 from ntk_deq.errors import ArgumentError
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.systems import predict
 
 ALL = (SKIP, MONOTONE, OPT_EQ, FEED_FORWARD, TWICE, OUTPUTS, SHAPED)
@@ -65,3 +66,29 @@ def test_the_result_is_shown_and_wrong_arguments_are_said():
         nd.lipschitz_bounds(model, X, box=(1.0, 0.0))
     with pytest.raises(ArgumentError, match=r"`rounds` of lipschitz_bounds must be an integer >= 0"):
         nd.lipschitz_bounds(model, X, rounds=-1)
+
+
+@pytest.mark.parametrize(
+    ("image", "yhat"),
+    [("tanh(Z*A + X*U)", "hadamard(ones(N)*b', Z)*b"), ("tanh(Z*A + ones(N)*b')", "hadamard(Z, X*U)*b")],
+)
+def test_an_entrywise_product_has_no_constant_that_is_too_small(image, yhat):
+    signature = ModelSignature(
+        "product",
+        "A network with an entrywise product",
+        ("N", "d", "m"),
+        (
+            Variable("A", ("m", "m"), Role.PARAMETER, ""),
+            Variable("U", ("d", "m"), Role.PARAMETER, ""),
+            Variable("b", ("m",), Role.PARAMETER, ""),
+            Variable("X", ("N", "d"), Role.INPUT, ""),
+            Variable("y", ("N",), Role.TARGET, ""),
+        ),
+        "Z",
+        ("N", "m"),
+        image,
+        "norm(A)",
+        {"yhat": yhat, "L": "norm(yhat - y)^2/2"},
+    )
+    found = nd.lipschitz_bounds(*drawn(signature)[:2])
+    assert 0 < found.lower <= found.upper

@@ -8,11 +8,14 @@ from test_nearby import env_of
 from verify_harness import informed, judge_all, randn, truth_of, value_of
 
 from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.load import load_suite
+from ntk_deq.errors import ClaimFileError
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.report.words import several_equilibria
+from ntk_deq.verify.runner import Options, judge
 
 COLUMNS = ModelSignature(
     name="columns",
@@ -149,3 +152,63 @@ def test_an_equation_with_such_an_equilibrium_is_not_solved_by_another(tmp_path)
     """`c` is not computed from the hypothesis, as the equilibrium may be another one for another c."""
     result = judged(tmp_path, "relu(2*W*z + c)", "sum(z) == sum(c)", assume='assume: "c == z", ', instances=20)
     assert result.verdict is not Verdict.REFUTED
+
+
+DECLARED = """
+suite: declared
+systems:
+  layer:
+    variables:
+      W: {{shape: "[m, m]", role: parameter}}
+      x: {{shape: "[m]", role: parameter}}
+      mu: {{role: hyperparameter, domain: positive}}
+    equilibrium: {{z: "relu(W*z + x)"}}
+    monotone: mu
+settings: {{any: {{model: layer, sizes: {{m: 1..2}}}}}}
+claims:
+  - id: a
+    setting: any
+    conclude: {conclude}
+"""
+
+
+def verdict_on(folder, text, search=0):
+    path = folder / "claims.yaml"
+    path.write_text(text)
+    (claim,) = load_suite(path).claims
+    return judge(claim, Options(instances=60, search=search))
+
+
+@pytest.mark.parametrize(
+    ("conclude", "verdict"),
+    [
+        ('{a: "z >= 0", b: norm(z) <= norm(x)/mu}', Verdict.HOLDS),  # the state is evaluated twice
+        ("lambda_min(I(m) - (W + W')/2) >= mu", Verdict.HOLDS),  # and here not at all
+        ("lambda_min(I(m) - (W + W')/2) > mu", Verdict.REFUTED),  # at an instance that reaches it exactly
+        ("norm(z) <= norm(x)/(2*mu)", Verdict.REFUTED),
+    ],
+)
+def test_an_instance_below_the_declared_modulus_is_none_of_the_system(tmp_path, conclude, verdict):
+    result = verdict_on(tmp_path, DECLARED.format(conclude=conclude), search=60)
+    assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("define", '{q: "sum(mu*l for l in 1..3)"}'), ("contraction", '"sum(abs(mu)/9 for l in 1..3)"')],
+)
+def test_a_range_in_a_system_without_families_is_refused(tmp_path, key, text):
+    path = tmp_path / "claims.yaml"
+    file = DECLARED.format(conclude="norm(z) >= 0").replace("    monotone: mu\n", f"    {key}: {text}\n")
+    path.write_text(file)
+    with pytest.raises(ClaimFileError) as caught:
+        load_suite(path)
+    assert "a range can stand in a system with families only" in str(caught.value)
+
+
+def test_a_vector_before_a_matrix_is_no_layer(tmp_path):
+    file = DECLARED.format(conclude="norm(z) <= 4*norm(x)").replace("    monotone: mu\n", "")
+    file = file.replace("relu(W*z + x)", "relu(z*x'*x/4 + z/4 + x)")
+    file = file.replace("  - id: a\n", "  - id: a\n    assume: norm(x) < 1\n")
+    result = verdict_on(tmp_path, file)
+    assert result.verdict is Verdict.HOLDS, result.reason

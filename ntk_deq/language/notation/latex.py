@@ -137,7 +137,22 @@ def _row_of(argument: Any) -> tuple[Any, ...]:
 
 
 class _Printer(LatexPrinter):
-    """SymPy's printer with the names of claim files; operators are printed as they stand in the source."""
+    """SymPy's printer with the names of claim files; operators are printed as they stand in the source.
+
+    Every object is printed once, however often what it stands in asks for it: calls may stand in calls many deep.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self._printed: dict[int, tuple[Any, str]] = {}
+
+    def _print(self, expr: Any, **settings: Any) -> str:
+        if settings:
+            return str(super()._print(expr, **settings))
+        known = self._printed.get(id(expr))
+        if known is None or known[0] is not expr:
+            known = self._printed[id(expr)] = expr, str(super()._print(expr))
+        return known[1]
 
     def _part(self, expr: Any, wanted: float) -> str:
         text: str = self._print(expr)
