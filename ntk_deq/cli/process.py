@@ -27,6 +27,7 @@ def run_process(name: str, main: Callable[[Sequence[str]], int]) -> None:
         name: The command's name.
         main: What takes the words after it and returns the exit code.
     """
+    Interruption.ends_the_process = True
     _hold_descriptors()
     sys.stdout, sys.stderr = _unfailing(sys.stdout), _unfailing(sys.stderr)
     try:
@@ -103,7 +104,13 @@ class Interruption:
 
     In its block, a signal raises KeyboardInterrupt until `over` is called, though not soon after another one, and not
     in a block of `held`: `noted` says that one came there.
+
+    Attributes:
+        noted: Whether one came in a block of `held`.
+        ends_the_process: Whether the process ends with the block, so that after a signal no other one may cut its end.
     """
+
+    ends_the_process = False
 
     def __init__(self) -> None:
         self.noted = False
@@ -119,8 +126,9 @@ class Interruption:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ending = self.ends_the_process and self._last >= 0
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if ending else handler)
 
     def over(self) -> None:
         """Say that nothing is judged any more: what is left must be written whole."""
