@@ -126,6 +126,7 @@ class Notes:
         estimated: Operations whose radius is an estimate, each with the reason; they make the evidence `numeric`.
         deadline: When to give up, on the clock of `time.thread_time`, or None.
         nearby: Within which distance an equilibrium is the only one, where that is all that is known; else inf.
+        elsewhere: Why the declared modulus is not certain at other values of the variables, if it is not.
         sides: Where the two sides of each comparison are kept for the record of a training run, or None: nobody asks.
     """
 
@@ -133,6 +134,7 @@ class Notes:
     estimated: dict[str, str] = field(default_factory=dict)
     deadline: float | None = None
     nearby: float = math.inf
+    elsewhere: str = ""
     sides: list[Sides] | None = None
 
     def check_time(self) -> None:

@@ -85,6 +85,8 @@ def existence(env: Environment) -> Existence:
     declared = declared_modulus(env)
     if declared is not None and declared.truth is Truth.FALSE:
         raise OutsideClaimError("monotone", declared.reason, certain=True)
+    if declared is not None and declared.truth is not Truth.TRUE and not env.alone:
+        env.notes.elsewhere = declared.reason
     gap = 1 - contraction_factor(env).ball  # a ball: close to the edge a float cannot tell the factor from 1
     if gap > 0:
         return Existence(gap, True)

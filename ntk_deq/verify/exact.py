@@ -27,7 +27,7 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.language.layer import modulus_statement
 from ntk_deq.language.parser import parse
 from ntk_deq.verify.instance_environment import instance_environment
-from ntk_deq.verify.judge import Judgement, Standing, modulus_name
+from ntk_deq.verify.judge import ELSEWHERE, Judgement, Standing, modulus_name
 
 MOST_NUMBERS = 64
 """Numbers of the largest instance that is decided exactly."""
@@ -125,7 +125,7 @@ def exact_value(tensor: torch.Tensor) -> Value:
 
 def _hypotheses(claim: Claim, judgement: Judgement, names: ExactNames) -> dict[str, Outcome] | None:
     """Return the outcomes of all hypotheses, up to one that fails; None where one that was not reached stays open."""
-    outcomes: dict[str, Outcome] = {}
+    outcomes = {name: o for name, o in judgement.hypotheses.items() if name == ELSEWHERE}  # nothing decides that
     declared = modulus_name(claim)
     statements = {name: formula.expr for name, formula in claim.assume.items()}
     if declared in judgement.hypotheses and names.model is not None and names.model.weight is not None:

@@ -142,6 +142,10 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     return _concluded(claim, instance, env, hypotheses, run)
 
 
+ELSEWHERE = "monotone at other values"
+"""What the same hypothesis is called about the values that `at` puts in."""
+
+
 def modulus_name(claim: Claim) -> str:
     """Return what the hypothesis is called that the modulus which a system declares is one; it stands in no claim."""
     return "monotone" if "monotone" not in claim.assume else "monotone, as declared"
@@ -172,6 +176,8 @@ def _concluded(
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
     conclusions, records, start = run.finished(conclusions)
+    if notes.elsewhere:
+        hypotheses[ELSEWHERE] = Outcome(Truth.UNSURE, None, notes.elsewhere)
     # A hypothesis that is merely tight is not certain.
     certain = all(o.truth is Truth.TRUE for o in hypotheses.values())
     reasons = notes.unsure + [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]

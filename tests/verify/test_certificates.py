@@ -12,9 +12,12 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ClaimFileError
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.existence import existence
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.report.words import several_equilibria
+from ntk_deq.verify.exact import decided_exactly
+from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.runner import Options, judge
 
 COLUMNS = ModelSignature(
@@ -212,3 +215,17 @@ def test_a_vector_before_a_matrix_is_no_layer(tmp_path):
     file = file.replace("  - id: a\n", "  - id: a\n    assume: norm(x) < 1\n")
     result = verdict_on(tmp_path, file)
     assert result.verdict is Verdict.HOLDS, result.reason
+
+
+@pytest.mark.parametrize(("other", "standing"), [(0.5, Standing.UNSURE), (-1.0, Standing.MET), (0.75, Standing.UNMET)])
+def test_the_modulus_at_other_values_must_be_certain_too(tmp_path, other, standing):
+    """The smallest eigenvalue is 1 - |other|; at 1/2 it reaches mu, which balls do not tell, and breaks no claim."""
+    text = DECLARED.format(conclude="norm(at(z, W = V)) <= norm(x)/4\n    given: {V: 'real[m, m]'}")
+    (tmp_path / "claims.yaml").write_text(text)
+    (claim,) = load_suite(tmp_path / "claims.yaml").claims
+    swapped = [[0.0, other], [other, 0.0]] if other > 0 else [[other, 0.0], [0.0, other]]
+    given = {"W": [[-1.0, 0.0], [0.0, -1.0]], "x": [1.0, 1.0], "mu": 0.5, "V": swapped}
+    drawn = {name: torch.tensor(value, dtype=torch.float64) for name, value in given.items()}
+    found = judge_instance(claim, Instance("any", "by hand", {"m": 2}, drawn, 0), device=torch.device("cpu"))
+    assert found.standing is standing
+    assert decided_exactly(claim, found, dtype=torch.float64).standing is standing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -497,11 +498,13 @@ class _Bare(Printer):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_numpy_code_gives_the_values(text: str) -> None:
+def test_numpy_code_gives_the_values(text: str, tmp_path: Path) -> None:
     found = values(2)
     code = _Bare().code(typed(text))
     known = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in found.items()}
-    value = eval(code.text, {"np": np, "sqrtm": _root, **known})
+    script = tmp_path / "script.py"
+    script.write_text(f"value = {code.text}\n")
+    value = runpy.run_path(str(script), {"np": np, "sqrtm": _root, **known})["value"]
     plain = tensor_value(typed(text), floats(found)).numpy()
     assert np.allclose(value, plain, rtol=1e-10, atol=1e-12)
     assert np.shape(value) == code.shape
