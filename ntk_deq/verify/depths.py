@@ -143,11 +143,9 @@ def _verdict(pairs: Pairs, silent: Sequence[frozenset[str]], *, whole: bool) -> 
     mute = sum(_is_mute(result, own) for (_, result), own in zip(pairs, silent, strict=True))
     if empty and len(empty) + mute == len(pairs):
         return Verdict.VACUOUS, _at(*empty[0]), empty[0][1]
-    proved = all(result.verdict in (Verdict.PROVED, Verdict.VACUOUS) for _, result in pairs)
-    if not proved:
-        return Verdict.HOLDS, "", None
-    reasons = dict.fromkeys(result.reason for _, result in pairs if result.verdict is Verdict.PROVED)
-    return Verdict.PROVED, "; ".join([*reasons, *(f"vacuous at {depth}" for depth, _ in empty)]), None
+    if any(result.verdict is not Verdict.PROVED for _, result in pairs):
+        return Verdict.HOLDS, "", None  # that no instance of a depth was found is no proof that there is none
+    return Verdict.PROVED, "; ".join(dict.fromkeys(result.reason for _, result in pairs)), None
 
 
 def says_nothing(claim: Claim) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.report.page.html import write_html
-from ntk_deq.verify.depths import planned_depths, shared_options
+from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.mutation import Fate, judge_mutants
 from ntk_deq.verify.options import Options
@@ -162,6 +163,13 @@ class TestVerdicts:
         result = judged(tmp_path, 'setting: numbers, conclude: "(c[1] + c[L])^2 <= 2*c[1]^2 + 2*c[L]^2"')
         assert result.verdict in (Verdict.PROVED, Verdict.HOLDS)
         assert len({tried.verdict for tried in result.depths}) == 1
+
+    def test_a_depth_without_instances_is_no_part_of_a_proof(self, tmp_path):
+        claim = claim_of(tmp_path, 'setting: numbers, conclude: "(c[1] + c[L])^2 <= 2*c[1]^2 + 2*c[L]^2"')
+        found = DepthResults(claim, QUICK)
+        for (part, _), verdict in zip(planned_depths(claim, QUICK), (Verdict.PROVED, Verdict.VACUOUS), strict=True):
+            found.add(part, replace(judge(part, QUICK), verdict=verdict))
+        assert found.merged().verdict is Verdict.HOLDS
 
     def test_draws_with_scales_of_their_own(self, tmp_path):
         result = judged(
