@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from seeds import seeds
 
 from ntk_deq.claims.claim import IllFormed, Verdict
 from ntk_deq.claims.load import load_suite
@@ -12,7 +13,7 @@ from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge_claims
 
 HERE = Path(__file__).parent
-SEEDS = range(3)
+SEEDS = seeds(3)
 
 # Matrices of a few entries: threads that wait for each other cost more than they bring.
 torch.set_num_threads(1)

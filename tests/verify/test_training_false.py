@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from seeds import seeds
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.falsify.ladder import distinct_instances
@@ -60,7 +61,7 @@ def loaded(tmp_path, conclude, *, given="{}", run=FLOW, assume="{}", let="{}", y
 class TestScalars:
     """The loss of the unit falls at every step for eta up to 0.15058."""
 
-    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("seed", seeds(5))
     def test_at_the_end_of_an_interval(self, tmp_path, seed):
         """Only the last two per cent break it; no float holds the end."""
         claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.153]"}', run=DESCENT)
@@ -155,7 +156,7 @@ class TestInstances:
 class TestFirstInstants:
     """At t = 0 the unit's loss falls at the rate 6, and U, W and b move with speed 1."""
 
-    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("seed", seeds(5))
     def test_a_rate_off_by_little(self, tmp_path, seed):
         result = judge(loaded(tmp_path, "L[t] <= exp(-6.01*t)*L[0] for all t"), Options(seed=seed))
         assert (result.verdict, result.evidence) == (Verdict.REFUTED, Evidence.CERTIFIED), result.reason
