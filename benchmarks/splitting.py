@@ -69,9 +69,7 @@ def main() -> int:
     given = parser.parse_args()
     print_machine()
     layer = drawn(WIDTH, SAMPLES, given.modulus, given.skew)
-    print(
-        f"{SAMPLES} samples, width {WIDTH}, float64, rtol {TOLERANCE:g}; m = {layer.modulus:.4g}, L = {layer.length:.4g}"
-    )
+    print(f"{SAMPLES} samples, width {WIDTH}, rtol {TOLERANCE:g}; m = {layer.modulus:.4g}, L = {layer.length:.4g}")
     rows, missed = [], 0
     plain: Callable[[MonotoneLayer, float], tuple[Tensor, int]]
     for solver, plain in ((ForwardBackward(), plain_forward_backward), (PeacemanRachford(), plain_peaceman_rachford)):

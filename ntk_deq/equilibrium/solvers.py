@@ -320,7 +320,7 @@ def make_solver(name: str, **options: object) -> Solver | Splitting:
         if option not in allowed:
             known = f"Its options: {', '.join(allowed)}." if allowed else "It has no options."
             raise ArgumentError(f"The solver {name} has no option {option!r}. {known}{_hint(option, allowed)}")
-    return cls(**options)
+    return cls(**options)  # type: ignore[arg-type]  # checked by the class
 
 
 def as_solver(solver: str | Solver | Splitting) -> Solver | Splitting:

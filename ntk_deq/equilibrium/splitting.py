@@ -179,7 +179,7 @@ class MonotoneLayer:
         reach = (rows - (1 - step) * act(value)).abs() / low
         below, above, t = -reach, reach, rows / high
         for _ in range(_ROOT_STEPS):
-            image, slope = torch.func.jvp(act, (t,), (torch.ones_like(t),))
+            image, slope = torch.func.jvp(act, (t,), (torch.ones_like(t),))[:2]
             gap = (1 - step) * image + step * t - rows
             below, above = torch.where(gap <= 0, t, below), torch.where(gap >= 0, t, above)
             newton = t - gap / ((1 - step) * slope + step)

@@ -134,7 +134,7 @@ def test_bad_steps_and_maps_say_what_is_allowed():
         for solver in SPLITTINGS:
             with pytest.raises(ArgumentError, match=f"`step` of the solver {solver} must be a finite number > 0"):
                 make_solver(solver, step=step)
-    with pytest.raises(ArgumentError, match="needs to know W of a map .* Got function"):
+    with pytest.raises(ArgumentError, match=r"needs to know W of a map .* Got function"):
         solve_fixed_point(lambda z: z / 2, torch.ones(1, 1).double(), solver="forward-backward")
     with pytest.raises(ArgumentError, match="which `solve_equilibrium` and"):
         fixed_point(torch.cos, torch.ones(1, 1).double(), solver="peaceman-rachford")
