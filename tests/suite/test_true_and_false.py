@@ -171,7 +171,7 @@ claims:
 def test_true_equalities_of_solutions_are_not_refuted(tmp_path):
     file = tmp_path / "solved.yaml"
     file.write_text(SOLVED)
-    for result in judge_claims(load_suite(file).claims, Options(instances=60)):
+    for result in judge_claims(load_suite(file).claims, Options(instances=60, search=50)):
         assert result.verdict in (Verdict.HOLDS, Verdict.PROVED), (result.id, result.verdict, result.reason)
 
 
@@ -182,5 +182,5 @@ def test_a_strict_inequality_at_a_solution_is_not_decided_by_the_float_beside_it
         "  - {id: above, setting: s, assume: {h: x^2 == 2}, conclude: x > sqrt(2)}\n"
         "  - {id: below, setting: s, assume: {h: x^2 == 2}, conclude: x < sqrt(2)}\n"
     )
-    for result in judge_claims(load_suite(file).claims, Options(instances=20)):
+    for result in judge_claims(load_suite(file).claims, Options(instances=20, search=50)):
         assert result.verdict in (Verdict.UNDECIDED, Verdict.REFUTED), (result.id, result.verdict)
