@@ -97,20 +97,22 @@ def draw_plane(ax: Any, first: Any, second: Any, loss: Any, *, kind: str = "cont
         height = np.log10(loss) if logarithmic else loss
         facecolors = colors(norm(np.ma.masked_invalid(loss)))
         ax.plot_surface(across, up, height, facecolors=facecolors, rstride=1, cstride=1, linewidth=0, antialiased=True)
-        ax.set_zlabel(rf"$\log_{{10}}$ {label}" if logarithmic else label, labelpad=0.0)
-        ax.tick_params(pad=-1.0)
+        ax.set_zlabel(rf"$\log_{{10}}$ {label}" if logarithmic else label, labelpad=-4.0)
+        ax.xaxis.labelpad = ax.yaxis.labelpad = -4.0
+        ax.tick_params(pad=-2.0)
         ax.view_init(elev=32, azim=-55)
+        ax.set_box_aspect(None, zoom=0.85)  # room for the labels, which no layout of matplotlib's sees
         return ax
     values = np.ma.masked_invalid(loss)
     drawn = ax.contourf(across, up, values, levels=levels, norm=norm, cmap=colors)
     ax.contour(across, up, values, levels=levels, colors="white", linewidths=0.3, alpha=0.6)
     ax.plot(0.0, 0.0, "+", color="white", markersize=7.0, markeredgewidth=1.2)
-    ax.set_aspect("equal", adjustable="box")
+    ax.set_box_aspect(1)
     bar = ax.get_figure().colorbar(drawn, ax=ax, label=label, fraction=0.046, pad=0.03)
     bar.outline.set_visible(False)
     if logarithmic:
         ticks = [level for level in levels[:: math.ceil(_LEVELS / 5)]]
-        bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+        bar.set_ticks(ticks, labels=[f"{float(f'{tick:.2g}'):g}" for tick in ticks])
         bar.minorticks_off()
     return drawn
 

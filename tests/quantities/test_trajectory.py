@@ -124,10 +124,10 @@ def test_images_go_through_a_convolution():
     def loss(move):
         values = {**own, name: own[name].detach() + move * gradients[name]}
         predicted = nd.predict(model, X, values, solver="anderson", rtol=1e-12)
-        return float((predicted - y).square().sum() / 2)
+        return float((predicted - y).square().sum().detach() / 2)
 
     slope = (loss(h) - loss(-h)) / (2 * h)
-    assert slope == pytest.approx(float(gradients[name].square().sum()), rel=1e-4)
+    assert slope == pytest.approx(float(gradients[name].square().sum().detach()), rel=1e-4)
     plane = nd.landscape(model, X, y, points=3, chunk=2, generator=torch.Generator().manual_seed(0))
     assert plane.loss[1, 1] == plane.centre
     kernel = nd.ntk_gram(model, X[:2], solver="anderson", rtol=1e-8)
