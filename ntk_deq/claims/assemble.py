@@ -8,6 +8,7 @@ from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
+from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
@@ -96,37 +97,43 @@ class _Assembler:
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
-        given = self._given(settings)
+        given, exists = self._variables("given", settings), self._variables("exists", settings)
         read = {section: self._parse(section) for section in _SECTIONS}
         start = self._parse_start()
-        self.constants = self._constants(settings, [*read.values(), start])
+        witness = self._parse("witness")
+        self.constants = self._constants(settings, [*read.values(), start, witness])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
-        order, cycle = sort_definitions(let)
+        order, cycle = sort_definitions({**let, **witness})
         if cycle:
-            self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
+            section = "witness" if cycle[0] in witness else "let"
+            self._add((section, cycle[0]), f"`{section}.{cycle[0]}` rests on itself: {' -> '.join(cycle)}.", key=True)
             self.broken |= set(cycle)
+        self._check_existence(exists, witness, read)
         self._want_scalars(records, given)
         self._check_run(settings, given)
         self._check_choice(settings, given, read["assume"])
-        formulas = {("let", name): let[name] for name in order}
+        formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
-        formulas |= start
+        formulas |= start | self._memberships(exists, witness)
         families = has_families(settings, given, formulas)
+        if families and exists:
+            self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
         if families:
             typed, depths = self._infer_families(formulas, settings, given)
         else:
-            typed, depths = self._infer(formulas, settings, given, let), ()
-        dropped = self._unused(records, settings, given, read, start)
+            typed, depths = self._infer(formulas, settings, given, exists, let), ()
+        dropped = self._unused(records, settings, {**given, **exists}, {**read, "witness": witness}, start)
+        lets = {name: typed[s, name] for s, name in formulas if s in ("let", "witness") and name not in dropped}
         return Claim(
             id=self.draft.id,
             title=self.model.title,
             where=self.model.where,
             settings=settings,
             given={name: free for name, free in given.items() if name not in dropped},
-            let={name: typed[key] for key in formulas if key[0] == "let" and (name := key[1]) not in dropped},
+            let=lets,
             assume={name: typed["assume", name] for name in read["assume"]},
-            conclude={name: typed["conclude", name] for name in read["conclude"]},
+            conclude={name: typed["conclude", name] for section, name in formulas if section == "conclude"},
             run=build_run(self.model, typed),
             expect=expect,
             tags=tuple(self.model.tags),
@@ -138,6 +145,8 @@ class _Assembler:
             choose=build_choose(self.model, typed),
             warnings=tuple(replace(warning, claim=self.draft.id) for warning in self.warnings),
             depths=depths,
+            exists=exists,
+            witness={name: lets[name] for name in witness if name in lets},
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -156,11 +165,12 @@ class _Assembler:
                 found.append(record)
         return found
 
-    def _given(self, settings: tuple[Setting, ...]) -> dict[str, Free]:
+    def _variables(self, section: str, settings: tuple[Setting, ...]) -> dict[str, Free]:
+        """Return the variables under `given` or `exists`."""
         given = {}
-        for name, entry in self._entries("given").items():
-            where, node = f"given.{name}", flattened(entry, "domain")
-            if is_literal(expression_text(node)):
+        for name, entry in self._entries(section).items():
+            where, node = f"{section}.{name}", flattened(entry, "domain")
+            if is_literal(expression_text(node)) and section == "given":
                 continue  # a definition
             try:
                 text, over = split_for(expression_text(node))
@@ -247,12 +257,15 @@ class _Assembler:
 
     def _check_names(self, settings: tuple[Setting, ...], let: dict[str, Formula]) -> None:
         given = [name for name in self._entries("given") if name not in self.broken]
-        for section, names in (("given", given), ("let", let)):
+        exists = [name for name in self._entries("exists") if name not in self.broken]
+        for section, names in (("given", given), ("exists", exists), ("let", let)):
             for key in names:
                 name = defined(key).name if section == "let" else key
                 taken = self._taken(name, settings)
-                if section == "let" and name in given:
+                if section != "given" and name in given:
                     taken = "a name under `given`"
+                if section == "let" and name in exists:
+                    taken = "a name under `exists`"
                 if section == "let" and name != key and name in let:
                     taken = "a definition without members"
                 if taken:
@@ -301,6 +314,25 @@ class _Assembler:
                 message = "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
                 self._add(("choose",), message, key=True)
 
+    def _check_existence(
+        self, exists: dict[str, Free], witness: dict[str, Formula], read: dict[str, dict[str, Formula]]
+    ) -> None:
+        """Check what speaks of the variables that are said to exist, and their witnesses."""
+        names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
+        faults = existence_faults(exists, witness, read["let"], read["assume"], read["conclude"], names)
+        for location, message in faults if exists or witness else ():
+            if not (location[0] == "exists" and location[1] in self.draft.inherited):
+                self._add(location, message, key=True)
+        if exists and self.model.run is not None:
+            self._add(("exists",), "`exists` is not judged along a run: leave `run` out.", key=True)
+
+    def _memberships(self, exists: dict[str, Free], witness: dict[str, Formula]) -> dict[Key, Formula]:
+        try:
+            return memberships(exists, witness)
+        except ExpressionError as error:
+            self._add(("witness",), f"`witness`: {error.message}.")
+            return {}
+
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""
         for record in records:
@@ -317,6 +349,7 @@ class _Assembler:
         formulas: dict[Key, Formula],
         settings: tuple[Setting, ...],
         given: dict[str, Free],
+        exists: dict[str, Free],
         let: dict[str, Formula],
     ) -> dict[Key, Formula]:
         """Type every formula in every setting; the types of the first setting are kept."""
@@ -327,7 +360,7 @@ class _Assembler:
         for setting in settings:
             skip = dependents(self.broken | {name for section, name in wrong if section == "let"}, let)
             todo = {key: formula for key, formula in formulas.items() if key not in wrong}
-            checked = check_formulas(todo, setting, given, kind=kind_of(self.model), skip=skip)
+            checked = check_formulas(todo, setting, given, exists=exists, kind=kind_of(self.model), skip=skip)
             suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
             for key, error in checked.errors.items():
                 wrong.add(key)
@@ -375,7 +408,7 @@ class _Assembler:
         """
         let = by_names(formulas["let"])
         statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
-        statements += [formula.expr for formula in start.values()]
+        statements += [formula.expr for part in (start, formulas["witness"]) for formula in part.values()]
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
         found = unused([*given, *let], let, used)
         own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}
@@ -389,6 +422,8 @@ class _Assembler:
                 for n in (*given, *let)
                 if n in found and not {n, let[n].name if n in let else n} & self.draft.inherited
             ):
+                if name in self._entries("exists"):
+                    continue  # of which more is said elsewhere
                 section = "given" if name in self._entries("given") else "let"
                 near = nearest_name(name, sorted(read - known))
                 hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None
