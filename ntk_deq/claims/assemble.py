@@ -8,8 +8,8 @@ from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
-from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
+from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
@@ -107,7 +107,9 @@ class _Assembler:
         order, cycle = sort_definitions({**let, **witness})
         if cycle:
             section = "witness" if cycle[0] in witness else "let"
-            self._add((section, cycle[0]), f"`{section}.{cycle[0]}` rests on itself: {' -> '.join(cycle)}.", key=True)
+            self._add(
+                (section, cycle[0]), f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True
+            )
             self.broken |= set(cycle)
         self._check_existence(exists, witness, read)
         self._want_scalars(records, given)
@@ -115,7 +117,7 @@ class _Assembler:
         self._check_choice(settings, given, read["assume"])
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
-        formulas |= start | self._memberships(exists, witness)
+        formulas |= start | memberships(exists, witness)
         families = has_families(settings, given, formulas)
         if families and exists:
             self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
@@ -317,21 +319,11 @@ class _Assembler:
     def _check_existence(
         self, exists: dict[str, Free], witness: dict[str, Formula], read: dict[str, dict[str, Formula]]
     ) -> None:
-        """Check what speaks of the variables that are said to exist, and their witnesses."""
+        """Check what speaks of the variables that are said to exist."""
         names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
-        faults = existence_faults(exists, witness, read["let"], read["assume"], read["conclude"], names)
-        for location, message in faults if exists or witness else ():
-            if not (location[0] == "exists" and location[1] in self.draft.inherited):
+        for location, message in existence_faults(exists, witness, read, names, runs=self.model.run is not None):
+            if not (location[0] == "exists" and location[-1] in self.draft.inherited):
                 self._add(location, message, key=True)
-        if exists and self.model.run is not None:
-            self._add(("exists",), "`exists` is not judged along a run: leave `run` out.", key=True)
-
-    def _memberships(self, exists: dict[str, Free], witness: dict[str, Formula]) -> dict[Key, Formula]:
-        try:
-            return memberships(exists, witness)
-        except ExpressionError as error:
-            self._add(("witness",), f"`witness`: {error.message}.")
-            return {}
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""

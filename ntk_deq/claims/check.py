@@ -92,7 +92,7 @@ def check_formulas(
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)
-            if section == "witness" and exists:
+            if section == "witness" and exists and name in exists:
                 check_witness(typed, exists[name])
         except ExpressionError as error:
             checked.errors[key] = error

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import MEMBERSHIP, is_membership
-from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.tree import Formula, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
@@ -16,10 +15,9 @@ Fault = tuple[tuple[str, ...], str]
 
 
 def membership(free: Free) -> str | None:
-    """Return the statement that a variable lies in its domain, or None where everything of its shape does.
+    """Return the statement that a variable lies in its domain; None where everything of its shape does.
 
-    Raises:
-        ExpressionError: No statement of the language says it.
+    That a number is whole no statement says, and of `integer 1..5` it is left out.
 
     Example:
         >>> from ntk_deq.language.domain import parse_domain
@@ -34,7 +32,7 @@ def membership(free: Free) -> str | None:
             return f"{name} >= 0"
         case DomainKind.POSITIVE:
             return f"{name} > 0"
-        case DomainKind.INTERVAL:
+        case DomainKind.INTERVAL | DomainKind.INTEGER:
             return _between(free, domain)
         case DomainKind.SYMMETRIC:
             return f"{name} == {name}'"
@@ -48,9 +46,6 @@ def membership(free: Free) -> str | None:
             return f"{name}'*{name} == I({free.type.rows})"
         case DomainKind.UNIT_ROWS:
             return f"norm({name}) == 1" if free.type.cols == ONE else f"diag({name}*{name}') == ones({free.type.rows})"
-        case DomainKind.INTEGER:
-            message = "that a formula is a whole number is not certified; without `witness` whole numbers are tried"
-            raise ExpressionError(message, (0, 1))
 
 
 def _between(free: Free, domain: Domain) -> str | None:
@@ -64,11 +59,7 @@ def _between(free: Free, domain: Domain) -> str | None:
 
 
 def memberships(exists: Mapping[str, Free], witness: Mapping[str, Formula]) -> dict[Key, Formula]:
-    """Return the conclusions that say that witnesses lie in their domains.
-
-    Raises:
-        ExpressionError: For some domain there is none.
-    """
+    """Return the conclusions that say that witnesses lie in their domains."""
     found: dict[Key, Formula] = {}
     for name, free in exists.items():
         text = membership(free) if name in witness else None
@@ -81,21 +72,31 @@ def memberships(exists: Mapping[str, Free], witness: Mapping[str, Formula]) -> d
 def existence_faults(
     exists: Mapping[str, Free],
     witness: Mapping[str, Formula],
-    let: Mapping[str, Formula],
-    assume: Mapping[str, Formula],
-    conclude: Mapping[str, Formula],
+    read: Mapping[str, Mapping[str, Formula]],
     broken: set[str],
+    *,
+    runs: bool,
 ) -> Iterator[Fault]:
     """Yield what is wrong with how a claim speaks of variables that it says exist.
 
     Args:
         exists: The variables, as far as they can be read.
         witness: Formulas of their witnesses.
-        let: The definitions.
-        assume: The hypotheses.
-        conclude: The conclusions.
+        read: The other formulas by section: `let`, `assume`, `conclude`.
         broken: Names that cannot be used, of which enough is said already.
+        runs: Whether the claim has a run.
     """
+    if not exists and not witness:
+        return
+    let, assume, conclude = read["let"], read["assume"], read["conclude"]
+    if exists and runs:
+        yield ("exists",), "`exists` is not judged along a run: leave `run` out."
+    for name, free in exists.items():
+        if free.over is not None:
+            yield ("exists", name), f"`exists.{name}`: a family is not judged here; write its members one by one."
+        if name in witness and free.domain.kind is DomainKind.INTEGER:
+            message = f"`witness.{name}`: that a formula is a whole number is not certified; leave `witness` out."
+            yield ("witness", name), message
     for name in witness.keys() - exists.keys() - broken:
         known = ", ".join(exists) or "nothing"
         yield ("witness", name), f"`witness.{name}` belongs to no variable under `exists`, which has {known}."
@@ -107,7 +108,9 @@ def existence_faults(
     for name, formula in assume.items():
         bound = sorted(exists.keys() & _reached(formula, let))
         if bound:
-            message = f"`assume.{name}` speaks of `{bound[0]}`, which exists for an instance: hypotheses come before it."
+            message = (
+                f"`assume.{name}` speaks of `{bound[0]}`, which exists for an instance: hypotheses come before it."
+            )
             yield ("assume", name), message
     used = set[str]().union(*(_reached(formula, let) for formula in conclude.values()))
     for name in exists:

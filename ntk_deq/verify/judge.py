@@ -65,7 +65,7 @@ class Judgement:
         runs: The training runs that the conclusions were judged on.
         start: Their start.
         nearby: Within which distance the equilibrium is known to be the only one, where no more is known; else inf.
-        found: Values that were found for what the claim says exists, as text.
+        found: Floats next to values that are proven to be such as the claim says exist.
     """
 
     instance: Instance
@@ -77,7 +77,7 @@ class Judgement:
     runs: tuple[TrainingRecord, ...] = ()
     start: Start | None = None
     nearby: float = math.inf
-    found: Mapping[str, str] = field(default_factory=dict)
+    found: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 def judge_instance(

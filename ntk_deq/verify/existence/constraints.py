@@ -16,10 +16,9 @@ from ntk_deq.certified.algebraic import UndecidedError, UndefinedError
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.exact import ExactNames, value_of
+from ntk_deq.evaluation.exact import OPERATORS, ExactNames, value_of
 from ntk_deq.evaluation.functions.exact import FUNCTIONS as EXACT
 from ntk_deq.evaluation.functions.exact import Value
-from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, names_in
@@ -58,7 +57,12 @@ class Semidefinite:
         """Return what it says of a direction v: v'Xv >= 0."""
         order = range(len(direction))
         form = sum(
-            (self.entries[i][j] * (direction[i] * direction[j]) for i in order for j in order if direction[i] * direction[j] != 0),
+            (
+                self.entries[i][j] * (direction[i] * direction[j])
+                for i in order
+                for j in order
+                if direction[i] * direction[j] != 0
+            ),
             self.entries[0][0] * fmpq(0),
         )
         return Bound(form, strict=False, names=self.names)
@@ -102,7 +106,7 @@ class Constraints:
         found: dict[str, Value] = {}
         for name, known in self.values.items():
             assert isinstance(known, ExactMatrix)
-            moved = known.mapped(value)  # type: ignore[arg-type,return-value]
+            moved = known.mapped(value)  # type: ignore[arg-type]
             found[name] = moved
         return found
 
@@ -190,7 +194,11 @@ def _read_domain(found: Constraints, domain: Domain, value: Value) -> None:
         case DomainKind.PSD:
             found.semidefinite.append(Semidefinite(_rows(value), nothing))
         case DomainKind.ORTHOGONAL | DomainKind.UNIT_ROWS:
-            gram = value @ value.transposed if value.shape[1] > 1 or domain.kind is DomainKind.ORTHOGONAL else value.transposed @ value
+            gram = (
+                value @ value.transposed
+                if value.shape[1] > 1 or domain.kind is DomainKind.ORTHOGONAL
+                else value.transposed @ value
+            )
             order = gram.shape[0]
             whole = domain.kind is DomainKind.ORTHOGONAL
             pairs = ((i, j) for i in range(order) for j in range(i, order) if whole or i == j)
@@ -223,7 +231,9 @@ class _Reader:
         self._known: dict[str, Value] = {}
 
     def _rests(self, expr: Expr, bound: set[str]) -> bool:
-        return any(name in bound or (name in self._lets and self._rests(self._lets[name], bound)) for name in names_in(expr))
+        return any(
+            name in bound or (name in self._lets and self._rests(self._lets[name], bound)) for name in names_in(expr)
+        )
 
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""
@@ -259,9 +269,7 @@ class _Reader:
         """Return right minus left, entry by entry."""
         a, b = self._value(left), self._value(right)
         shape = next((v.shape for v in (a, b) if isinstance(v, ExactMatrix) and v.shape != (1, 1)), (1, 1))
-        entries = [
-            [self._polynomial(e) for e in (v.entries if isinstance(v, ExactMatrix) else [v])] for v in (a, b)
-        ]
+        entries = [[self._polynomial(e) for e in (v.entries if isinstance(v, ExactMatrix) else [v])] for v in (a, b)]
         count = shape[0] * shape[1]
         first, second = (part * count if len(part) == 1 else part for part in entries)
         return [y - x for x, y in zip(first, second, strict=True)]
@@ -272,7 +280,9 @@ class _Reader:
         if right.kind is Kind.CALL and right.name == "lambda_sym" and not self._free(right):
             matrix, level = self._matrix(right.args[0]), self._number(left)
             order = matrix.shape[0]
-            rows = [[self._polynomial(matrix[i, j]) - (level if i == j else 0) for j in range(order)] for i in range(order)]
+            rows = [
+                [self._polynomial(matrix[i, j]) - (level if i == j else 0) for j in range(order)] for i in range(order)
+            ]
             found.equations += [(rows[i][j] - rows[j][i], names) for i in range(order) for j in range(i)]
             found.complete &= sign == "<="
             found.semidefinite.append(Semidefinite(tuple(map(tuple, rows)), names))
@@ -285,9 +295,9 @@ class _Reader:
             found.bounds.append(Bound(one * level, sign == "<", names))
             lines = [list(matrix.entries)]
             if left.name == "norm" and 1 not in matrix.shape:  # each row and each column is no longer than the norm
-                rows, columns = matrix.shape
-                lines = [[matrix[i, j] for j in range(columns)] for i in range(rows)]
-                lines += [[matrix[i, j] for i in range(rows)] for j in range(columns)]
+                high, wide = matrix.shape
+                lines = [[matrix[i, j] for j in range(wide)] for i in range(high)]
+                lines += [[matrix[i, j] for i in range(high)] for j in range(wide)]
                 found.complete = False
             for line in lines:
                 squares = sum((self._polynomial(e) * self._polynomial(e) for e in line), one * 0)
@@ -342,57 +352,16 @@ class _Reader:
             raise _UnreadError(expr.name)
         if polynomial:
             return EXACT[expr.name](args)
-        if expr.kind is Kind.DIVIDE:
-            return _multiplied(self._inverse(args[1]), args[0])
-        if expr.kind not in _OPERATORS:
+        if expr.kind not in OPERATORS:
             raise _UnreadError(expr.kind.value)
-        return _OPERATORS[expr.kind](*args)
-
-    def _inverse(self, value: Value) -> fmpq:
-        number = value.entries[0] if isinstance(value, ExactMatrix) and value.shape == (1, 1) else value
-        if not isinstance(number, fmpq) or number == 0:
-            raise _UnreadError("a divisor that is no rational number, or zero")
-        return fmpq(1) / number
+        return OPERATORS[expr.kind](*args)
 
     def _power(self, expr: Expr) -> Value:
         exponent = self._number(expr.args[1])
         if exponent.q != 1 or not 1 <= exponent <= _DEGREE:
             raise _UnreadError("a power")
         base = self._value(expr.args[0])
-        return base if exponent == 1 else _multiplied(base, base)
-
-
-def _multiplied(left: Value, right: Value) -> Value:
-    if isinstance(left, ExactMatrix) and isinstance(right, ExactMatrix) and left.shape[1] == right.shape[0]:
-        return left @ right
-    if isinstance(left, ExactMatrix) and left.shape == (1, 1):
-        left = left.entries[0]
-    if isinstance(right, ExactMatrix) and right.shape == (1, 1):
-        right = right.entries[0]
-    if isinstance(left, ExactMatrix) and isinstance(right, ExactMatrix):
-        raise _UnreadError("a product")
-    if isinstance(left, ExactMatrix):
-        return left.mapped(lambda entry: entry * right)
-    if isinstance(right, ExactMatrix):
-        return right.mapped(lambda entry: left * entry)
-    return left * right
-
-
-def _added(left: Value, right: Value, sign: int = 1) -> Value:
-    shapes = [v.shape if isinstance(v, ExactMatrix) else (1, 1) for v in (left, right)]
-    if shapes[0] != shapes[1]:
-        raise _UnreadError("a sum")
-    a, b = (v if isinstance(v, ExactMatrix) else ExactMatrix(1, 1, [v]) for v in (left, right))
-    return a.combined(b, lambda x, y: x + y if sign > 0 else x - y)
-
-
-_OPERATORS = {
-    Kind.NEGATE: lambda value: _multiplied(fmpq(-1), value),
-    Kind.ADD: _added,
-    Kind.SUBTRACT: lambda left, right: _added(left, right, -1),
-    Kind.MULTIPLY: _multiplied,
-    Kind.TRANSPOSE: lambda value: value.transposed if isinstance(value, ExactMatrix) else value,
-}
+        return base if exponent == 1 else OPERATORS[Kind.MULTIPLY](base, base)
 
 
 def linear_form(form: fmpq_mpoly, count: int) -> tuple[list[fmpq], fmpq] | None:
@@ -414,7 +383,7 @@ def quadratic_form(form: fmpq_mpoly, count: int) -> fmpq_mat:
     matrix = fmpq_mat(count + 1, count + 1)
     for powers, factor in form.to_dict().items():
         places = [k + 1 for k, power in enumerate(powers) for _ in range(power)]
-        i, j = ([0, 0] + places)[-2:]
+        i, j = [0, 0, *places][-2:]
         if i == j:
             matrix[i, j] = matrix[i, j] + factor
         else:

@@ -21,7 +21,7 @@ _CUTS = 24
 """Directions along which matrices are asked to be semidefinite, one after the other."""
 
 _GRID = 2**20  # of the entries of a direction, and of multipliers
-_ROUNDS = 200  # of the search for multipliers
+_ROUNDS = 80  # of the search for multipliers
 _CLEAR = 1e-7  # by how much the largest eigenvalue must be below zero to be checked exactly
 _MOST_FORMS = 64
 
@@ -87,7 +87,10 @@ def _first_directions(matrix: Semidefinite) -> list[Bound]:
     order = len(matrix.entries)
     unit = [[fmpq(int(i == k)) for i in range(order)] for k in range(order)]
     pairs = [(i, j, s) for i in range(order) for j in range(i) for s in (1, -1)]
-    return [matrix.along(v) for v in [*unit, *([a + s * b for a, b in zip(unit[i], unit[j], strict=True)] for i, j, s in pairs)]]
+    return [
+        matrix.along(v)
+        for v in [*unit, *([a + s * b for a, b in zip(unit[i], unit[j], strict=True)] for i, j, s in pairs)]
+    ]
 
 
 def _broken(matrix: Semidefinite, point: Sequence[fmpq]) -> list[Bound]:
@@ -117,7 +120,10 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
         found: The constraints of an instance.
     """
     count = found.unknowns
-    bounds = [*found.bounds, *(bound for matrix in found.semidefinite for bound in _first_directions(matrix) if _plain(bound, count))]
+    bounds = [
+        *found.bounds,
+        *(bound for matrix in found.semidefinite for bound in _first_directions(matrix) if _plain(bound, count)),
+    ]
     forms = [(form, names, False) for form, names in found.equations]
     forms += [(bound.form, bound.names, True) for bound in bounds]
     if not forms or len(forms) > _MOST_FORMS or all(linear_form(form, count) is not None for form, _, _ in forms):
@@ -129,7 +135,10 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
     if not basis:
         return None
     kept = [0, *curved]
-    combined = [[sum((y * m[i, j] for y, m in zip(step, matrices, strict=True)), ZERO) for i in kept for j in kept] for step in basis]
+    combined = [
+        [sum((y * m[i, j] for y, m in zip(step, matrices, strict=True)), ZERO) for i in kept for j in kept]
+        for step in basis
+    ]
     signs = [k for k, (_, _, positive) in enumerate(forms) if positive]
     weights = _negative_weights(combined, len(kept), [[step[k] for k in signs] for step in basis])
     if weights is None:
@@ -137,7 +146,11 @@ def contradicting_combination(found: Constraints) -> Contradiction | None:
     multipliers = [sum((w * step[k] for w, step in zip(weights, basis, strict=True)), ZERO) for k in range(len(forms))]
     if any(multipliers[k] < 0 for k in signs):
         return None
-    total = [sum((y * m[i, j] for y, m in zip(multipliers, matrices, strict=True)), ZERO) for i in range(count + 1) for j in range(count + 1)]
+    total = [
+        sum((y * m[i, j] for y, m in zip(multipliers, matrices, strict=True)), ZERO)
+        for i in range(count + 1)
+        for j in range(count + 1)
+    ]
     whole = fmpq_mat(count + 1, count + 1, total)
     if any(whole[i, j] != 0 for i in flat for j in range(count + 1)):
         return None
@@ -183,7 +196,10 @@ def _negative_weights(
         return None
     sizes = torch.linalg.matrix_norm(stack).clamp_min(1e-300)
     stack, positive = stack / sizes[:, None, None], positive / sizes[:, None]
-    for start in (-torch.einsum("kii->k", stack), *torch.randn((3, len(stack)), dtype=torch.float64, generator=torch.Generator().manual_seed(0))):
+    for start in (
+        -torch.einsum("kii->k", stack),
+        *torch.randn((1, len(stack)), dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+    ):
         weights = start.clone()
         for k in range(_ROUNDS):
             weights = weights / torch.linalg.vector_norm(weights).clamp_min(1e-300)
@@ -208,5 +224,7 @@ def _negative_definite(rows: list[list[fmpq]]) -> bool:
         pivot = rows[0][0]
         if not pivot > 0:
             return False
-        rows = [[rows[i][j] - rows[i][0] * rows[0][j] / pivot for j in range(1, len(rows))] for i in range(1, len(rows))]
+        rows = [
+            [rows[i][j] - rows[i][0] * rows[0][j] / pivot for j in range(1, len(rows))] for i in range(1, len(rows))
+        ]
     return True

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.exact import ExactNames
 from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.verify.existence.candidates import Trial, descended_values, exactly_met, plain_values, shown, trial_of
+from ntk_deq.verify.existence.candidates import Trial, descended_values, exactly_met, plain_values, trial_of
 from ntk_deq.verify.existence.constraints import constraints_of
 from ntk_deq.verify.existence.contradiction import Contradiction, contradicting_combination, linear_point
 from ntk_deq.verify.instance_environment import exact_names
@@ -31,10 +32,11 @@ class ExistenceStage:
     Args:
         claim: The claim.
         seed: Of the searches.
+        refuting: Look for proofs that nothing exists alone.
     """
 
-    def __init__(self, claim: Claim, seed: int = 0) -> None:
-        self._claim, self._seed = claim, seed
+    def __init__(self, claim: Claim, seed: int = 0, *, refuting: bool = False) -> None:
+        self._claim, self._seed, self._sought = claim, seed, bool(claim.sought) and not refuting
         self._stated = claim.stated
         self._in_vain = 0
 
@@ -49,48 +51,51 @@ class ExistenceStage:
         """
         if not self._claim.exists or judgement.standing is Standing.UNMET:
             return judgement
-        left = {n for n in self._claim.resting if n in judgement.conclusions and judgement.conclusions[n].truth in _OPEN}
+        left = {
+            n for n in self._claim.resting if n in judgement.conclusions and judgement.conclusions[n].truth in _OPEN
+        }
         if not left:
             return judgement
-        values, contradiction = self._exactly(judgement)
+        names = exact_names(self._stated, judgement.instance)
+        found = None if names is None else constraints_of(self._stated, names, judgement.instance.sizes)
+        point = None if found is None else linear_point(found)
+        if isinstance(point, Contradiction):
+            return self._none(judgement, point, left)
+        values = None if found is None or point is None else found.at(point)
+        if self._sought:
+            if values is not None and names is not None and self._serves(judgement, names, values):
+                return self._held(judgement, {name: _tensor(value) for name, value in values.items()})
+            trial = trial_of(self._claim, judgement.instance)
+            proven = next(self._proven(trial, self._plain(trial, values)), None)
+            if proven is not None:
+                return self._held(judgement, proven)
+        contradiction = None if found is None else contradicting_combination(found)
         if contradiction is not None:
             return self._none(judgement, contradiction, left)
-        if self._claim.witness:
+        if not self._sought:
             return judgement
-        if values is not None and self._serves(judgement, values):
-            return self._held(judgement, {name: _tensor(value) for name, value in values.items()})
-        trial = trial_of(self._claim, judgement.instance)
-        for near in self._candidates(trial, values):
-            proven = trial.proven(near)
+        if self._in_vain < IN_VAIN:
+            proven = next(self._proven(trial, descended_values(trial, self._seed)), None)
             if proven is not None:
                 self._in_vain = 0
                 return self._held(judgement, proven)
-        self._in_vain += 1
+            self._in_vain += 1
         return self._open(judgement)
 
-    def _exactly(self, judgement: Judgement) -> tuple[dict[str, Value] | None, Contradiction | None]:
-        """Return values that meet what is linear of the conclusions, and what contradicts itself, as far as known."""
-        names = exact_names(self._stated, judgement.instance)
-        found = None if names is None else constraints_of(self._stated, names, judgement.instance.sizes)
-        if found is None:
-            return None, None
-        point = linear_point(found)
-        if isinstance(point, Contradiction):
-            return None, point
-        return None if point is None else found.at(point), contradicting_combination(found)
-
-    def _serves(self, judgement: Judgement, values: Mapping[str, Value]) -> bool:
-        names = exact_names(self._stated, judgement.instance)
+    def _serves(self, judgement: Judgement, names: ExactNames, values: Mapping[str, Value]) -> bool:
         setting = next(s for s in self._claim.settings if s.name == judgement.instance.setting)
-        return names is not None and exactly_met(self._stated, names, values, setting)
+        return exactly_met(self._stated, names, values, setting)
 
-    def _candidates(self, trial: Trial, values: Mapping[str, Value] | None) -> Iterator[dict[str, Tensor]]:
+    @staticmethod
+    def _plain(trial: Trial, values: Mapping[str, Value] | None) -> Iterator[dict[str, Tensor]]:
         if values is not None:
             shapes = {name: shape_of(free.type, trial.instance.sizes) for name, free in trial.exists.items()}
             yield {name: _tensor(value).reshape(shapes[name]) for name, value in values.items()}
         yield from plain_values(trial)
-        if self._in_vain < IN_VAIN:
-            yield from descended_values(trial, self._seed)
+
+    @staticmethod
+    def _proven(trial: Trial, values: Iterator[dict[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+        return (proven for near in values if (proven := trial.proven(near)) is not None)
 
     def _open(self, judgement: Judgement) -> Judgement:
         """Say how something was looked for in vain."""
@@ -105,8 +110,7 @@ class ExistenceStage:
         conclusions = dict(judgement.conclusions)
         conclusions |= {name: Outcome(Truth.TRUE) for name in self._claim.resting}
         reasons = [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
-        found = {name: shown(value) for name, value in values.items()}
-        return replace(judgement, conclusions=conclusions, reason="; ".join(dict.fromkeys(reasons)), found=found)
+        return replace(judgement, conclusions=conclusions, reason="; ".join(dict.fromkeys(reasons)), found=dict(values))
 
     def _none(self, judgement: Judgement, contradiction: Contradiction, left: set[str]) -> Judgement:
         """Return the judgement where nothing exists: the conclusions of the argument are false together."""
@@ -117,7 +121,7 @@ class ExistenceStage:
         reason = f"no {', '.join(self._claim.exists)} exists here{together}: {contradiction.why}"
         conclusions = dict(judgement.conclusions)
         for name in names:
-            conclusions[name] = replace(conclusions[name], truth=Truth.FALSE, reason=reason)
+            conclusions[name] = Outcome(Truth.FALSE, None, reason)
         return replace(judgement, conclusions=conclusions, reason=reason)
 
 

@@ -125,7 +125,9 @@ def _contradicting(equations: Sequence[tuple[Sequence[fmpq], fmpq]], count: int)
     high = len(equations)
     entries = [equations[i][0][j] for j in range(count) for i in range(high)] + [b for _, b in equations]
     sides = [ZERO] * count + [fmpq(1)]
-    whole = fmpq_mat(count + 1, high + 1, [e for k in range(count + 1) for e in (*entries[k * high : (k + 1) * high], sides[k])])
+    whole = fmpq_mat(
+        count + 1, high + 1, [e for k in range(count + 1) for e in (*entries[k * high : (k + 1) * high], sides[k])]
+    )
     reduced, rank = whole.rref()
     y = [ZERO] * high
     for i in range(rank):
@@ -149,7 +151,10 @@ def _contradicts(rows: Sequence[Row], multipliers: Sequence[fmpq], count: int) -
     """Whether multipliers show that nothing meets all rows."""
     if any(y < 0 for y in multipliers) or not any(multipliers):
         return False
-    if any(sum((y * row.coefficients[k] for y, row in zip(multipliers, rows, strict=True)), ZERO) != 0 for k in range(count)):
+    if any(
+        sum((y * row.coefficients[k] for y, row in zip(multipliers, rows, strict=True)), ZERO) != 0
+        for k in range(count)
+    ):
         return False
     bound = sum((y * row.bound for y, row in zip(multipliers, rows, strict=True)), ZERO)
     strict = any(y != 0 and row.strict for y, row in zip(multipliers, rows, strict=True))
