@@ -117,7 +117,7 @@ class _Assembler:
         self._check_choice(settings, given, read["assume"])
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
-        formulas |= start | memberships(exists, witness)
+        formulas |= start
         families = has_families(settings, given, formulas)
         if families and exists:
             self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
@@ -127,6 +127,9 @@ class _Assembler:
             typed, depths = self._infer(formulas, settings, given, exists, let), ()
         dropped = self._unused(records, settings, {**given, **exists}, {**read, "witness": witness}, start)
         lets = {name: typed[s, name] for s, name in formulas if s in ("let", "witness") and name not in dropped}
+        exists = {name: free for name, free in exists.items() if name not in dropped}
+        witness = {name: lets[name] for name in witness if name in lets}
+        inside = self._infer(memberships(exists, witness), settings, given, exists, {})
         return Claim(
             id=self.draft.id,
             title=self.model.title,
@@ -135,7 +138,9 @@ class _Assembler:
             given={name: free for name, free in given.items() if name not in dropped},
             let=lets,
             assume={name: typed["assume", name] for name in read["assume"]},
-            conclude={name: typed["conclude", name] for section, name in formulas if section == "conclude"},
+            conclude={
+                name: {**typed, **inside}["conclude", name] for name in (*read["conclude"], *(n for _, n in inside))
+            },
             run=build_run(self.model, typed),
             expect=expect,
             tags=tuple(self.model.tags),
@@ -148,7 +153,7 @@ class _Assembler:
             warnings=tuple(replace(warning, claim=self.draft.id) for warning in self.warnings),
             depths=depths,
             exists=exists,
-            witness={name: lets[name] for name in witness if name in lets},
+            witness=witness,
         )
 
     def _settings(self) -> list[SettingRecord]:

@@ -138,7 +138,7 @@ class _Search:
         self.best = best
         self._claim, self._device, self._dtype = claim, device, dtype
         self._precision, self._deadline = precision, deadline
-        self._existence = ExistenceStage(claim, refuting=True)
+        self._existence = ExistenceStage(claim, refuting=True, deadline=deadline)
 
     def still_refutes(self, instance: Instance) -> bool:
         """Judge a candidate; one that cannot be judged, or not in time, is no counterexample."""

@@ -43,6 +43,8 @@ class Refiner:
     Args:
         claim: The claim.
         bits: Precision of the second judgement.
+        seed: Of the search for what the claim says exists.
+        deadline: When that stops, on the clock of `time.thread_time`.
 
     Attributes:
         tried: Instances judged again.
@@ -50,9 +52,9 @@ class Refiner:
         exact: Instances that exact arithmetic decided more of.
     """
 
-    def __init__(self, claim: Claim, bits: int) -> None:
+    def __init__(self, claim: Claim, bits: int, *, seed: int = 0, deadline: float | None = None) -> None:
         self._claim, self._bits = claim, bits
-        self._existence = ExistenceStage(claim)
+        self._existence = ExistenceStage(claim, seed, deadline=deadline)
         self._in_vain = self._exact_in_vain = self._exact_tried = 0
         self.exact = 0
         self.tried = 0

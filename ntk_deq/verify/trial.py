@@ -100,7 +100,7 @@ class Trial:
         limit = self.options.time_limit
         self.deadline = None if limit is None else time.thread_time() + limit
         self.tally = Tally(self.claim)
-        self.refiner = Refiner(self.claim, self.options.precision)
+        self.refiner = Refiner(self.claim, self.options.precision, seed=self.options.seed, deadline=self.deadline)
         if self.options.store is not None:
             self.store = InstanceStore(Path(self.options.store), self.warnings)
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from flint import fmpq
 from torch import Tensor
 
 from ntk_deq.certified.algebraic import UndecidedError
+from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.existence import membership
@@ -50,11 +52,13 @@ class Trial:
         claim: That claim.
         instance: The instance, without values.
         exists: What is looked for.
+        deadline: When to stop, on the clock of `time.thread_time`.
     """
 
     claim: Claim
     instance: Instance
     exists: Mapping[str, Free]
+    deadline: float | None = None
 
     @property
     def setting(self) -> Setting:
@@ -69,7 +73,7 @@ class Trial:
         """
         start = replace(self.instance, values={**self.instance.values, **values}, index=0)
         try:
-            judgement = judge_instance(self.claim, start, device=torch.device("cpu"))
+            judgement = judge_instance(self.claim, start, device=torch.device("cpu"), deadline=self.deadline)
             if judgement.standing is Standing.UNSURE:
                 judgement = self._again(judgement)
         except (LimitError, OutsideClaimError):
@@ -83,16 +87,17 @@ class Trial:
         return found if inside else None
 
     def _again(self, judgement: Judgement) -> Judgement:
+        cpu, instance = torch.device("cpu"), judgement.instance
         try:
-            again = judge_instance(self.claim, judgement.instance, device=torch.device("cpu"), precision=_BITS)
+            again = judge_instance(self.claim, instance, device=cpu, deadline=self.deadline, precision=_BITS)
         except LimitError:
             again = judgement
         best = again if again.standing is not Standing.UNSURE else judgement
         return decided_exactly(self.claim, best, dtype=torch.float64)
 
 
-def trial_of(claim: Claim, instance: Instance) -> Trial:
-    """Return the claim about what exists on an instance."""
+def trial_of(claim: Claim, instance: Instance, deadline: float | None = None) -> Trial:
+    """Return the claim about what exists on an instance; judging it stops at the deadline."""
     stated, resting = claim.stated, claim.resting
     setting = next(s for s in claim.settings if s.name == instance.setting)
     assume = {name: formula for name, formula in stated.conclude.items() if name in resting}
@@ -111,7 +116,7 @@ def trial_of(claim: Claim, instance: Instance) -> Trial:
     about = replace(
         stated, settings=(alone,), given=given, exists={}, assume=assume, conclude={"any": trivial}, mutates=None
     )
-    return Trial(about, instance, claim.exists)
+    return Trial(about, instance, claim.exists, deadline)
 
 
 def _typed_membership(free: Free, text: str, setting: Setting) -> Formula:
@@ -131,7 +136,7 @@ def exactly_met(claim: Claim, names: ExactNames, values: Mapping[str, Value], se
     there = replace(names, values={**names.values, **values}, known={})
     statements: list[Expr] = [claim.conclude[name].expr for name in claim.resting]
     for free in claim.exists.values():
-        if free.domain.kind is DomainKind.INTEGER:
+        if free.domain.kind is DomainKind.INTEGER and not _is_whole(values[free.name]):
             return False
         text = membership(free)
         if text is not None:
@@ -140,6 +145,11 @@ def exactly_met(claim: Claim, names: ExactNames, values: Mapping[str, Value], se
         return all(decided(expr, there).truth in (Truth.TRUE, Truth.TIGHT) for expr in statements)
     except (UndecidedError, OutsideClaimError, ExpressionError):
         return False
+
+
+def _is_whole(value: Value) -> bool:
+    entries = value.entries if isinstance(value, ExactMatrix) else (value,)
+    return all(isinstance(entry, fmpq) and entry.q == 1 for entry in entries)
 
 
 def plain_values(trial: Trial) -> Iterator[dict[str, Tensor]]:

@@ -28,6 +28,7 @@ MOST_UNKNOWNS = 32
 """Entries that are looked for together."""
 
 _DEGREE = 2
+_ALTERNATIVES = 8
 _UNREAD = (UndecidedError, UndefinedError, NtkDeqError, TypeError, AttributeError, AssertionError, ValueError)
 
 
@@ -111,8 +112,10 @@ class Constraints:
         return found
 
 
-def constraints_of(claim: Claim, names: ExactNames, sizes: Mapping[str, int]) -> Constraints | None:
-    """Return the constraints that a claim puts on what it says exists; None where that is too much.
+def constraints_of(claim: Claim, names: ExactNames, sizes: Mapping[str, int]) -> list[Constraints]:
+    """Return the constraints that a claim puts on what it says exists: one of some alternatives must be met.
+
+    None at all where that is too much; a statement with `or` has an alternative for each side of it.
 
     Args:
         claim: The claim as stated.
@@ -121,8 +124,38 @@ def constraints_of(claim: Claim, names: ExactNames, sizes: Mapping[str, int]) ->
     """
     counts = {name: _coordinates(free, sizes) for name, free in claim.exists.items()}
     total = sum(counts.values())
-    if not 0 < total <= MOST_UNKNOWNS:
-        return None
+    lets = {name: formula.expr for name, formula in claim.let.items()}
+    choices: list[list[tuple[Expr, frozenset[str]]]] = [[]]
+    for name in sorted(claim.resting, key=list(claim.conclude).index):
+        own = [[(part, frozenset({name})) for part in way] for way in _ways(claim.conclude[name].expr, lets)]
+        choices = [[*before, *way] for before in choices for way in own]
+    if not 0 < total <= MOST_UNKNOWNS or len(choices) > _ALTERNATIVES:
+        return []
+    return [_constraints(claim, names, sizes, counts, parts) for parts in choices]
+
+
+def _ways(expr: Expr, lets: Mapping[str, Expr]) -> list[list[Expr]]:
+    """Return the ways in which a statement can be true: lists of statements without `or` at their top."""
+    if expr.kind is Kind.NAME and expr.name in lets:
+        return _ways(lets[expr.name], lets)
+    if expr.kind is Kind.OR:
+        return [way for part in expr.args for way in _ways(part, lets)]
+    if expr.kind is Kind.AND:
+        ways: list[list[Expr]] = [[]]
+        for part in expr.args:
+            ways = [[*before, *way] for before in ways for way in _ways(part, lets)][: _ALTERNATIVES + 1]
+        return ways
+    return [[expr]]
+
+
+def _constraints(
+    claim: Claim,
+    names: ExactNames,
+    sizes: Mapping[str, int],
+    counts: Mapping[str, int],
+    parts: Sequence[tuple[Expr, frozenset[str]]],
+) -> Constraints:
+    total = sum(counts.values())
     context = fmpq_mpoly_ctx.get([f"x{k}" for k in range(total)], Ordering.degrevlex)
     generators = list(context.gens())
     found = Constraints(context, {})
@@ -134,8 +167,8 @@ def constraints_of(claim: Claim, names: ExactNames, sizes: Mapping[str, int]) ->
     for name, free in claim.exists.items():
         _read_domain(found, free.domain, found.values[name])
     reader = _Reader(claim, replace(names, known={}), found)
-    for name in sorted(claim.resting, key=list(claim.conclude).index):
-        reader.statement(claim.conclude[name].expr, frozenset({name}))
+    for expr, where in parts:
+        reader.statement(expr, where)
     return found
 
 
@@ -237,12 +270,7 @@ class _Reader:
 
     def statement(self, expr: Expr, names: frozenset[str]) -> None:
         """Read a statement; what cannot be read is left out."""
-        if expr.kind is Kind.AND:
-            for part in expr.args:
-                self.statement(part, names)
-        elif expr.kind is Kind.NAME and expr.name in self._lets:
-            self.statement(self._lets[expr.name], names)
-        elif expr.kind is Kind.COMPARE:
+        if expr.kind is Kind.COMPARE:
             for (left, right), sign in zip(pairwise(expr.args), expr.operators, strict=True):
                 try:
                     self._comparison(left, sign, right, names)
