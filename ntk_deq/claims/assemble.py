@@ -11,7 +11,7 @@ from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
+from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, recursive_order, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
@@ -102,17 +102,14 @@ class _Assembler:
         self.constants = self._constants(settings, [*read.values(), start])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
-        order, cycle = sort_definitions(let)
-        if cycle:
-            self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
-            self.broken |= set(cycle)
+        order = self._order(let, settings)
         self._want_scalars(records, given)
         self._check_run(settings, given)
         self._check_choice(settings, given, read["assume"])
         formulas = {("let", name): let[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         formulas |= start
-        families = has_families(settings, given, formulas)
+        families = has_families(settings, given, formulas, kind_of(self.model))
         if families:
             typed, depths = self._infer_families(formulas, settings, given)
         else:
@@ -300,6 +297,26 @@ class _Assembler:
             if not all(can_choose({**setting.free, **given}) for setting in settings):
                 message = "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
                 self._add(("choose",), message, key=True)
+
+    def _order(self, let: dict[str, Formula], settings: tuple[Setting, ...]) -> list[str]:
+        """Return the definitions in an order in which each uses earlier ones only."""
+        kind = kind_of(self.model)
+        if kind is None or not kind.written:
+            order, cycle = sort_definitions(let)
+            if cycle:
+                self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
+                self.broken |= set(cycle)
+            return order
+        order, faults = recursive_order(let, settings, self.model.run.steps if self.model.run else 0)
+        for key, error in faults:
+            self.broken.add(defined(key).name if key else "")
+            if key:
+                self._add_error(("let", key), error) if error.span != (0, 0) else self._add(
+                    ("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint
+                )
+            elif len(self._entries("let")) == len(let) - len(self.constants):
+                self._add(("run",), error.message, key=True, hint=error.hint)
+        return order
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""

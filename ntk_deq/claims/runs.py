@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -10,15 +10,17 @@ from typing import Any
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.domain import Free
+from ntk_deq.language.families import defined
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.recursion import RecursionFault, base_name, entries_in, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import rowwise_model
 from ntk_deq.language.run import LOSS, PATH_LENGTH, RUN_KINDS, KeyValue, Run, RunKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Formula
+from ntk_deq.language.tree import Formula, sort_definitions
 from ntk_deq.language.types import SCALAR
 
 _NO_NUMBERS = frozenset({".nan", ".inf", "-.inf", "+.inf"})  # what YAML calls numbers and the language does not
@@ -44,6 +46,8 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
     A run needs a model; training needs parameters, and a loss that the model defines.
     """
     model = setting.model
+    if kind.written:
+        return None
     if model is None:
         return f"`run` needs a model; setting {setting.name} has none."
     if model.has_families:  # what it is for each depth is looked at there
@@ -66,6 +70,42 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
         except ArgumentError as error:
             return f"{kind}: {error}"
     return None
+
+
+def recursive_order(
+    let: Mapping[str, Formula], settings: Sequence[Setting], steps: int
+) -> tuple[list[str], list[tuple[str, ExpressionError]]]:
+    """Return the definitions of a claim with recursions, each after those it uses, and what is wrong with which.
+
+    Args:
+        let: The definitions.
+        settings: The claim's settings.
+        steps: The budget of its run.
+    """
+    sizes = {letter for setting in settings for letter in setting.sizes}
+    names = recursive_names(let, sizes)
+    if not names:
+        message = "`run` of method recursion takes its steps from `let`, and nothing there has an index."
+        return list(let), [("", ExpressionError(message, (0, 0), "write z[0]: z0 and z[k+1]: ..."))]
+    taken = sizes.union(*({*setting.variable_types()} for setting in settings), let)
+    try:
+        entries = entries_in(let, names)
+        for entry in entries:
+            if entry.letter in taken:
+                message = f"`{entry.letter}` has a meaning already and cannot be a step index."
+                return list(let), [(entry.key, ExpressionError(message, (0, 0)))]
+        if not any(entry.reach is not None or entry.step is not None for entry in map(defined, let)):
+            recursions_in(let, names)
+    except RecursionFault as fault:
+        return list(let), [(fault.key, fault)]
+    order, left = ordered(let, names)
+    plain, cycle = sort_definitions({key: let[key] for key in left if base_name(key, names) not in names})
+    for key in cycle[:1]:
+        return [*order, *plain], [(key, ExpressionError(f"it is defined by itself: {' -> '.join(cycle)}.", (0, 0)))]
+    for key in left[:1]:
+        message = "it rests on names that are defined by it."
+        return [*order, *left], [(key, ExpressionError(message, (0, 0), "give one of them a start"))]
+    return order, []
 
 
 def wrong_sign(key: Key, kind: RunKind | None, text: str) -> str | None:

@@ -109,11 +109,45 @@ def _model_quantity(name: str, env: Environment) -> Value:
 
 def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     step = step_of(expr.args[0], indices)
+    if expr.name in env.recursions:
+        return value_at_step(expr.name, int(step), env)
     if env.moments is not None:
         return _name(expr, env.moments.environment(step), {})
     if step != int(step) or not 0 <= step <= env.last_step:
         raise LimitError(f"{expr.name}[{step}] does not exist: the run has steps 0 to {env.last_step}.")
     return env.providers.iterate(env, int(step))
+
+
+def value_at_step(name: str, step: int, env: Environment) -> Value:
+    """Return the value that a recursion has at a step; those that it rests on are kept.
+
+    Raises:
+        LimitError: The step is beyond the budget.
+        OutsideClaimError: The recursion breaks off before.
+    """
+    known = env.at_steps
+    if (name, step) in known:
+        return known[name, step]
+    if not env.recursions.first(name) <= step <= env.last_step:
+        first = env.recursions.first(name)
+        raise LimitError(f"{name}[{step}] does not exist: the recursion has steps {first} to {env.last_step}.")
+    for at in env.recursions.unfolded(name, step, known):
+        env.notes.check_time()
+        expr, letters = env.recursions.formula(*at)
+        value = _settled(evaluate(expr, env, letters), expr)
+        if not (value.ball.is_finite() if isinstance(value, Scalar) else value.ball.is_finite):
+            why = "is not finite, or not known" if isinstance(value, Scalar) else value.ball.reason or "is not finite"
+            raise OutsideClaimError("defined", f"the recursion breaks off: {at[0]}[{at[1]}] {why}", certain=False)
+        known[at] = value
+    return known[name, step]
+
+
+def _settled(value: Value, expr: Expr) -> Scalar | Matrix:
+    """Return a value as what its formula is by its type: an index is a number."""
+    if expr.type is not None and expr.type.sort.is_index:
+        return ar.to_scalar(value)
+    assert not isinstance(value, Outcome)
+    return value
 
 
 def step_of(expr: Expr, indices: Indices) -> float:
@@ -313,10 +347,10 @@ def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict
             f"`for all {', '.join(expr.names)}` ranges over {len(steps) ** len(expr.names):,} tuples of steps; "
             f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
         )
-    used = [(node.args[0], _names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
+    used = [(node, _names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
     for values in product(steps, repeat=len(expr.names)):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
-        if any(names <= scope.keys() and not _exists(step_of(node, scope), env) for node, names in used):
+        if any(names <= scope.keys() and not _exists(node, scope, env) for node, names in used):
             continue
         if len(expr.args) > 1:
             shown = evaluate_truth(expr.args[1], env, scope).truth
@@ -326,8 +360,12 @@ def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict
         yield scope
 
 
-def _exists(step: float, env: Environment) -> bool:
-    return 0 <= step <= env.last_step if env.moments is None else env.moments.has(step)
+def _exists(node: Expr, indices: Indices, env: Environment) -> bool:
+    """Whether a name has a value at the step in its brackets."""
+    step = step_of(node.args[0], indices)
+    if env.moments is not None:
+        return env.moments.has(step)
+    return (env.recursions.first(node.name) if node.name in env.recursions else 0) <= step <= env.last_step
 
 
 def _names(expr: Expr) -> set[str]:

@@ -28,6 +28,7 @@ from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.tensors import scalar, vec
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
+from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.written import definition_of, put
 
@@ -66,6 +67,8 @@ class TensorNames:
         known: At a step of runs from a batch of instances: which of the runs get there; None: all.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
+        recursions: What the definitions give step by step.
+        at_steps: Their values by name and step; likewise.
     """
 
     variables: Mapping[str, Tensor]
@@ -85,8 +88,10 @@ class TensorNames:
     trains: bool = False
     moments: Mapping[float, TensorNames] | None = None
     known: Tensor | None = None
+    recursions: Recursions = NONE
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+    at_steps: dict[At, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
@@ -150,7 +155,14 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     formulas, keys = names.formulas, tuple(names.variables)
 
     def step(state: Tensor, *values: Tensor) -> Tensor:
-        inside = TensorNames(dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like)
+        inside = TensorNames(
+            dict(zip(keys, values, strict=True)),
+            names.sizes,
+            names.lets,
+            formulas,
+            names.like,
+            recursions=names.recursions,
+        )
         return tensor_map(inside, state)
 
     start = guess if guess is not None else names.like.new_zeros(names.state_shape)
@@ -168,6 +180,8 @@ def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
 def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     """The state at a step of the fixed-point run, or a name at a known step of a training run."""
     at = step_of(expr.args[0], indices)
+    if expr.name in names.recursions:
+        return _at_step(expr.name, int(at), names)
     if names.trains:
         known = {0.0: names} if names.moments is None else names.moments
         if at not in known:
@@ -179,6 +193,14 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
     while len(names.iterates) <= step:
         names.iterates.append(tensor_map(names, names.iterates[-1]))
     return names.iterates[step]
+
+
+def _at_step(name: str, step: int, names: TensorNames) -> Tensor:
+    """Return the value that a recursion has at a step."""
+    for at in names.recursions.unfolded(name, step, names.at_steps):
+        expr, letters = names.recursions.formula(*at)
+        names.at_steps[at] = tensor_value(expr, names, letters)
+    return names.at_steps[name, step]
 
 
 def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:

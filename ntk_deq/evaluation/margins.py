@@ -24,6 +24,7 @@ from ntk_deq.evaluation.batches import at_many_steps, batches_steps, per_step, s
 from ntk_deq.evaluation.floats import NO_INDICES, TensorNames, tensor_value
 from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
+from ntk_deq.language.recursion import Recursions
 from ntk_deq.language.tree import Expr, Kind
 
 Indices = Mapping[str, float]
@@ -147,10 +148,11 @@ class Margins:
             if not known:
                 return self.names.like.new_zeros(())
             return _smallest_known(torch.stack(torch.broadcast_tensors(*self._one_by_one(body, conditions, known))))
-        scopes, decided = _steps(expr, self.last_step)
+        recursions = self.names.recursions
+        scopes, decided = _steps(expr, self.last_step, recursions)
         if indices:
             scopes = [{**indices, **scope} for scope in scopes]
-            scopes = [scope for scope in scopes if shown_steps(scope, body, self.last_step)]
+            scopes = [scope for scope in scopes if shown_steps(scope, body, self.last_step, recursions)]
         if decided:
             conditions = []
         if not scopes:
@@ -250,7 +252,7 @@ def _smallest(margins: list[Tensor]) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _steps(expr: Expr, last_step: int) -> tuple[Sequence[Indices], bool]:
+def _steps(expr: Expr, last_step: int, recursions: Recursions) -> tuple[Sequence[Indices], bool]:
     """Return the steps that a quantifier ranges over, and whether its condition has been applied to them already."""
     count = (last_step + 1) ** len(expr.names)
     if count > MAX_STEP_TUPLES:
@@ -258,7 +260,7 @@ def _steps(expr: Expr, last_step: int) -> tuple[Sequence[Indices], bool]:
     body, *conditions = expr.args
     every = product(range(last_step + 1), repeat=len(expr.names))
     scopes = [dict(zip(expr.names, steps, strict=True)) for steps in every]
-    scopes = [scope for scope in scopes if shown_steps(scope, body, last_step)]
+    scopes = [scope for scope in scopes if shown_steps(scope, body, last_step, recursions)]
     if not conditions or not all(_is_step(arg, frozenset(expr.names)) for arg in conditions[0].args):
         return scopes, False
     return [scope for scope in scopes if _steps_compare(conditions[0], scope)], True

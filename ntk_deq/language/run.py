@@ -66,6 +66,7 @@ class RunKind:
         costly: Whether each look at an instance is a run of its own, so that few and distinct ones are judged.
         budget: What its `steps` are, in words, with `{steps}` for the number.
         keys: What a claim says of it.
+        written: Whether the claim itself says, under `let`, what is done at each step.
 
     Example:
         >>> [key.name for key in RUN_KINDS["gradient-flow"].keys], str(RUN_KINDS["gradient-flow"])
@@ -82,6 +83,7 @@ class RunKind:
     costly: bool
     budget: str
     keys: tuple[RunKey, ...]
+    written: bool = False
 
     def __str__(self) -> str:
         """Return the name."""
@@ -168,8 +170,29 @@ GRADIENT_FLOW = RunKind(
         ),
     ),
 )
+RECURSION = RunKind(
+    name="recursion",
+    title="recursion",
+    summary="Steps that the claim itself gives.",
+    rule="z[k+1] is what `let` says, a formula of steps that are known by then.",
+    index=STEPS,
+    letter="k",
+    trains=False,
+    costly=False,
+    budget="{steps} steps",
+    keys=(
+        RunKey(
+            "steps",
+            KeyValue.COUNT,
+            "Number of steps; the index runs from 0 to it.",
+            required=True,
+            most=MAX_STEPS,
+        ),
+    ),
+    written=True,
+)
 
-RUN_KINDS = {kind.name: kind for kind in (FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW)}
+RUN_KINDS = {kind.name: kind for kind in (FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW, RECURSION)}
 """Kinds of run by name."""
 
 
