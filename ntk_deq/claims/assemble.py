@@ -11,7 +11,17 @@ from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, recursive_order, start_keys, unfit, wrong_sign
+from ntk_deq.claims.runs import (
+    build_choose,
+    build_run,
+    can_choose,
+    defined_by_itself,
+    kind_of,
+    recursive_order,
+    start_keys,
+    unfit,
+    wrong_sign,
+)
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
@@ -102,7 +112,7 @@ class _Assembler:
         self.constants = self._constants(settings, [*read.values(), start])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
-        order = self._order(let, settings)
+        order = self._order(read, settings)
         self._want_scalars(records, given)
         self._check_run(settings, given)
         self._check_choice(settings, given, read["assume"])
@@ -298,24 +308,22 @@ class _Assembler:
                 message = "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
                 self._add(("choose",), message, key=True)
 
-    def _order(self, let: dict[str, Formula], settings: tuple[Setting, ...]) -> list[str]:
-        """Return the definitions in an order in which each uses earlier ones only."""
-        kind = kind_of(self.model)
-        if kind is None or not kind.written:
+    def _order(self, read: dict[str, dict[str, Formula]], settings: tuple[Setting, ...]) -> list[str]:
+        """Return the definitions in an order in which each uses earlier ones only; steps may rest on earlier steps."""
+        kind, let = kind_of(self.model), read["let"]
+        if kind is not None and kind.written and self.model.run is not None:
+            order, faults = recursive_order(read, settings, self.model.run.steps)
+        else:
             order, cycle = sort_definitions(let)
-            if cycle:
-                self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
-                self.broken |= set(cycle)
-            return order
-        order, faults = recursive_order(let, settings, self.model.run.steps if self.model.run else 0)
-        for key, error in faults:
-            self.broken.add(defined(key).name if key else "")
-            if key:
-                self._add_error(("let", key), error) if error.span != (0, 0) else self._add(
-                    ("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint
-                )
-            elif len(self._entries("let")) == len(let) - len(self.constants):
-                self._add(("run",), error.message, key=True, hint=error.hint)
+            self.broken |= set(cycle)
+            faults = [(("let", name), defined_by_itself(cycle)) for name in cycle[:1]]
+        for (section, name), error in faults:
+            self.broken |= {defined(name).name} if section == "let" else set()
+            if error.span != (0, 0):
+                self._add_error((section, name), error)
+            elif section == "run" or name:
+                where = (section, name) if section == "let" else (section,)
+                self._add(where, error.message, key=True, hint=error.hint)
         return order
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:

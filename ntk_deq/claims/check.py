@@ -154,8 +154,8 @@ class Recursive:
             raise ExpressionError(f"`{entry.name}` is a number or a matrix at each step. Got a statement.", span)
         wanted = self.types.setdefault(entry.name, got)
         if not (shapes.is_scalar(wanted) and shapes.is_scalar(got)) and not shapes.same_shape(wanted, got):
-            shown = f"{shapes.show(wanted)} by its other entry. Got {shapes.show(got)}"
-            raise ExpressionError(f"`{entry.name}` is a {shown}.", span)
+            shown = f"{shapes.show(got)}, and by its other entry {shapes.show(wanted)}"
+            raise ExpressionError(f"`{entry.name}` is {shown}.", span)
 
 
 def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product, repeat
@@ -17,6 +18,7 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.recursion import At
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import Expr, Kind
 
@@ -118,36 +120,45 @@ def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     return env.providers.iterate(env, int(step))
 
 
-def value_at_step(name: str, step: int, env: Environment) -> Value:
+def value_at_step(name: str, step: int, env: Environment) -> Scalar | Matrix:
     """Return the value that a recursion has at a step; those that it rests on are kept.
+
+    The scale of such a value is its own size: that of its formula would grow from step to step without any bound.
 
     Raises:
         LimitError: The step is beyond the budget.
         OutsideClaimError: The recursion breaks off before.
     """
     known = env.at_steps
-    if (name, step) in known:
-        return known[name, step]
-    if not env.recursions.first(name) <= step <= env.last_step:
+    if (name, step) not in known:
         first = env.recursions.first(name)
-        raise LimitError(f"{name}[{step}] does not exist: the recursion has steps {first} to {env.last_step}.")
-    for at in env.recursions.unfolded(name, step, known):
-        env.notes.check_time()
-        expr, letters = env.recursions.formula(*at)
-        value = _settled(evaluate(expr, env, letters), expr)
-        if not (value.ball.is_finite() if isinstance(value, Scalar) else value.ball.is_finite):
-            why = "is not finite, or not known" if isinstance(value, Scalar) else value.ball.reason or "is not finite"
-            raise OutsideClaimError("defined", f"the recursion breaks off: {at[0]}[{at[1]}] {why}", certain=False)
-        known[at] = value
-    return known[name, step]
-
-
-def _settled(value: Value, expr: Expr) -> Scalar | Matrix:
-    """Return a value as what its formula is by its type: an index is a number."""
-    if expr.type is not None and expr.type.sort.is_index:
-        return ar.to_scalar(value)
-    assert not isinstance(value, Outcome)
+        if not first <= step <= env.last_step:
+            raise LimitError(f"{name}[{step}] does not exist: the recursion has steps {first} to {env.last_step}.")
+        for at in env.recursions.unfolded(name, step, known):
+            env.notes.check_time()
+            expr, letters = env.recursions.formula(*at)
+            try:
+                known[at] = _step_value(evaluate(expr, env, letters), at)
+            except OutsideClaimError as error:
+                known[at] = error
+    value = known[name, step]
+    if isinstance(value, OutsideClaimError):
+        raise value
     return value
+
+
+def _step_value(value: Value, at: At) -> Scalar | Matrix:
+    """Return the value of a recursion's formula as that of a step."""
+    assert not isinstance(value, Outcome)
+    if isinstance(value, Scalar):
+        finite, size, why = value.ball.is_finite(), ar.magnitude(value.ball), ""
+    else:
+        finite, why = value.ball.is_finite, value.ball.reason
+        size = sc.upper(ct.frobenius(value.ball)) if finite else math.inf
+    if not finite or not size < math.inf:
+        detail = f"the recursion breaks off: {at[0]}[{at[1]}] {why or 'is not finite, or not known'}"
+        raise OutsideClaimError("defined", detail, certain=False)
+    return replace(value, scale=size)
 
 
 def step_of(expr: Expr, indices: Indices) -> float:

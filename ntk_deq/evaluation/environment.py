@@ -231,7 +231,7 @@ class Environment:
         cache: Values of names that are not variables.
         iterates: The states at steps 0, 1, ... computed so far.
         recursions: What the claim's definitions give step by step.
-        at_steps: Their values by name and step, as far as they are known.
+        at_steps: Their values by name and step, as far as they are known; where one breaks off, why.
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
         origin: At a moment of a training run: the environment of its start, for what does not change along the run.
         met: Comparisons of hypotheses that are true by how variables were computed, with the names of these: the key
@@ -256,7 +256,7 @@ class Environment:
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
     recursions: Recursions = NONE
-    at_steps: dict[At, Value] = field(default_factory=dict)
+    at_steps: dict[At, Scalar | Matrix | OutsideClaimError] = field(default_factory=dict)
     moments: Along | None = None
     origin: Environment | None = None
     met: Mapping[tuple[str, int], str] = field(default_factory=dict)

@@ -181,7 +181,7 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
     """The state at a step of the fixed-point run, or a name at a known step of a training run."""
     at = step_of(expr.args[0], indices)
     if expr.name in names.recursions:
-        return _at_step(expr.name, int(at), names)
+        return at_step(expr.name, int(at), names)
     if names.trains:
         known = {0.0: names} if names.moments is None else names.moments
         if at not in known:
@@ -195,7 +195,7 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
     return names.iterates[step]
 
 
-def _at_step(name: str, step: int, names: TensorNames) -> Tensor:
+def at_step(name: str, step: int, names: TensorNames) -> Tensor:
     """Return the value that a recursion has at a step."""
     for at in names.recursions.unfolded(name, step, names.at_steps):
         expr, letters = names.recursions.formula(*at)

@@ -159,7 +159,7 @@ class Margins:
             return self.names.like.new_zeros(())
         if not all(batches_steps(part) for part in expr.args):
             return _smallest_known(torch.stack(torch.broadcast_tensors(*self._one_by_one(body, conditions, scopes))))
-        size = max(1, _STEP_ENTRIES // math.prod((*self.names.batch, *self.names.state_shape, 1)))
+        size = max(1, _STEP_ENTRIES // max(1, math.prod((*self.names.batch, *self.names.state_shape))))
         parts = [self._together(body, conditions, scopes[k : k + size]) for k in range(0, len(scopes), size)]
         return _smallest_known(torch.cat(parts))
 

@@ -138,7 +138,7 @@ def entries_in(let: Iterable[str], names: Set[str]) -> list[Entry]:
 
 
 def ordered(let: Mapping[str, Formula], names: Set[str]) -> tuple[list[str], list[str]]:
-    """Return the entries of `let` in an order in which names have a type before they are used, and those that have none.
+    """Return the entries of `let` in an order in which names have a type before they are used, and those without one.
 
     One entry gives a recursion its type, a start where there is one; the others may come later.
 
@@ -157,9 +157,9 @@ def ordered(let: Mapping[str, Formula], names: Set[str]) -> tuple[list[str], lis
         ready = [key for key in waiting if uses[key] <= known and (key in starts or bases[key] not in started - known)]
         if not ready:
             break
-        order += ready
-        known |= {bases[key] for key in ready}
-        waiting = [key for key in waiting if key not in ready]
+        order.append(ready[0])
+        known.add(bases[ready[0]])
+        waiting.remove(ready[0])
     return order, waiting
 
 
@@ -252,7 +252,8 @@ def recursions_in(let: Mapping[str, Formula], names: Set[str] | None = None) -> 
         >>> from ntk_deq.errors import Position
         >>> from ntk_deq.language.parser import parse
         >>> here = Position("", 1, 1)
-        >>> let = {key: Formula(key, text, parse(text), here) for key, text in {"z[0]": "c", "z[k+1]": "z[k]/2"}.items()}
+        >>> written = {"z[0]": "c", "z[k+1]": "z[k]/2"}
+        >>> let = {key: Formula(key, text, parse(text), here) for key, text in written.items()}
         >>> found = recursions_in(let)
         >>> found.first("z"), found.formula("z", 3)[1], list(found.unfolded("z", 2, {("z", 0)}))[0]
         (0, {'k': 2}, ('z', 1))
@@ -275,7 +276,9 @@ def recursions_in(let: Mapping[str, Formula], names: Set[str] | None = None) -> 
         own = sorted(step for start, step in starts if start == name)
         if own and own != list(range(len(own))):
             missing = next(step for step in range(len(own)) if step not in own)
-            raise RecursionFault(rule.entry.key, f"the start `{name}[{missing}]` is missing, and `{name}[{own[-1]}]` is given.")
+            raise RecursionFault(
+                rule.entry.key, f"the start `{name}[{missing}]` is missing, and `{name}[{own[-1]}]` is given."
+            )
         if own:
             rules[name] = Rule(rule.entry, rule.expr, len(own))
     keys = {entry.key for entry in entries}
@@ -347,7 +350,9 @@ def _follow(at: At, found: Recursions, done: set[At]) -> None:
                 own = f"`{here[0]}[{here[1]}]`"
                 message = f"a start is missing: {own} needs `{name}[{step}]`, and `{name}` "
                 first = found.first(name)
-                message += f"begins at `{name}[{first}]`." if (name, 0) in found.starts or first else "has no such step."
+                message += (
+                    f"begins at `{name}[{first}]`." if (name, 0) in found.starts or first else "has no such step."
+                )
                 hint = f"give `{name}[{step}]`" if step >= 0 else None
                 raise RecursionFault(key, message, hint=hint)
             stack.append(((name, step), False))
