@@ -268,8 +268,8 @@ class _Assembler:
 
     def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
         kind = kind_of(self.model)
-        if name == PATH_LENGTH and kind is not None and kind.trains:
-            return "the length of the trajectory of a training run"
+        if name == PATH_LENGTH and kind is not None and (kind.trains or kind.written):
+            return f"the length of the trajectory of {'a training run' if kind.trains else 'a recursion'}"
         for setting in settings:
             if name in setting.variable_types():
                 return f"a variable of setting {setting.name}"

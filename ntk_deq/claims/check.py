@@ -93,6 +93,7 @@ def check_formulas(
                 variables=variables,
                 trajectory={PATH_LENGTH: SCALAR} if course.trains else recursive.types,
                 index=STEP if kind is None else kind.index.type,
+                numbers=kind is not None and not kind.trains,
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)
@@ -130,15 +131,17 @@ class Recursive:
             return cls()
         keys = [name for section, name in formulas if section == "let"]
         names, entries = recursive_names(keys, setting.sizes), list[Entry]()
+        if not names:
+            return cls()
         for key in keys:
             with suppress(RecursionFault):  # which is reported already
                 entries += entries_in([key], names)
-        return cls({entry.key: entry for entry in entries})
+        return cls({entry.key: entry for entry in entries}, {PATH_LENGTH: SCALAR})
 
     @property
     def names(self) -> frozenset[str]:
         """The names that carry a step."""
-        return frozenset(entry.name for entry in self.entries.values())
+        return frozenset(entry.name for entry in self.entries.values()).union(self.types)
 
     def take(self, entry: Entry | None, typed: Expr, setting: Setting) -> None:
         """Take the type of an entry for that of its name, or hold it against that.

@@ -12,8 +12,7 @@ from ntk_deq.claims.open_depth import check_families
 from ntk_deq.claims.runs import unfit
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
-from ntk_deq.language.families import defined
-from ntk_deq.language.recursion import recursive_names
+from ntk_deq.language.recursion import entry_of, recursive_names
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Formula
@@ -34,7 +33,7 @@ def has_families(
     keys = [name for section, name in formulas if section == "let" and "[" in name]
     sizes = {letter for setting in settings for letter in setting.sizes}
     recursive = recursive_names(keys, sizes) if kind is not None and kind.written else frozenset[str]()
-    if any(defined(key).name not in recursive or defined(key).reach is not None for key in keys):
+    if any(entry_of(key, recursive).index is not None for key in keys):
         return True
     return any(node.kind in RANGED for formula in formulas.values() for node in formula.expr.walk())
 

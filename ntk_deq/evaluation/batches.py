@@ -15,12 +15,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
 from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
+from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.recursion import NONE, Recursions
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort
 
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
@@ -219,7 +219,7 @@ def batches_steps(body: Expr) -> bool:
     What asks for the variables themselves cannot: their values would have to be repeated for every step.
     """
     return not any(
-        node.kind in (Kind.AT, Kind.FOR_ALL) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
+        node.kind in (Kind.AT, *QUANTIFIERS) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
         for node in body.walk()
     )
 

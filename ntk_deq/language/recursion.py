@@ -11,9 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.families import defined, index_size, index_text, member_name
+from ntk_deq.language.families import Defined, defined, index_size, index_text, member_name
+from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import Size
+
+PATH_LENGTH = "path_length"
+"""The length of the trajectory from the start, a number at a step: of all parameters, or of a recursion's names."""
 
 MAX_STARTS = 16
 """Starts of one name, and steps by which a rule may look back."""
@@ -102,6 +106,23 @@ def _named(key: str) -> str:
     if entry.step is None or entry.index is None or entry.index.constant is None:
         return entry.name
     return member_name(entry.name, entry.index)
+
+
+def entry_of(key: str, names: Set[str]) -> Defined:
+    """Return what an entry of `let` defines, the brackets of a recursion that is no family being those of its step.
+
+    Args:
+        key: The entry.
+        names: The names of recursions.
+    """
+    entry = defined(key)
+    plain = entry.name in names and entry.step is None and entry.reach is None
+    return Defined(entry.name, step=entry.index) if plain else entry
+
+
+def step_letters(entry: Defined) -> frozenset[str]:
+    """Return the index letter of the rule of a recursion; nothing for a start, and for other definitions."""
+    return frozenset() if entry.step is None else entry.step.letters
 
 
 def base_name(key: str, names: Set[str]) -> str:
@@ -281,6 +302,7 @@ def recursions_in(let: Mapping[str, Formula], names: Set[str] | None = None) -> 
             )
         if own:
             rules[name] = Rule(rule.entry, rule.expr, len(own))
+    _add_length(starts, rules)
     keys = {entry.key for entry in entries}
     lets = {name: formula.expr for name, formula in let.items() if name not in keys}
     found = Recursions(starts, rules, lets)
@@ -288,6 +310,20 @@ def recursions_in(let: Mapping[str, Formula], names: Set[str] | None = None) -> 
         _check_rule(rule, found)
     _check_values(found)
     return found
+
+
+def _add_length(starts: dict[At, Expr], rules: dict[str, Rule]) -> None:
+    """Add the length of the way of all names together that have a start, as one more recursion."""
+    moving = [name for name in rules if (name, 0) in starts]
+    if not moving or PATH_LENGTH in rules:
+        return
+    squares = [
+        f"fro(`{name}`[k + 1] - `{name}`[k])^2" if "[" in name else f"fro({name}[k + 1] - {name}[k])^2"
+        for name in moving
+    ]
+    rule = parse(f"{PATH_LENGTH}[k] + sqrt({' + '.join(squares)})")
+    starts[PATH_LENGTH, 0] = parse("0")
+    rules[PATH_LENGTH] = Rule(Entry(PATH_LENGTH, PATH_LENGTH, "k", 1), rule, 1)
 
 
 def _check_rule(rule: Rule, found: Recursions) -> None:

@@ -16,6 +16,7 @@ from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
+from ntk_deq.language.recursion import PATH_LENGTH
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.steps import STEPS, TIMES, Index
 from ntk_deq.language.tree import Expr, Formula, Kind, sort_definitions
@@ -229,9 +230,6 @@ class Run:
         """The last step at which the state is an iterate of the model's map."""
         return 0 if self.kind.trains else self.steps
 
-
-PATH_LENGTH = "path_length"
-"""The length of the trajectory of all parameters, in a claim with a training run: a scalar at a step."""
 
 LOSS = "L"
 """The definition of a model on whose gradient a training run steps."""

@@ -8,7 +8,7 @@ taken as far as they tell anything, and beyond them an estimate from a second ru
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,15 +20,15 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError, NtkDeqError
-from ntk_deq.evaluation.balls import value_at_step
+from ntk_deq.evaluation.balls import ends, value_at_step
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import TensorNames, at_step
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.recursion import At
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.language.recursion import PATH_LENGTH, At
 from ntk_deq.language.run import RECURSION, RunKind
-from ntk_deq.language.tree import Formula
+from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.runs import Course, RunTwin
@@ -59,6 +59,7 @@ class RecursionTwin(RunTwin):
     """The twin of `recursion`."""
 
     kind: ClassVar[RunKind] = RECURSION
+    unwritten: ClassVar[str] = "the conclusion is about a recursion"
 
     def waits(self, formula: Formula, claim: Claim) -> bool:
         """Whether a hypothesis speaks of steps."""
@@ -76,33 +77,68 @@ class RecursionTwin(RunTwin):
                     raise
         if env.precision is None:
             _estimate(env)
-        return RecursionCourse()
+        return RecursionCourse(claim, env)
 
 
 @dataclass
 class RecursionCourse(Course):
-    """The steps of a recursion, as a claim is judged along it."""
+    """The steps of a recursion, as a claim is judged along it.
+
+    Attributes:
+        claim: The claim.
+        env: The environment of the instance, which holds the steps.
+    """
 
     leaves_open: ClassVar[bool] = True
+
+    claim: Claim
+    env: Environment
+
+    def along(self, outcome: Outcome, name: str) -> Outcome:
+        """Return the outcome of a conclusion, unsure where it breaks and a hypothesis speaks of every step.
+
+        Such a hypothesis is known up to the budget only; what is true makes the implication true all the same.
+        """
+        if outcome.truth is not Truth.FALSE:
+            return outcome
+        for hypothesis in self.claim.assume.values():
+            for node in self._parts(hypothesis.expr):
+                if node.kind is Kind.FOR_ALL and not ends(node, self.env, {}):
+                    reason = (
+                        f"{hypothesis.name!r} speaks of every step, and is known up to step {self.env.last_step} only"
+                    )
+                    return replace(outcome, truth=Truth.UNSURE, reason=reason)
+        return outcome
+
+    def _parts(self, expr: Expr) -> Iterator[Expr]:
+        """Yield the parts of a statement, those of definitions among them."""
+        for node in expr.walk():
+            yield node
+            if node.kind is Kind.NAME and node.name in self.claim.let:
+                yield from self._parts(self.claim.let[node.name].expr)
 
 
 def _all_steps(env: Environment) -> list[At]:
     """Return every name of a recursion at each of its steps, step by step."""
-    names = env.recursions.rules
+    names = [name for name in env.recursions.rules if name != PATH_LENGTH]  # which is computed where it is asked for
     return [(name, k) for k in range(env.last_step + 1) for name in names if k >= env.recursions.first(name)]
 
 
 def _with_bits(claim: Claim, env: Environment, instance: Instance, wanted: int) -> dict[At, Value | OutsideClaimError]:
     """Return every step with so many bits that `wanted` of them are known, or as many as the start lets be known."""
-    bits, before = max(128, wanted), math.inf
+    bits, before, open_before = max(128, wanted), math.inf, math.inf
     while True:
         with working_precision(bits):
             steps = _run(claim, env, instance, bits)
             lost = _lost(steps)
-        excess = math.inf if not lost < math.inf else math.log2(lost) + wanted - SLACK if lost > 0 else 0.0
-        if excess <= 0 or bits >= MAX_BITS or lost * _GAIN > before:
+        missing = sum(isinstance(value, OutsideClaimError) and not value.certain for value in steps.values())
+        if missing:
+            excess, helps = math.inf, missing < open_before
+        else:
+            excess, helps = math.log2(lost) + wanted - SLACK if lost > 0 else 0.0, lost * _GAIN <= before
+        if excess <= 0 or bits >= MAX_BITS or not helps:
             return steps
-        before = lost
+        before, open_before = (math.inf if missing else lost), missing
         bits = min(MAX_BITS, 2 * bits if math.isinf(excess) else bits + math.ceil(excess) + SLACK)
 
 

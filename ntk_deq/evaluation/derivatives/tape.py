@@ -16,13 +16,14 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.balls import evaluate, is_symmetric, step_of
+from ntk_deq.evaluation.balls import evaluate, is_symmetric
 from ntk_deq.evaluation.environment import Environment, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink

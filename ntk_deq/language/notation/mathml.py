@@ -301,10 +301,8 @@ def _show_for_all(expr: Expr) -> str:
     names = _listed(_symbol(symbol(name)) for name in expr.names)
     body = expr.args[0]
     shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    row = [shown, _mo(","), _tag("mspace", width="1em"), _mo("∀"), names]
-    if len(expr.args) > 1:
-        row += [_mo(":"), _part(expr.args[1], DISJUNCTION)]
-    return _row(*row)
+    row = [shown, _mo(","), _tag("mspace", width="1em"), _mo("∀" if expr.kind is Kind.FOR_ALL else "∃"), names]
+    return _row(*row, *([_mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else ()))
 
 
 def _show_ranged(expr: Expr) -> str:
@@ -444,6 +442,7 @@ _SHOWN: dict[Kind, Callable[[Expr], str]] = {
     Kind.OR: _show_or,
     Kind.NOT: _show_not,
     Kind.FOR_ALL: _show_for_all,
+    Kind.FOR_SOME: _show_for_all,
     Kind.EACH: _show_ranged,
     Kind.SOME: _show_ranged,
     Kind.OVER: _show_ranged,
