@@ -94,6 +94,7 @@ def check_formulas(
                 trajectory={PATH_LENGTH: SCALAR} if course.trains else recursive.types,
                 index=STEP if kind is None else kind.index.type,
                 numbers=kind is not None and not kind.trains,
+                start=course.trains and section in ("assume", "conclude"),
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)

@@ -60,7 +60,7 @@ def check_families(
         if key[0] == "let" or names_in(formula.expr) & state.broken:
             continue
         try:
-            typed = checker.typed(formula, state)
+            typed = checker.typed(formula, state, start=key[0] in ("assume", "conclude"))
             check_place(key[0], typed, setting, checker.course)
             checked.typed[key] = typed
         except ExpressionError as error:
@@ -134,7 +134,13 @@ class _Families:
         self.guesses = 0
 
     def typed(
-        self, formula: Formula, state: _State, letter: Reach | None = None, index: frozenset[str] = frozenset()
+        self,
+        formula: Formula,
+        state: _State,
+        letter: Reach | None = None,
+        index: frozenset[str] = frozenset(),
+        *,
+        start: bool = False,
     ) -> Expr:
         """Return a formula with its types, `letter` and the step `index` being what it may use besides."""
         expr = formula.expr
@@ -152,6 +158,7 @@ class _Families:
             numbers=self.kind is not None and not self.kind.trains,
             families=state.families,
             letters=inner,
+            start=start and self.course.trains,
         )
 
     def definitions(self, state: _State) -> _State:

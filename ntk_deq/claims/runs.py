@@ -111,7 +111,9 @@ def recursive_order(
     if cycle:
         return [*order, *plain], [(("let", cycle[0]), defined_by_itself(cycle))]
     if left:
-        return [*order, *left], fault(left[0], "it rests on names that rest on it.", "give one of them a start")
+        return [*order, *left], fault(
+            left[0], "a start is missing: it rests on names that rest on it.", "give one of them a start"
+        )
     return order, list(_beyond(read, steps))
 
 
@@ -185,9 +187,25 @@ def build_choose(model: ClaimModel, typed: Mapping[Key, Formula]) -> Choose | No
     return None if objective is None else Choose(objective, maximize=name == "maximize", aims=model.choose.aims)
 
 
-def can_choose(given: Mapping[str, Free]) -> bool:
-    """Whether there is a scalar to choose."""
-    return any(free.type == SCALAR for free in given.values())
+def choice_faults(
+    kind: RunKind | None, free: Sequence[Mapping[str, Free]], hypotheses: Mapping[str, Formula]
+) -> Iterator[str]:
+    """Yield what stands in the way of choosing constants.
+
+    Args:
+        kind: What the run does, or None.
+        free: For each setting, the variables over which it and the claim quantify.
+        hypotheses: The hypotheses.
+    """
+    late = [name for name, f in hypotheses.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+    if late and len(late) == len(hypotheses) and kind is not None and kind.trains:
+        names = ", ".join(f"`{name}`" for name in late)
+        yield (
+            f"`choose` keeps the hypotheses that are known at the start, and {names} speaks of every step of "
+            "the run. Leave `choose` out, or write a hypothesis about the start."
+        )
+    if not all(any(variable.type == SCALAR for variable in variables.values()) for variables in free):
+        yield "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
 
 
 def start_formulas(claim: Claim) -> dict[Key, Formula]:

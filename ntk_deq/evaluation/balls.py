@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
@@ -18,10 +17,11 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.evaluation.steps import conjuncts, index_names, same_at, step_of
+from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.recursion import At
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
+from ntk_deq.language.types import Sort
 
 Indices = Mapping[str, float]
 _STRICT = ("<", ">", "!=")
@@ -59,6 +59,19 @@ def _once_a_step(expr: Expr, env: Environment, indices: Indices) -> Value:
     if key not in env.per_step:
         env.per_step[key] = _HANDLERS[expr.kind](expr, env, indices)
     return env.per_step[key]
+
+
+def bound(function: Expr, value: Value, env: Environment) -> Environment:
+    """Return the environment inside a function at a point; no definition knows its argument, so that all are kept.
+
+    Args:
+        function: The function, with types.
+        value: The point.
+        env: The environment outside.
+    """
+    matrix = type_of(function.args[1]).sort is Sort.MATRIX
+    point = ar.to_matrix(value) if matrix else ar.to_scalar(value)
+    return replace(env, variables={**env.variables, function.names[0]: point})
 
 
 def evaluate_scalar(expr: Expr, env: Environment, indices: Indices | None = None) -> Scalar:
@@ -113,7 +126,7 @@ def _model_quantity(name: str, env: Environment) -> Value:
 def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     step = step_of(expr.args[0], indices)
     if expr.name in env.recursions:
-        return value_at_step(expr.name, int(step), env)
+        return env.providers.at_step(env, expr.name, int(step))
     if env.moments is not None:
         return _name(expr, env.moments.environment(step), {})
     if step != int(step) or not 0 <= step <= env.last_step:
@@ -121,50 +134,11 @@ def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     return env.providers.iterate(env, int(step))
 
 
-def value_at_step(name: str, step: int, env: Environment) -> Scalar | Matrix:
-    """Return the value that a recursion has at a step; those that it rests on are kept.
-
-    The scale of such a value is its own size: that of its formula would grow from step to step without any bound.
-
-    Raises:
-        LimitError: The step is beyond the budget.
-        OutsideClaimError: The recursion breaks off before.
-    """
-    known = env.at_steps
-    if (name, step) not in known:
-        first = env.recursions.first(name)
-        if not first <= step <= env.last_step:
-            raise LimitError(f"{name}[{step}] does not exist: the recursion has steps {first} to {env.last_step}.")
-        for at in env.recursions.unfolded(name, step, known):
-            env.notes.check_time()
-            expr, letters = env.recursions.formula(*at)
-            try:
-                known[at] = _step_value(evaluate(expr, env, letters), at)
-            except OutsideClaimError as error:
-                known[at] = error
-    value = known[name, step]
-    if isinstance(value, OutsideClaimError):
-        raise value
-    return value
-
-
-def _step_value(value: Value, at: At) -> Scalar | Matrix:
-    """Return the value of a recursion's formula as that of a step."""
-    assert not isinstance(value, Outcome)
-    if isinstance(value, Scalar):
-        finite, size, why = value.ball.is_finite(), ar.magnitude(value.ball), ""
-    else:
-        finite, why = value.ball.is_finite, value.ball.reason
-        size = sc.upper(ct.frobenius(value.ball)) if finite else math.inf
-    if not finite or not size < math.inf:
-        detail = f"the recursion breaks off: {at[0]}[{at[1]}] {why or 'is not finite, or not known'}"
-        raise OutsideClaimError("defined", detail, certain=False)
-    return replace(value, scale=size)
-
-
 def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if expr.name in ("grad", "jac"):
         return env.providers.derivative(expr, env, indices)
+    if expr.args and expr.args[0].kind is Kind.FUNCTION:
+        return env.providers.extreme(expr, env, indices)
     if expr.name in ("next", "fixed_point"):
         start = ar.to_matrix(evaluate(expr.args[0], env, indices))
         return env.providers.image(env, start) if expr.name == "next" else env.providers.equilibrium(env, start)

@@ -20,12 +20,13 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError, NtkDeqError
-from ntk_deq.evaluation.balls import ends, value_at_step
+from ntk_deq.evaluation.balls import ends
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import TensorNames, at_step
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.evaluation.recursion import value_at_step
 from ntk_deq.language.recursion import PATH_LENGTH, At
 from ntk_deq.language.run import RECURSION, RunKind
 from ntk_deq.language.tree import Expr, Formula, Kind
@@ -150,7 +151,7 @@ def _run(claim: Claim, env: Environment, instance: Instance, bits: int) -> dict[
     _, inside = solve(claim, instance, inside, dtype=dtype, anew=False)
     for at in _all_steps(inside):
         try:
-            value_at_step(*at, inside)
+            value_at_step(inside, *at)
         except OutsideClaimError as error:
             inside.at_steps.setdefault(at, error)
     for trouble in notes.unsure:
@@ -207,7 +208,7 @@ def _estimate(env: Environment) -> None:
     lost = set[At]()
     for at in missing:
         try:
-            value = value_at_step(*at, env)
+            value = value_at_step(env, *at)
         except OutsideClaimError:
             lost.add(at)
             continue

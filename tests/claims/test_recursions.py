@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ntk_deq.claims.claim import Claim
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.load import load_suite
 
 HEAD = """
@@ -78,7 +79,7 @@ def test_two_starts_allow_to_look_back_twice(tmp_path):
         (["z[0]: z0", "z[a+1]: z[a]"], "`a` has a meaning already and cannot be a step index."),
         (["z[0]: z0", "z[k+1]: z[k]", "z[j+1]: z[j]"], "`z` is given twice, by `z[k+1]` too."),
         (["z[0]: z0", "z[k+1]: z"], "`z` has a value at a step only. write z[...]"),
-        (["z[0]: z0", "z[k+1]: W[k]*z[k]"], "`W` does not change with the step. what carries a step: z"),
+        (["z[0]: z0", "z[k+1]: W[k]*z[k]"], "`W` does not change with the step. what carries a step: path_length, z"),
         (["z[0]: z0", "z[2*k]: z[k]"], "letters with + and - only."),
         (["z[0]: z0", "z[k+j]: z[k]"], "a letter plus or minus a number."),
         (["z: z0"], "nothing there has an index."),
@@ -116,3 +117,32 @@ def test_a_recursion_that_nothing_uses_is_a_warning(tmp_path):
 def test_an_index_without_a_run_says_what_is_missing(tmp_path):
     text = message_of(tmp_path, DECAY, run="{method: fixed-point, steps: 3}")
     assert "run" in text
+
+
+SWEEP = ["V[l][0] for l in 0..2: z0", "V[0][k+1]: V[0][k]", "V[l][k+1] for l in 1..2: V[l][k]/2 + V[l-1][k+1]/2"]
+
+
+def test_a_family_is_swept_in_the_order_of_its_indices(tmp_path):
+    claim = claim_of(tmp_path, SWEEP, conclude="norm(V[l][k]) >= 0 for all l in 0..2 for all k")
+    assert isinstance(claim, Claim)
+    (depth,) = claim.depths
+    written = at_depth(claim, depth)
+    assert sorted(written.recursions.rules) == ["V[0]", "V[1]", "V[2]", "path_length"]
+    assert set(written.recursions.uses("V[2]", 4)) == {("V[2]", 3), ("V[1]", 4)}
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([*SWEEP[:1], "V[l][k+1] for l in 0..2: V[2-l][k+1]"], "rests on itself"),
+        ([*SWEEP[:1], "V[l][k+1] for l in 0..2: V[l][k+2]"], "runs ahead of"),
+        ([*SWEEP[1:]], "a start is missing"),
+        (
+            [*SWEEP[:2], "V[l][k+1] for l in 1..2: V[l][k]*V[l][k]'"],
+            "V[l] is vector n by its other members. Got matrix n x n.",
+        ),
+        ([*SWEEP[:2], "V[l][k+1] for l in 1..2: V[l-1]"], "has a value at a step only"),
+    ],
+)
+def test_a_mistake_in_a_sweep_is_named(tmp_path, entries, said):
+    assert said in message_of(tmp_path, entries, conclude="norm(V[0][k]) >= 0 for all k")

@@ -17,6 +17,7 @@ from ntk_deq.language.format import (
     SUM,
     binding,
     format_number,
+    printed,
     row_parts,
     selectors,
 )
@@ -44,7 +45,7 @@ def to_mathml(expr: Expr) -> str:
         >>> to_mathml(parse("gamma0 < 1"))
         '<math display="block"><mrow><msub><mi>γ</mi><mn>0</mn></msub><mo>&lt;</mo><mn>1</mn></mrow></math>'
     """
-    return f'<math display="block">{_show(expr)}</math>'
+    return f'<math display="block">{_show(printed(expr))}</math>'
 
 
 def _tag(name: str, *parts: str, **attributes: str) -> str:
@@ -189,6 +190,10 @@ def _show_at(expr: Expr) -> str:
     return _tag("msub", _row(_part(expr.args[0], ATOM), _mo("|", stretchy="true")), _listed(pairs))
 
 
+def _show_function(expr: Expr) -> str:
+    return _row(_symbol(symbol(expr.names[0])), _mo("↦"), _show(expr.args[0]))
+
+
 def _show_negate(expr: Expr) -> str:
     return _row(_mo("−", form="prefix"), _part(expr.args[0], PRODUCT if _is_fraction(expr.args[0]) else POWER))
 
@@ -299,10 +304,13 @@ def _show_not(expr: Expr) -> str:
 
 def _show_for_all(expr: Expr) -> str:
     names = _listed(_symbol(symbol(name)) for name in expr.names)
-    body = expr.args[0]
+    condition = [_mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
+    return _quantified(expr.args[0], "∀" if expr.kind is Kind.FOR_ALL else "∃", names, *condition)
+
+
+def _quantified(body: Expr, sign: str, *reach: str) -> str:
     shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    row = [shown, _mo(","), _tag("mspace", width="1em"), _mo("∀" if expr.kind is Kind.FOR_ALL else "∃"), names]
-    return _row(*row, *([_mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else ()))
+    return _row(shown, _mo(","), _tag("mspace", width="1em"), _mo(sign), *reach)
 
 
 def _show_ranged(expr: Expr) -> str:
@@ -311,9 +319,7 @@ def _show_ranged(expr: Expr) -> str:
     reach = _row(_letter_of(expr), _mo("="), *_listed_range(expr))
     if sign is None:
         return _row(_show(expr.args[0]), _mo(","), reach)
-    body = expr.args[0]
-    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    return _row(shown, _mo(","), _tag("mspace", width="1em"), _mo(sign), reach)
+    return _quantified(expr.args[0], sign, reach)
 
 
 def _letter_of(expr: Expr) -> str:
@@ -430,6 +436,7 @@ _SHOWN: dict[Kind, Callable[[Expr], str]] = {
     Kind.INDEX: _show_index,
     Kind.CALL: _show_call,
     Kind.AT: _show_at,
+    Kind.FUNCTION: _show_function,
     Kind.NEGATE: _show_negate,
     Kind.ADD: _show_sum,
     Kind.SUBTRACT: _show_sum,
