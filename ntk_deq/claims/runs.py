@@ -117,9 +117,9 @@ def recursive_order(
     return order, list(_beyond(read, steps))
 
 
-def defined_by_itself(cycle: Sequence[str]) -> ExpressionError:
+def defined_by_itself(cycle: Sequence[str], section: str = "let") -> ExpressionError:
     """Return the error that definitions rest on each other in a circle."""
-    return ExpressionError(f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", (0, 0))
+    return ExpressionError(f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", (0, 0))
 
 
 def _beyond(read: Mapping[str, Mapping[str, Formula]], steps: int) -> Iterator[tuple[Key, ExpressionError]]:
