@@ -8,7 +8,7 @@ taken as far as they tell anything, and beyond them an estimate from a second ru
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -50,6 +50,7 @@ LOST = 1e-6
 GROWTH = 1e-8
 """By how much the second run of an estimate starts off, relative; rounding is eight digits smaller."""
 
+_KNOWN = 256.0  # the largest step of a name so far over the radius of one, from which on it counts as known
 _GAIN = 2.0**16  # by so much more bits must help, or the radius is that of the start
 _SAFETY = 10.0  # over the distance of two runs, times what rounding is of that by which they start off
 
@@ -127,44 +128,73 @@ def _all_steps(env: Environment) -> list[At]:
 
 def _with_bits(claim: Claim, env: Environment, instance: Instance, wanted: int) -> dict[At, Value | OutsideClaimError]:
     """Return every step with so many bits that `wanted` of them are known, or as many as the start lets be known."""
-    bits, before, open_before = max(128, wanted), math.inf, math.inf
+    bits, before, reached_before = max(128, wanted), math.inf, -1
     while True:
         with working_precision(bits):
-            steps = _run(claim, env, instance, bits)
+            steps, reached = _run(claim, env, instance, bits, cut=True)
             lost = _lost(steps)
-        missing = sum(isinstance(value, OutsideClaimError) and not value.certain for value in steps.values())
-        if missing:
-            excess, helps = math.inf, missing < open_before
-        else:
-            excess, helps = math.log2(lost) + wanted - SLACK if lost > 0 else 0.0, lost * _GAIN <= before
-        if excess <= 0 or bits >= MAX_BITS or not helps:
+            if reached is not None and (bits >= MAX_BITS or reached <= reached_before):
+                return _run(claim, env, instance, bits, cut=False)[0]
+        if reached is not None:  # what was lost on the way there, is lost about as fast on the way to the end
+            reached_before = reached
+            bits = min(MAX_BITS, max(2 * bits, wanted + SLACK + bits * (env.last_step + 1) // max(1, reached)))
+            continue
+        excess = math.log2(lost) + wanted - SLACK if lost > 0 else 0.0
+        if excess <= 0 or bits >= MAX_BITS or lost * _GAIN > before:
             return steps
-        before, open_before = (math.inf if missing else lost), missing
-        bits = min(MAX_BITS, 2 * bits if math.isinf(excess) else bits + math.ceil(excess) + SLACK)
+        before = lost
+        bits = min(MAX_BITS, bits + math.ceil(excess) + SLACK)
 
 
-def _run(claim: Claim, env: Environment, instance: Instance, bits: int) -> dict[At, Value | OutsideClaimError]:
-    """Return every step in arb entries of some bits; where it breaks off, why."""
+def _run(
+    claim: Claim, env: Environment, instance: Instance, bits: int, *, cut: bool
+) -> tuple[dict[At, Value | OutsideClaimError], int | None]:
+    """Return every step in arb entries of some bits, and the first one that is not known to any digit, if there is one.
+
+    Args:
+        claim: The claim.
+        env: The environment that it is judged in.
+        instance: The instance.
+        bits: The precision.
+        cut: Whether to stop at such a step.
+    """
     notes = Notes(deadline=env.notes.deadline)
     dtype = env.like.dtype
     inside = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=notes, precision=bits)
     _, inside = solve(claim, instance, inside, dtype=dtype, anew=False)
+    sizes: dict[str, float] = {}
     for at in _all_steps(inside):
         try:
-            value_at_step(inside, *at)
+            value = value_at_step(inside, *at)
         except OutsideClaimError as error:
             inside.at_steps.setdefault(at, error)
+            if cut and not error.certain:
+                return inside.at_steps, at[1]
+            continue
+        sizes[at[0]] = size = max(sizes.get(at[0], 0.0), _size(value, exact=True))
+        if cut and not _radius(value) * _KNOWN <= size:
+            return inside.at_steps, at[1]
     for trouble in notes.unsure:
         env.notes.doubt(trouble)
-    return inside.at_steps
+    return inside.at_steps, None
 
 
-def _size(value: Value) -> float:
-    """Return an upper bound of the Frobenius norm of a value."""
+def _radius(value: Value) -> float:
+    return sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
+
+
+def _size(value: Value, *, exact: bool = False) -> float:
+    """Return an upper bound of the Frobenius norm of a value; with `exact`, of its centre."""
     if isinstance(value, Scalar):
-        return sc.upper(abs(value.ball))
-    entries = value.ball.flat if isinstance(value.ball, PreciseMatrix) else ()
-    return sc.upper(sum((entry * entry for entry in entries), arb(0)).sqrt())
+        return sc.upper(abs(value.ball.mid() if exact else value.ball))
+    flat = value.ball.flat if isinstance(value.ball, PreciseMatrix) else ()
+    return _length(entry.mid() for entry in flat) if exact else _length(flat)
+
+
+def _length(entries: Iterable[arb]) -> float:
+    """Return an upper bound of the Euclidean norm; the square of a ball around zero would have no root."""
+    ends = [entry.abs_upper() for entry in entries]
+    return sc.upper(sum((end * end for end in ends), arb(0)).sqrt())
 
 
 def _lost(steps: Mapping[At, Value | OutsideClaimError]) -> float:
@@ -174,11 +204,10 @@ def _lost(steps: Mapping[At, Value | OutsideClaimError]) -> float:
     for (name, _), value in steps.items():
         if isinstance(value, OutsideClaimError):
             continue
-        radius = sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
-        sizes[name] = max(sizes.get(name, 0.0), _size(value))
-        radii[name] = max(radii.get(name, 0.0), radius)
-    ratios = [radius / sizes[name] if radius < math.inf else math.inf for name, radius in radii.items() if radius]
-    return max(ratios, default=0.0)
+        sizes[name] = max(sizes.get(name, 0.0), _size(value, exact=True))
+        radii[name] = max(radii.get(name, 0.0), _radius(value))
+    known = [(radius, sizes[name]) for name, radius in radii.items() if radius and sizes[name] < math.inf]
+    return max((radius / size if size else math.inf for radius, size in known), default=0.0)
 
 
 def _taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Value | OutsideClaimError:
@@ -196,8 +225,7 @@ def _taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Value 
     apart = [
         entry - sc.exact(float(near)) for entry, near in zip(value.ball.flat, centre.flatten().tolist(), strict=True)
     ]
-    radius = sc.upper(sum((gap * gap for gap in apart), arb(0)).sqrt())
-    return Matrix(Ball(centre, radius), size, gram=value.gram)
+    return Matrix(Ball(centre, _length(apart)), size, gram=value.gram)
 
 
 def _estimate(env: Environment) -> None:
@@ -212,8 +240,7 @@ def _estimate(env: Environment) -> None:
         except OutsideClaimError:
             lost.add(at)
             continue
-        radius = sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
-        if not radius <= LOST * value.scale:
+        if not _radius(value) <= LOST * value.scale:
             lost.add(at)
     if not lost:
         return
