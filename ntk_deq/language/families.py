@@ -8,7 +8,7 @@ other, whose name no formula can spell otherwise: `W[1]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -344,6 +344,17 @@ def defined(key: str) -> Defined:
         allowed = f"`{expr.name}[{reach.letter}] for {reach.text}`"
         raise ExpressionError(f"the members of a range are written {allowed}. Got {key}.", (0, len(key)))
     return Defined(expr.name, index, reach, index_size(expr.args[1]) if len(expr.args) > 1 else None)
+
+
+def bound_letters(keys: Iterable[str]) -> list[str]:
+    """Return the letters that bound the ranges of definitions, such as the K of `z[l] for l in 1..K`.
+
+    Example:
+        >>> bound_letters(["z[0]", "z[l] for l in 1..K-1", "yhat"])
+        ['K']
+    """
+    reaches = [defined(key).reach for key in keys if _FOR.search(key)]
+    return [letter for reach in reaches if reach for letter in sorted(reach.start.letters | reach.stop.letters)]
 
 
 def quoted(expr: Expr) -> Expr:
