@@ -281,6 +281,12 @@ def _add(left: Tensor, right: Tensor) -> Tensor:
     return left + right
 
 
+def _subtract(left: Tensor, right: Tensor) -> Tensor:
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) - scalar(right)
+    return left - right
+
+
 def _divide(left: Tensor, right: Tensor) -> Tensor:
     divisor = scalar(right)
     return left / (_spread(divisor) if left.ndim > 1 else divisor)
@@ -306,7 +312,7 @@ def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
 _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.NEGATE: torch.neg,
     Kind.ADD: _add,
-    Kind.SUBTRACT: lambda a, b: _add(a, -b),
+    Kind.SUBTRACT: _subtract,
     Kind.MULTIPLY: _multiply,
     Kind.DIVIDE: _divide,
     Kind.POWER: _power,
