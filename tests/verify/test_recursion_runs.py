@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from ntk_deq.claims.load import load_suite
+from ntk_deq.report.runs.view import loss_plot
+from ntk_deq.report.runs.words import terminal_lines
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
 
@@ -129,3 +131,22 @@ def test_the_suite_of_recursions_comes_out_as_expected(name):
         if not claim.id.startswith("REC.averaging")  # 2,000 steps, which `make verify` takes
     ]
     assert [(claim.id, result.verdict) for claim, result in results if result.verdict != claim.expect] == []
+
+
+def test_a_recursion_is_reported_and_drawn(tmp_path):
+    result = result_of(tmp_path, scalar_claim("x[k] <= 2*a^k for all k"), instances=2)
+    record = result.runs[0]
+    assert (record.method, record.steps, record.at[0], record.at[-1]) == ("recursion", 40, 0, 40)
+    assert record.certified
+    assert record.curves[0].bound[0] == 2
+    assert len(record.loss) == len(record.at) == len(record.path_length) <= 64
+    assert record.path_length[-1] == pytest.approx(record.loss[0] - record.loss[-1])
+    assert "steps 0 to 40 of the recursion; stopped at k = 40: all steps taken" in terminal_lines(result.runs)[0]
+    picture = loss_plot(record, ident="r")
+    assert "x[k]" in picture
+
+
+def test_a_recursion_that_breaks_off_is_reported_so(tmp_path):
+    result = result_of(tmp_path, scalar_claim("x[k] >= 0 for all k", rule="x[k]^2*exp(x[k])", steps=60), instances=1)
+    assert [record.status for record in result.runs] == ["not-finite"]
+    assert "breaks off" in result.runs[0].reason
