@@ -47,7 +47,7 @@ def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
             return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, rows * cols).clone()))
         if _jumps(image, state):
             return None
-        found = Reverse(tape, inside.notes, rules=_rule).pull(image, Cotangent(unit, 1.0), state).ball
+        found = Reverse(tape, inside.notes, rules=quotient_rule).pull(image, Cotangent(unit, 1.0), state).ball
     except (NoRuleError, OutsideClaimError, UndifferentiableError):
         return None
     except LimitError:
@@ -67,7 +67,7 @@ def _jumps(image: Node, state: Node) -> bool:
     return False
 
 
-def _rule(operation: str) -> Rule:
+def quotient_rule(operation: str) -> Rule:
     """Return the rule of an operation by which quotients pass it."""
     facts = entrywise_of(operation)
     if facts is None or facts.sides is None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 
+import torch
 from flint import arb
+from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
@@ -30,12 +32,13 @@ from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.written import definition_of, put
 
 Value = Scalar | Matrix
-EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH = (
+EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH, MINIMUM = (
     "equilibrium",
     "variable",
     "state",
     "constant",
     "squared length",
+    "minimum",
 )
 """What nodes do besides the operators and functions of the language."""
 
@@ -52,6 +55,7 @@ class Node:
         args: What it was computed from.
         depends: Numbers of the variables and states that it changes with.
         compute: Returns its value.
+        state: Of a minimum: what its argument is least over.
     """
 
     number: int
@@ -59,6 +63,7 @@ class Node:
     args: tuple[Node, ...]
     depends: frozenset[int]
     compute: Callable[[], Value]
+    state: Node | None = None
 
     @cached_property
     def value(self) -> Value:
@@ -143,6 +148,7 @@ class Tape:
     Attributes:
         base: The frame of the environment itself.
         equilibria: For each equilibrium node the state in its map, and the environment.
+        minima: For the state of each minimum its node.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -152,6 +158,7 @@ class Tape:
         for name, value in env.variables.items():
             self.base.variables[name] = self._leaf(VARIABLE, (name,), partial(_value, value))
         self.equilibria: dict[int, tuple[Node, Environment]] = {}
+        self.minima: dict[int, Node] = {}
 
     def build(self, expr: Expr, indices: Mapping[str, float]) -> Node:
         """Return the node of an expression.
@@ -174,6 +181,36 @@ class Tape:
         """
         given = self._leaf(STATE, ("given",), partial(_value, state))
         return given, self._build(self._formulas(self.base).map, self.base.with_state(given))
+
+    def applied(self, expr: Expr, args: tuple[Node, ...]) -> Node:
+        """Return the node of an operator or a function of nodes."""
+        return self._apply(expr, args, self.base.env)
+
+    def built(self, expr: Expr, frame: Frame) -> Node:
+        """Return the node of an expression whose names mean what a frame says."""
+        return self._build(expr, frame)
+
+    def number(self, value: Fraction | int) -> Node:
+        """Return the node of a number."""
+        return self._number(value)
+
+    def constant(self, tensor: Tensor) -> Node:
+        """Return the node of a constant matrix of floats."""
+        key = ("given", *tensor.shape, *tensor.flatten().tolist())
+        ball = self.base.env.constant(ct.ball(tensor.to(self.base.env.like)))
+        return self._leaf(CONSTANT, key, lambda: Matrix(ball, float(torch.linalg.vector_norm(tensor))))
+
+    def given(self, value: Value) -> Node:
+        """Return the node of a value that changes with nothing."""
+        return self._leaf(CONSTANT, ("value", len(self._nodes)), lambda: value)
+
+    def state(self, key: tuple[object, ...], compute: Callable[[], Value]) -> Node:
+        """Return a leaf that formulas may be differentiated by."""
+        return self._leaf(STATE, key, compute)
+
+    def scalar_power(self, base: Node, exponent: Node) -> Node:
+        """Return the node of a power of a number."""
+        return self._scalar_power(base, exponent, self.base.env)
 
     def _add(
         self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
