@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ntk_deq.evaluation.convex.moved import moved
+from ntk_deq.evaluation.convex.operators import extreme, least
 from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.derivatives.quotients import state_quotients
 from ntk_deq.evaluation.environment import Providers
@@ -13,5 +15,8 @@ PROVIDERS = Providers(
     image=map_once,
     quotients=state_quotients,
     derivative=derivative,
+    extreme=extreme,
+    least=least,
+    moved=moved,
 )
 """Equilibria by a float solve and a certificate, derivatives by reverse mode."""

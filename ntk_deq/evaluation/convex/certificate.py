@@ -254,10 +254,10 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
 def _legal(at: At, contact: Contact) -> bool:
     """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
     node = next(node for node in at.kinks if node.number == contact.node)
-    return bool(_slack(node, contact) >= 0)
+    return bool(slack(node, contact) >= 0)
 
 
-def _slack(node: Node, contact: Contact) -> arb:
+def slack(node: Node, contact: Contact) -> arb:
     """Return how far the slopes of a contact are from the end of what is allowed."""
     slopes = contact.slopes
     if node.operation in EXTREMES:
@@ -299,7 +299,7 @@ def _at_vertex(at: At, contacts: Sequence[Contact], slope: Node, leaves: Mapping
         return False
     moved = divide_up(size, sc.lower(least))
     nodes = {node.number: node for node in at.kinks}
-    return all(bool(_slack(nodes[contact.node], contact) > moved) for contact in contacts)
+    return all(bool(slack(nodes[contact.node], contact) > moved) for contact in contacts)
 
 
 def _within(problem: Problem, numbers: list[arb], value: Scalar, radius: float, size: float, modulus: float) -> Minimum:

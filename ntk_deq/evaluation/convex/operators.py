@@ -17,7 +17,7 @@ from torch import Tensor
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.balls import bound, evaluate
 from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum
 from ntk_deq.evaluation.convex.descent import COARSE, FINE
 from ntk_deq.evaluation.convex.objective import (
@@ -33,7 +33,7 @@ from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.scalars import global_minimum
 from ntk_deq.evaluation.convex.tensors import lowest_point
-from ntk_deq.evaluation.environment import Environment
+from ntk_deq.evaluation.environment import Environment, Least
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -61,7 +61,7 @@ def extreme(expr: Expr, env: Environment, indices: Mapping[str, float] | None = 
         number = ar.to_scalar(mu)
         if number.ball == 0 and expr.name == "moreau":
             point = given[given_name("x", expr)]
-            return ar.to_scalar(evaluate(function.args[0], env.bound(function, point), scope))
+            return ar.to_scalar(evaluate(function.args[0], bound(function, point, env), scope))
         if not number.ball > 0:
             certain = bool(number.ball <= 0)
             env.notes.undefined(f"{expr.name} with mu = {number.ball.str(6)}, which must be > 0", certain=certain)
@@ -81,6 +81,28 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
     if found.reason or (expr.name in POINTS and not found.alone):
         return _without(expr, problem, found, guess)
     return found.point if expr.name in POINTS else _signed(expr, found.value)
+
+
+def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
+    """Return the least value of what an operator minimises and where it is reached, with no information if unproven.
+
+    Args:
+        expr: The call.
+        env: What names mean, those of `given_names` among them.
+        indices: Values of the step indices in scope.
+    """
+    problem = Problem(env, objective(expr), expr.args[0].names[0], argument_shape(expr, env.sizes), indices)
+    mu = env.variables.get(given_name("mu", expr))
+    reason = f"at most {LARGEST} numbers are looked for" if problem.size > LARGEST else ""
+    if mu is not None and not ar.to_scalar(mu).ball > 0:
+        reason = "mu must be > 0"
+    if not reason:
+        found, _ = _searched(problem, given_name("x", expr))
+        reason = found.reason or ("" if found.alone else "the function may be least elsewhere too")
+        if not reason:
+            return found.value, found.point
+    env.notes.doubt(f"{expr.name} is not proven: {reason}")
+    return Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf)
 
 
 def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:

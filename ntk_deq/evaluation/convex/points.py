@@ -101,29 +101,23 @@ class Contact:
     slopes: list[arb]
 
 
-class At:
-    """A problem at a ball of points.
+class Local:
+    """A number as a function of a leaf of a tape, at the ball of values of the leaf.
 
     Args:
-        problem: The problem.
-        value: The ball.
+        tape: The tape.
+        root: The number.
+        leaf: The leaf.
     """
 
-    def __init__(self, problem: Problem, value: Value) -> None:
-        env = problem.env
-        self.notes = Notes(deadline=env.notes.deadline)
-        inside = replace(env, variables={**env.variables, problem.name: value}, notes=self.notes, cache=dict(env.cache))
-        self.tape = Tape(inside)
-        self.root = self.tape.build(problem.body, problem.indices)
-        self.leaf = self.tape.base.variables[problem.name]
-        self.shapes = Shapes(frozenset({self.leaf.number}))
+    def __init__(self, tape: Tape, root: Node, leaf: Node) -> None:
+        self.tape, self.root, self.leaf = tape, root, leaf
+        self.shapes = Shapes(frozenset({leaf.number}))
         self.kinks = [
-            node
-            for node in reachable([self.root])
-            if self.leaf.number in node.depends and (has_kink(node) or is_length(node))
+            node for node in reachable([root]) if leaf.number in node.depends and (has_kink(node) or is_length(node))
         ]
         self._inner = {
-            part.number for node in reachable([self.root]) if node.operation == MINIMUM for part in reachable(node.args)
+            part.number for node in reachable([root]) if node.operation == MINIMUM for part in reachable(node.args)
         }
 
     @property
@@ -174,7 +168,7 @@ class At:
             if node.args[0].is_scalar and not (extremes and len(node.args) > 1):
                 shape = None
             value = as_value(self.tape.base.env, values, shape)
-            found[node.number] = self.tape.state(("slope", node.number), lambda value=value: value)  # type: ignore[misc]
+            found[node.number] = self.tape.state(value)
         return found
 
     def slopes_of(self, node: Node, contact: Contact | None) -> list[arb] | None:
@@ -239,6 +233,23 @@ class At:
     def _picked(self, rows: ct.Ball, places: Sequence[int]) -> ct.Ball:
         unit = torch.eye(rows.shape[0], dtype=torch.float64)[list(places)]
         return ct.matmul(self.tape.base.env.constant(ct.Ball(unit)), rows)
+
+
+class At(Local):
+    """A problem at a ball of points.
+
+    Args:
+        problem: The problem.
+        value: The ball.
+    """
+
+    def __init__(self, problem: Problem, value: Value) -> None:
+        env = problem.env
+        self.notes = Notes(deadline=env.notes.deadline)
+        inside = replace(env, variables={**env.variables, problem.name: value}, notes=self.notes, cache=dict(env.cache))
+        tape = Tape(inside)
+        root = tape.build(problem.body, problem.indices)
+        super().__init__(tape, root, tape.base.variables[problem.name])
 
 
 def sides(node: Node) -> tuple[float, float]:

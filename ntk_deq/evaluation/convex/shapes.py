@@ -81,7 +81,7 @@ class Shapes:
         """Whether a node is computed from a variable, and whether from any other state."""
         if node.number not in self._moving:
             for part in reversed(reachable([node])):
-                self._moving[part.number] = part.number in self._leaves or any(
+                self._moving[part.number] = bool(part.depends & self._leaves) or any(
                     self._moving[arg.number] for arg in part.args
                 )
         return self._moving[node.number], any(

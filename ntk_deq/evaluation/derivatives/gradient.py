@@ -66,6 +66,8 @@ def gradient(tape: Tape, root: Node, leaf: Node, slopes: Mapping[int, Node]) -> 
     for node in reachable([root]):
         if leaf.number not in node.depends or node is leaf or node.number not in found:
             continue
+        if not node.args:
+            raise NoRuleError(node.operation, "its gradient is not known as a formula")
         arriving = found.pop(node.number)
         for place, arg in enumerate(node.args):
             if leaf.number not in arg.depends:

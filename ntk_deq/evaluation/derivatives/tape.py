@@ -19,7 +19,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate, is_symmetric, step_of
-from ntk_deq.evaluation.environment import Environment, ModelFormulas
+from ntk_deq.evaluation.convex.objective import NEGATED, POINTS, given_name, given_names, objective
+from ntk_deq.evaluation.environment import Environment, Least, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
@@ -32,13 +33,14 @@ from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.written import definition_of, put
 
 Value = Scalar | Matrix
-EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH, MINIMUM = (
+EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH, MINIMUM, MINIMISER = (
     "equilibrium",
     "variable",
     "state",
     "constant",
     "squared length",
-    "minimum",
+    "least value",
+    "where it is least",
 )
 """What nodes do besides the operators and functions of the language."""
 
@@ -55,7 +57,8 @@ class Node:
         args: What it was computed from.
         depends: Numbers of the variables and states that it changes with.
         compute: Returns its value.
-        state: Of a minimum: what its argument is least over.
+        state: Of a minimum and a minimiser: what `image` is least over.
+        image: Of both: what is least; of a minimum also its argument, of a minimiser none.
     """
 
     number: int
@@ -64,6 +67,7 @@ class Node:
     depends: frozenset[int]
     compute: Callable[[], Value]
     state: Node | None = None
+    image: Node | None = None
 
     @cached_property
     def value(self) -> Value:
@@ -204,13 +208,48 @@ class Tape:
         """Return the node of a value that changes with nothing."""
         return self._leaf(CONSTANT, ("value", len(self._nodes)), lambda: value)
 
-    def state(self, key: tuple[object, ...], compute: Callable[[], Value]) -> Node:
-        """Return a leaf that formulas may be differentiated by."""
-        return self._leaf(STATE, key, compute)
+    def state(self, value: Value) -> Node:
+        """Return a new leaf that formulas may be differentiated by."""
+        return self._leaf(STATE, ("value", len(self._nodes)), lambda: value)
 
     def scalar_power(self, base: Node, exponent: Node) -> Node:
         """Return the node of a power of a number."""
         return self._scalar_power(base, exponent, self.base.env)
+
+    def _extreme(self, expr: Expr, frame: Frame) -> Node:
+        """Return the node of what takes a function to be minimised: a least value, or where it is reached.
+
+        A least value moves as the function does where it is reached, which is held fixed.
+        """
+        given = {name: self._build(arg, frame) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)}
+        given = {
+            name: self._as_number(node, frame.env) if name == given_name("mu", expr) else node
+            for name, node in given.items()
+        }
+        variables = {**frame.variables, **given}
+        key = (expr.name, id(expr.args[0]), *sorted((name, node.number) for name, node in variables.items()))
+        found: list[Least] = []
+
+        def least() -> Least:
+            if not found:
+                values = {name: node.value for name, node in variables.items()}
+                env = replace(frame.env, variables={**frame.env.variables, **values}, cache=dict(frame.env.cache))
+                found.append(frame.env.providers.least(expr, env, dict(self._indices)))
+            return found[0]
+
+        state = self._leaf(STATE, key, lambda: least()[1])
+        image = self._build(objective(expr), Frame(frame.env, {**variables, expr.args[0].names[0]: state}))
+        node: Node
+        if expr.name in POINTS:
+            node = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
+            node.operation = MINIMISER
+        else:
+            node = self._add((MINIMUM, *key), MINIMUM, (image,), lambda: least()[0])
+            self.minima[state.number] = node
+        node.depends, node.state, node.image = image.depends - state.depends, state, image
+        if expr.name in NEGATED:
+            return self._operator(str(Kind.NEGATE), (node,), lambda: _value(ar.negate(node.value)))
+        return node
 
     def _add(
         self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
