@@ -23,9 +23,10 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
-from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
+from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
+from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, sides
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.derivatives.tape import MINIMUM, Node, reachable
 from ntk_deq.evaluation.environment import OutsideClaimError
@@ -39,11 +40,6 @@ from ntk_deq.language.tree import Kind
 CLOSE, CLOSER = 2e-2, 1e-6
 """Relative; an argument of a corner below that is taken to be zero at the minimiser, and then shown to be."""
 
-_BEYOND = 1e-6  # by how much a slope may miss those on the two sides and count as rounding
-
-_POLISHES, _POLISHES_PRECISE = 4, 24
-_ROUNDING = 2.0**-51  # relative to the point; a slope that small is rounding
-_SNAP = 2.0**-47  # relative; an entry below is rounding around zero, as far as floats tell
 _CHANGES = 6  # of what is taken to be at a corner
 _WIDTHS = (2.0**-6, 2.0**-12, 2.0**-20)  # relative; how far around a point its curvature is looked at
 
@@ -85,129 +81,28 @@ def certified_minimum(problem: Problem, guess: Tensor, close: float = CLOSER) ->
 
 def _certified(problem: Problem, guess: Tensor, close: float) -> Minimum:
     largest = float(guess.abs().max())
-    numbers = [arb(x if abs(x) > _SNAP * largest else 0.0) for x in guess.tolist()]
+    numbers = [arb(x if abs(x) > SNAP * largest else 0.0) for x in guess.tolist()]
     contacts = At(problem, problem.valued(numbers)).contacts(close)
     for _ in range(_CHANGES):
-        numbers, contacts, outside = _polished(problem, numbers, contacts)
-        if not outside:
+        numbers, contacts, outside = polished(problem, numbers, contacts)
+        if outside is None:
             break
         contacts = outside
     return _proven(problem, numbers, contacts)
 
 
-def _polished(
-    problem: Problem, numbers: list[arb], contacts: list[Contact]
-) -> tuple[list[arb], list[Contact], list[Contact]]:
-    """Return the point and the slopes after steps of Newton's method with the contacts held.
+def followed_minimum(problem: Problem, start: Tensor) -> Minimum | None:
+    """Return the minimum that an active set leads to from a point, proven; None where it leads to none.
 
-    The last part are the contacts that are left where slopes came out beyond those on the two sides; empty: none did.
+    Args:
+        problem: What is to be least.
+        start: The point, a row of numbers.
     """
-    precise = problem.env.precision is not None
-    best = math.inf
-    kept = numbers, contacts
-    for _ in range(_POLISHES_PRECISE if precise else _POLISHES):
-        at = At(problem, problem.valued(numbers))
-        slope, leaves = at.slope(contacts)
-        residual = [float(x.mid()) for x in numbers_of(slope.value)]
-        columns, rows, met = [], [], []
-        for contact in contacts:
-            found, by = at.met(contact), jacobian(at.tape, slope, leaves[contact.node])
-            if found is None or by is None:
-                return numbers, [], []
-            rows.append(floats_of(found[0]))
-            met += [float(x.mid()) for x in found[1]]
-            picked = floats_of(by)[:, contact.places]
-            columns.append(picked[:, 1:] - picked[:, :1] if len(found[1]) < len(contact.places) else picked)
-        size = math.hypot(*residual, *met)
-        if not size < best:
-            break
-        best, kept = size, (numbers, contacts)
-        least = 0.0 if precise else _ROUNDING * max(1.0, *(abs(float(x.mid())) for x in numbers))
-        if size <= least:
-            break
-        hessian = jacobian(at.tape, slope, at.leaf)
-        if hessian is None:
-            break
-        numbers, contacts = _stepped(numbers, contacts, floats_of(hessian), columns, rows, residual + met, precise)
-    numbers, contacts = kept
-    left = _inside(problem, numbers, contacts)
-    return numbers, contacts, left
-
-
-def _stepped(
-    numbers: list[arb],
-    contacts: list[Contact],
-    hessian: Tensor,
-    columns: list[Tensor],
-    rows: list[Tensor],
-    residual: list[float],
-    precise: bool,
-) -> tuple[list[arb], list[Contact]]:
-    width = len(numbers)
-    if not bool(hessian.isfinite().all()):
-        return numbers, contacts
-    top = torch.cat([hessian, *columns], dim=1)
-    low = torch.cat(rows) if rows else hessian.new_zeros(0, width)
-    low = torch.cat([low, low.new_zeros(low.shape[0], top.shape[1] - width)], dim=1)
-    right = torch.tensor(residual, dtype=torch.float64)
-    step = -(torch.linalg.pinv(torch.cat([top, low]), rtol=1e-14) @ right)
-
-    def moved(number: arb, by: float) -> arb:
-        total = number + arb(by)
-        return total.mid() if precise else arb(float(total.mid()))
-
-    found = [moved(number, by) for number, by in zip(numbers, step[:width].tolist(), strict=True)]
-    if not precise:
-        largest = max(abs(float(x.mid())) for x in found)
-        found = [x if abs(float(x.mid())) > _SNAP * largest else arb(0) for x in found]
-    rest, changed = step[width:].tolist(), []
-    for contact, column in zip(contacts, columns, strict=True):
-        mine, rest = rest[: column.shape[1]], rest[column.shape[1] :]
-        if len(mine) < len(contact.slopes):
-            mine = [-sum(mine), *mine]
-        slopes = [moved(slope, by) for slope, by in zip(contact.slopes, mine, strict=True)]
-        changed.append(Contact(contact.node, contact.places, slopes))
-    return found, changed
-
-
-def _inside(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> list[Contact]:
-    """Bring slopes between those on the two sides; return the contacts that remain where some were far outside."""
-    if not contacts:
-        return []
-    at = At(problem, problem.valued(numbers))
-    left, changed = [], False
-    for contact in contacts:
-        node = next(node for node in at.kinks if node.number == contact.node)
-        if node.operation in EXTREMES:
-            kept = [k for k, slope in enumerate(contact.slopes) if float(slope.mid()) > -_BEYOND]
-            slopes = [ct.maximum(contact.slopes[k], arb(0)).mid() for k in kept]
-            total = sum(slopes, arb(0))
-            places = [contact.places[k] for k in kept]
-            changed = changed or len(kept) < len(contact.places)
-            if len(kept) > 1:
-                left.append(Contact(contact.node, places, slopes))
-            if len(kept) == len(contact.places) and not total == 1:
-                slopes = slopes[:-1]
-                contact.slopes[:] = [*slopes, (1 - sum(slopes, arb(0)))]
-            continue
-        if is_length(node):
-            size = root_up(sum(float(s.mid()) ** 2 for s in contact.slopes))
-            if size > 1 + _BEYOND:
-                changed = True
-                continue
-            while not sum((s * s for s in contact.slopes), arb(0)) <= 1:
-                factor = arb(1 - 2.0**-50)
-                contact.slopes[:] = [(s * factor).mid() for s in contact.slopes]
-            left.append(contact)
-            continue
-        below, above = sides(node)
-        low, high = min(below, above), max(below, above)
-        kept = [k for k, s in enumerate(contact.slopes) if low - _BEYOND <= float(s.mid()) <= high + _BEYOND]
-        contact.slopes[:] = [ct.minimum(ct.maximum(s, arb(low)), arb(high)).mid() for s in contact.slopes]
-        changed = changed or len(kept) < len(contact.places)
-        if kept:
-            left.append(Contact(contact.node, [contact.places[k] for k in kept], [contact.slopes[k] for k in kept]))
-    return left if changed else []
+    try:
+        found = approached(problem, [arb(x) for x in start.tolist()])
+        return None if found is None else _proven(problem, *found)
+    except (NoRuleError, UndifferentiableError, OutsideClaimError):
+        return None
 
 
 def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Minimum:
@@ -253,7 +148,7 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
 
 def _legal(at: At, contact: Contact) -> bool:
     """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
-    node = next(node for node in at.kinks if node.number == contact.node)
+    node = at.node(contact.node)
     return bool(slack(node, contact) >= 0)
 
 
@@ -285,7 +180,7 @@ def _at_vertex(at: At, contacts: Sequence[Contact], slope: Node, leaves: Mapping
             return False
         unit = torch.zeros(by.shape[1], len(contact.places), dtype=torch.float64)
         unit[contact.places, torch.arange(len(contact.places))] = 1.0
-        node = next(node for node in at.kinks if node.number == contact.node)
+        node = at.node(contact.node)
         if node.operation in EXTREMES:
             unit = unit[:, 1:] - unit[:, :1]
         columns.append(ct.matmul(by, at.tape.base.env.constant(ct.Ball(unit))))
@@ -361,7 +256,7 @@ def _split(at: At, contact: Contact) -> list[_Part]:
     found = at.met(contact)
     if found is None:
         return []
-    node = next(node for node in at.kinks if node.number == contact.node)
+    node = at.node(contact.node)
     rows, values = found
     if node.operation in EXTREMES or is_length(node):
         return [_Part(contact, rows, values)]
@@ -420,5 +315,5 @@ def _modulus_near(problem: Problem, numbers: list[arb], radius: float, contacts:
 
 def _open(at: At, node: Node) -> bool:
     """Whether the slope of a function with a kink may be one of several."""
-    values = at.slopes_of(node, None)
+    values = at.slopes_of(node, {})
     return values is not None and not all(value.is_exact() for value in values)

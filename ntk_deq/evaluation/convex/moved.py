@@ -77,7 +77,7 @@ def moved(tape: Tape, node: Node, cot: Cotangent, target: Node) -> Cotangent:
     for contact, count in rows:
         mine = ct.block(both, 0, cot.count, place, place + count)
         place += count
-        argument = next(n for n in local.kinks if n.number == contact.node).args[0]
+        argument = local.node(contact.node).args[0]
         if target.number in argument.depends:
             unit = torch.zeros(count, argument.shape[0] * argument.shape[1], dtype=tape.base.env.like.dtype)
             unit[torch.arange(count), contact.places] = 1.0
@@ -94,7 +94,7 @@ def _met(local: Local) -> list[Contact]:
     """
     found = []
     for node in local.kinks:
-        slopes = local.slopes_of(node, None)
+        slopes = local.slopes_of(node, {})
         if slopes is None or all(slope.is_exact() for slope in slopes):
             continue
         if node.operation in EXTREMES or is_length(node) or not local.shapes.of(node.args[0]).affine:
@@ -107,7 +107,7 @@ def _met(local: Local) -> list[Contact]:
 def _with_slopes(
     local: Local, contacts: list[Contact], slope: Node, columns: Sequence[ct.Ball]
 ) -> list[Contact] | None:
-    """Return the contacts with balls of their slopes, which are shown to be strictly inside; None where they are not."""
+    """Return the contacts with balls of their slopes, shown to be strictly inside; None where they are not."""
     picked = [_columns(local, by, contact) for by, contact in zip(columns, contacts, strict=False)]
     if len(picked) < len(contacts):
         return None
@@ -126,7 +126,7 @@ def _with_slopes(
         mine = moved_by[place : place + len(contact.places)]
         place += len(contact.places)
         changed = Contact(contact.node, contact.places, [s - d for s, d in zip(contact.slopes, mine, strict=True)])
-        node = next(n for n in local.kinks if n.number == contact.node)
+        node = local.node(contact.node)
         if not slack(node, changed) > 0:
             return None
         found.append(changed)

@@ -18,7 +18,7 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum
+from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum
 from ntk_deq.evaluation.convex.descent import COARSE, FINE
 from ntk_deq.evaluation.convex.objective import (
     LARGEST,
@@ -109,6 +109,10 @@ def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
     """Return what is proven near where floats lead to, roughly at first, else as well as they can."""
     names = tensor_names(problem.env)
     at = names.variables.get(start)
+    first = torch.zeros(problem.size, dtype=torch.float64) if at is None else at.detach().double().cpu().flatten()
+    followed = followed_minimum(problem, first)
+    if followed is not None and _error(followed) <= _NARROW * max(1.0, float(first.abs().max())):
+        return followed, first
     best: tuple[Minimum, Tensor] | None = None
     for distances, close in ((COARSE, CLOSE), (FINE, CLOSER)):
         guess, _ = lowest_point(

@@ -125,6 +125,14 @@ class Local:
         """The number."""
         return ar.to_scalar(self.root.value)
 
+    def node(self, number: int) -> Node:
+        """Return the node of a function with a kink."""
+        return next(node for node in self.kinks if node.number == number)
+
+    def holds(self, node: Node) -> bool:
+        """Whether a minimiser can be held at the kink of a function: it is one of affine maps."""
+        return node.number not in self._inner and all(self.shapes.of(arg).affine for arg in node.args)
+
     def arguments(self, node: Node) -> list[arb]:
         """Return the entries of what a function with a kink is taken of."""
         if node.operation in EXTREMES and len(node.args) > 1:
@@ -136,7 +144,7 @@ class Local:
         found = []
         size = max(1.0, max((abs(float(x.mid())) for x in numbers_of(self.leaf.value)), default=1.0))
         for node in self.kinks:
-            if node.number in self._inner or not all(self.shapes.of(arg).affine for arg in node.args):
+            if not self.holds(node):
                 continue
             entries = [float(x.mid()) for x in self.arguments(node)]
             close = near * max(size, *map(abs, entries))
@@ -157,10 +165,12 @@ class Local:
 
     def slopes(self, contacts: Sequence[Contact]) -> dict[int, Node]:
         """Return the slopes of all functions with kinks: chosen at contacts, else as the signs are, or an interval."""
-        chosen = {contact.node: contact for contact in contacts}
+        chosen: dict[int, dict[int, arb]] = {}
+        for contact in contacts:
+            chosen.setdefault(contact.node, {}).update(zip(contact.places, contact.slopes, strict=True))
         found = {}
         for node in self.kinks:
-            values = self.slopes_of(node, chosen.get(node.number))
+            values = self.slopes_of(node, chosen.get(node.number, {}))
             if values is None:
                 continue
             extremes = node.operation in EXTREMES
@@ -171,10 +181,9 @@ class Local:
             found[node.number] = self.tape.state(value)
         return found
 
-    def slopes_of(self, node: Node, contact: Contact | None) -> list[arb] | None:
+    def slopes_of(self, node: Node, picked: Mapping[int, arb]) -> list[arb] | None:
         """Return the slopes of one function with a kink; None for a length that is not zero, which has a gradient."""
         entries = self.arguments(node)
-        picked = dict(zip(contact.places, contact.slopes, strict=True)) if contact is not None else {}
         if node.operation in EXTREMES:
             sign = 1 if node.operation == "max" else -1
             entries = [sign * x for x in entries]
@@ -209,7 +218,7 @@ class Local:
 
     def met(self, contact: Contact) -> tuple[ct.Ball, list[arb]] | None:
         """Return the rows of the affine maps that are zero at a contact, and what they are here."""
-        node = next(node for node in self.kinks if node.number == contact.node)
+        node = self.node(contact.node)
         entries = self.arguments(node)
         if node.operation in EXTREMES and len(node.args) > 1:
             parts = [jacobian(self.tape, arg, self.leaf) for arg in node.args]
