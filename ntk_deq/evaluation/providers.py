@@ -19,4 +19,4 @@ PROVIDERS = Providers(
     least=least,
     moved=moved,
 )
-"""Equilibria by a float solve and a certificate, derivatives by reverse mode."""
+"""Equilibria by a float solve and a certificate, derivatives by reverse mode, minima where they are known."""

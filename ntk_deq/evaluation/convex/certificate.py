@@ -98,11 +98,25 @@ def followed_minimum(problem: Problem, start: Tensor) -> Minimum | None:
         problem: What is to be least.
         start: The point, a row of numbers.
     """
+    numbers = [arb(x) for x in start.tolist()]
     try:
-        found = approached(problem, [arb(x) for x in start.tolist()])
+        held = _at_lengths(problem, numbers)
+        found = approached(problem, numbers) if held is None else held
         return None if found is None else _proven(problem, *found)
     except (NoRuleError, UndifferentiableError, OutsideClaimError):
         return None
+
+
+def _at_lengths(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[Contact]] | None:
+    """Return the point at which all lengths of affine maps are zero, if slopes of theirs make it a minimum."""
+    at = At(problem, problem.valued(numbers))
+    lengths = [node for node in at.kinks if is_length(node) and at.holds(node)]
+    if not lengths or len(lengths) < len(at.kinks):
+        return None
+    counts = [(node.number, node.args[0].shape[0] * node.args[0].shape[1]) for node in lengths]
+    contacts = [Contact(number, list(range(count)), [arb(0)] * count) for number, count in counts]
+    numbers, contacts, outside = polished(problem, numbers, contacts)
+    return (numbers, contacts) if outside is None and contacts else None
 
 
 def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Minimum:
