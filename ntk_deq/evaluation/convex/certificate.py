@@ -28,7 +28,7 @@ from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, 
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, sides
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
-from ntk_deq.evaluation.derivatives.tape import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node, reachable
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError
@@ -115,7 +115,7 @@ def _at_lengths(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[C
         return None
     counts = [(node.number, node.args[0].shape[0] * node.args[0].shape[1]) for node in lengths]
     contacts = [Contact(number, list(range(count)), [arb(0)] * count) for number, count in counts]
-    numbers, contacts, outside = polished(problem, numbers, contacts)
+    numbers, contacts, outside = polished(problem, [arb(0)] * problem.size, contacts)
     return (numbers, contacts) if outside is None and contacts else None
 
 

@@ -77,7 +77,9 @@ def _newton(objective: Objective, points: Tensor, distance: float, steps: int) -
         points, settled = torch.where(now[:, None], points + step, points), settled | now
         if bool(settled.all()) or not bool((points.abs() < _AWAY * _AWAY).all(-1).any()):
             break
-        points = torch.where(settled[:, None], points, _advanced(objective, points, step, value, gain, distance))
+        points = torch.where(
+            settled[:, None], points, _advanced(objective, points, step, value, gain, settled, distance)
+        )
     return points, settled
 
 
@@ -114,13 +116,13 @@ def _direction(slope: Tensor, hessian: Tensor) -> Tensor:
 
 
 def _advanced(
-    objective: Objective, points: Tensor, step: Tensor, value: Tensor, gain: Tensor, distance: float
+    objective: Objective, points: Tensor, step: Tensor, value: Tensor, gain: Tensor, settled: Tensor, distance: float
 ) -> Tensor:
     """Return points further along, each as far as its function falls."""
     reach = 1e3 * (1 + torch.linalg.vector_norm(points, dim=-1))
     length = torch.linalg.vector_norm(step, dim=-1)
     factor = torch.minimum(torch.ones_like(gain), reach / length.clamp_min(1e-300))
-    found, done = points, torch.zeros_like(gain, dtype=torch.bool)
+    found, done = points, settled | ~gain.isfinite()
     for _ in range(_HALVINGS):
         tried = points + factor[:, None] * step
         with torch.no_grad():

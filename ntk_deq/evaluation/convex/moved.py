@@ -26,8 +26,9 @@ from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.points import Contact, Local
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, minus, plus
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, is_length
+from ntk_deq.evaluation.derivatives.nodes import Node
 from ntk_deq.evaluation.derivatives.reverse import Reverse
-from ntk_deq.evaluation.derivatives.tape import Node, Tape
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.quantity import Scalar
 
 

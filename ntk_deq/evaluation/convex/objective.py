@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
+from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import BOUND, Expr, Kind, Span
 from ntk_deq.language.types import SCALAR, Sort, Type
 
@@ -58,6 +60,21 @@ def argument_shape(expr: Expr, sizes: Mapping[str, int]) -> tuple[int, int] | No
     """Return rows and columns of the argument of an operator's function; None for a number."""
     type_ = argument_type(expr)
     return None if type_ == SCALAR else (type_.rows.evaluate(sizes), type_.cols.evaluate(sizes))
+
+
+@lru_cache(maxsize=4096)
+def cache_key(expr: Expr) -> str | None:
+    """Return what calls of one operator on one function have in common, wherever they stand; None: they have not.
+
+    Where the function reads the argument of another one around it, its value is not that of a name.
+    """
+    own = {node.names[0] for node in expr.walk() if node.kind is Kind.FUNCTION}
+    if any(BOUND in node.name and node.name not in own for node in expr.walk() if node.kind is Kind.NAME):
+        return None
+    text = format_expr(expr)
+    for place, name in enumerate(sorted(own, key=text.find)):
+        text = text.replace(name, f"{BOUND}{place}")
+    return text
 
 
 def objective(expr: Expr) -> Expr:

@@ -25,6 +25,7 @@ from ntk_deq.evaluation.convex.objective import (
     NEGATED,
     POINTS,
     argument_shape,
+    cache_key,
     given_name,
     given_names,
     objective,
@@ -36,7 +37,7 @@ from ntk_deq.evaluation.convex.tensors import lowest_point
 from ntk_deq.evaluation.environment import Environment, Least
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
-from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.tree import Expr
 
 _NARROW = 1e-9  # relative to the point: what a claim's margins are measured in
@@ -53,8 +54,18 @@ def extreme(expr: Expr, env: Environment, indices: Mapping[str, float] | None = 
     Raises:
         OutsideClaimError: It has no value, for certain: `mu` is not positive, or the function has no minimum.
     """
-    scope = indices or {}
-    given = {name: evaluate(arg, env, scope) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)}
+    key = None if indices else cache_key(expr)
+    if key is None:
+        return _extreme(expr, env, indices or {})
+    if key not in env.cache:
+        env.cache[key] = _extreme(expr, env, {})
+    return _value(env.cache[key])
+
+
+def _extreme(expr: Expr, env: Environment, scope: Mapping[str, float]) -> Scalar | Matrix:
+    given = {
+        name: _value(evaluate(arg, env, scope)) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)
+    }
     function, unknown = expr.args[0], _unknown(expr, env)
     mu = given.get(given_name("mu", expr))
     if mu is not None:
@@ -71,6 +82,11 @@ def extreme(expr: Expr, env: Environment, indices: Mapping[str, float] | None = 
     return unknown if found is None else found
 
 
+def _value(value: Scalar | Matrix | Outcome) -> Scalar | Matrix:
+    assert not isinstance(value, Outcome)
+    return value
+
+
 def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Scalar | Matrix | None:
     """Return the value of an operator in an environment that has what it is given by `given_names`; None: unknown."""
     problem = Problem(env, objective(expr), expr.args[0].names[0], argument_shape(expr, env.sizes), indices)
@@ -80,7 +96,13 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
     found, guess = _searched(problem, given_name("x", expr))
     if found.reason or (expr.name in POINTS and not found.alone):
         return _without(expr, problem, found, guess)
-    return found.point if expr.name in POINTS else _signed(expr, found.value)
+    return _beside(found.point, env, expr) if expr.name in POINTS else _signed(expr, found.value)
+
+
+def _beside(point: Scalar | Matrix, env: Environment, expr: Expr) -> Scalar | Matrix:
+    """Return a minimiser with the magnitude of what it was computed from: it may be zero where that is not."""
+    given = env.variables.get(given_name("x", expr))
+    return point if given is None else replace(point, scale=max(point.scale, given.scale))
 
 
 def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:

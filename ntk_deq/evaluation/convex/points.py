@@ -20,7 +20,8 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.shapes import Shapes
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, gradient, has_kink, is_absolute, is_length
-from ntk_deq.evaluation.derivatives.tape import MINIMUM, Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
@@ -62,12 +63,11 @@ def as_value(
 ) -> Scalar | Matrix:
     """Return numbers as a value of an environment: a number, or a matrix row after row."""
     if shape is None:
-        ball = numbers[0] + sc.with_radius(0.0, radius)
-        return Scalar(ball, max(abs(float(numbers[0].mid())), 0.0))
+        return Scalar(numbers[0] + sc.with_radius(0.0, radius), abs(float(numbers[0].mid())))
     if env.precision is not None:
         spread = sc.with_radius(0.0, radius)
-        ball = as_ball(from_rows(*shape, [number + spread for number in numbers]))
-        return Matrix(ball, sc.upper(ct.frobenius(ball)))
+        precise = as_ball(from_rows(*shape, [number + spread for number in numbers]))
+        return Matrix(precise, sc.upper(ct.frobenius(precise)))
     centre = torch.tensor([float(number.mid()) for number in numbers], dtype=torch.float64).reshape(shape)
     off = [sc.upper(abs(number - arb(kept))) for number, kept in zip(numbers, centre.flatten().tolist(), strict=True)]
     wide = add_up(radius, *off) if any(off) else radius

@@ -20,7 +20,7 @@ from ntk_deq.evaluation.convex.certificate import Minimum
 from ntk_deq.evaluation.convex.curvature import terms
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
-from ntk_deq.evaluation.derivatives.tape import reachable
+from ntk_deq.evaluation.derivatives.nodes import reachable
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import kink_of
 from ntk_deq.language.record import Kink

@@ -19,6 +19,7 @@ from ntk_deq.evaluation.convex.objective import (
     NEGATED,
     POINTS,
     argument_shape,
+    cache_key,
     given_name,
     given_names,
     objective,
@@ -47,6 +48,17 @@ def tensor_extreme(expr: Expr, names: Any, indices: Mapping[str, float], evaluat
         indices: Values of the step indices in scope.
         evaluate: Gives values of formulas.
     """
+    key = None if indices else cache_key(expr)
+    if key is not None and key in names.cache:
+        found: Tensor = names.cache[key]
+        return found
+    value = _extreme(expr, names, indices, evaluate)
+    if key is not None:
+        names.cache[key] = value
+    return value
+
+
+def _extreme(expr: Expr, names: Any, indices: Mapping[str, float], evaluate: Evaluate) -> Tensor:
     shape = argument_shape(expr, names.sizes)
     values = [evaluate(arg, names, indices) for arg in expr.args[1:]]
     given = dict(zip(given_names(expr), values, strict=True))

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, SQUARED_LENGTH, Node, reachable
 from ntk_deq.evaluation.derivatives.rules import number_place
-from ntk_deq.evaluation.derivatives.tape import MINIMUM, SQUARED_LENGTH, Frame, Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.tape import Frame, Tape
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix

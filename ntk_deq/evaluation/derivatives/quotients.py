@@ -19,9 +19,10 @@ from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, times_entries
 from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.nodes import Node, reachable
 from ntk_deq.evaluation.derivatives.reverse import Reverse
 from ntk_deq.evaluation.derivatives.rules import Rule
-from ntk_deq.evaluation.derivatives.tape import Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError, rule_of

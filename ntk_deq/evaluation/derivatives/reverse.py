@@ -27,8 +27,9 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, plus
+from ntk_deq.evaluation.derivatives.nodes import EQUILIBRIUM, MINIMISER, Node, reachable
 from ntk_deq.evaluation.derivatives.rules import Rule
-from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, MINIMISER, Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor

@@ -22,7 +22,7 @@ from ntk_deq.evaluation.derivatives.cotangent import (
     times_right,
     transposed,
 )
-from ntk_deq.evaluation.derivatives.tape import MINIMUM, ONE, SQUARED_LENGTH, Node
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, ONE, SQUARED_LENGTH, Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Kind
