@@ -22,7 +22,7 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.shapes import Shapes
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
-from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node
 from ntk_deq.evaluation.derivatives.quotients import quotient_rule
 from ntk_deq.evaluation.derivatives.reverse import Reverse
 from ntk_deq.evaluation.derivatives.tape import Tape
@@ -258,8 +258,8 @@ def _of_state(tape: Tape, node: Node, leaf: Node) -> Curvatures:
 
     Those of V are C - B'B/l at least and C - B'B/h at most: by the conjugate of f where it is convex.
     """
-    image, state = node.args[0], node.state
-    if state is None:
+    image, state = node.image, node.state
+    if state is None or image is None:
         return NOTHING
     both, of_leaf = Shapes(frozenset({leaf.number, state.number})), Shapes(frozenset({leaf.number}))
     ops, coupled, alone = Operations(tape), None, Curvatures(arb(0), arb(0))
@@ -297,10 +297,6 @@ def jacobian(tape: Tape, root: Node, leaf: Node) -> ct.Ball | None:
     env = tape.base.env
     if leaf.number not in root.depends:
         return env.constant(ct.Ball(torch.zeros(count, width, dtype=env.like.dtype)))
-    if any(
-        part.number in tape.minima and leaf.number in tape.minima[part.number].depends for part in reachable([root])
-    ):
-        return None  # the gradient of a minimum holds where it is reached, which moves with the leaf
     unit = env.constant(ct.Ball(torch.eye(count, dtype=env.like.dtype)))
     try:
         found = Reverse(tape, env.notes, rules=quotient_rule).pull(root, Cotangent(unit, 1.0), leaf).ball

@@ -113,12 +113,14 @@ class Local:
     def __init__(self, tape: Tape, root: Node, leaf: Node) -> None:
         self.tape, self.root, self.leaf = tape, root, leaf
         self.shapes = Shapes(frozenset({leaf.number}))
+        reached = [node.reached for node in reachable([root]) if node.reached is not None]
+        self._inner = {part.number for node in reached for part in reachable([node])}
+        self._inner |= {p.number for n in reachable([root]) if n.operation == MINIMUM for p in reachable(n.args)}
         self.kinks = [
-            node for node in reachable([root]) if leaf.number in node.depends and (has_kink(node) or is_length(node))
+            node
+            for node in reachable([root, *reached])
+            if leaf.number in node.depends and (has_kink(node) or is_length(node))
         ]
-        self._inner = {
-            part.number for node in reachable([root]) if node.operation == MINIMUM for part in reachable(node.args)
-        }
 
     @property
     def value(self) -> Scalar:

@@ -148,8 +148,8 @@ class Shapes:
 
     def _least(self, node: Node) -> Shape:
         """A minimum over a state: concave where each value is, convex where all is jointly."""
-        image, state = node.args[0], node.state
-        if state is None:
+        image, state = node.image, node.state
+        if state is None or image is None:
             return _UNKNOWN
         outside = Shapes(self._leaves).of(image)
         inside = Shapes(self._leaves | {state.number}).of(image)

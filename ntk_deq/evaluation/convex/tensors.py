@@ -159,24 +159,27 @@ class Function:
 
     def least(self, found: Descent) -> Tensor:
         """Return the values where they are least, with their derivatives by other names."""
-        return self.at(found.points, 0.0, moving=True).reshape(self._names.batch)
+        return self.at(self._moving(found), 0.0, moving=True).reshape(self._names.batch)
 
     def moved(self, found: Descent) -> Tensor:
         """Return where the functions are least, with the derivatives by other names."""
-        points = found.points
-        if torch.is_grad_enabled() and any(value.requires_grad for value in self._names.variables.values()):
-            distance = 1e-9 if has_corners(self._body, self._names.lets) else 0.0
-            hessian = second_order(self.at, points, distance)[2]
-            x = points.detach().requires_grad_()
-            value = self.at(x, distance, moving=True)
-            (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
-            values, vectors = torch.linalg.eigh(hessian)
-            size = values.abs().clamp_min(1e-300)
-            step = (vectors @ ((vectors.mT @ (slope - slope.detach())[..., None]) / size[..., None]))[..., 0]
-            points = points - step
+        points = self._moving(found)
         if self._shape is None:
             return points[:, 0].reshape(self._names.batch)
         return points.reshape(*self._names.batch, *self._shape)
+
+    def _moving(self, found: Descent) -> Tensor:
+        points = found.points
+        if not torch.is_grad_enabled() or not any(v.requires_grad for v in self._names.variables.values()):
+            return points
+        distance = 1e-9 if has_corners(self._body, self._names.lets) else 0.0
+        hessian = second_order(self.at, points, distance)[2]
+        x = points.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self.at(x, distance, moving=True).sum(), x, create_graph=True)
+        values, vectors = torch.linalg.eigh(hessian)
+        size = values.abs().clamp_min(1e-300)
+        step = (vectors @ ((vectors.mT @ (slope - slope.detach())[..., None]) / size[..., None]))[..., 0]
+        return points - step
 
 
 def has_corners(body: Expr, lets: Mapping[str, Formula]) -> bool:

@@ -47,7 +47,7 @@ def is_length(node: Node) -> bool:
     return node.operation == "fro" or (node.operation == "norm" and 1 in argument.shape)
 
 
-def gradient(tape: Tape, root: Node, leaf: Node, slopes: Mapping[int, Node]) -> Node:
+def gradient(tape: Tape, root: Node, leaf: Node, slopes: Mapping[int, Node], *, minimisers: bool = True) -> Node:
     """Return the gradient of a number by a leaf, in the shape of the leaf.
 
     Args:
@@ -56,26 +56,45 @@ def gradient(tape: Tape, root: Node, leaf: Node, slopes: Mapping[int, Node]) -> 
         leaf: A variable, or a state.
         slopes: By the number of a node, the slope that its function has, by entries of its argument: of every node with
             a kink, and of lengths of what is zero.
+        minimisers: Whether what is computed from the leaf through a minimiser counts.
 
     Raises:
         NoRuleError: A function on the way has no gradient here.
     """
     ops = Operations(tape)
-    if leaf.number not in root.depends:
+    moving = _moving(root, leaf, minimisers=minimisers)
+    if root.number not in moving:
         return ops.times(ops.number(0), ops.ones(leaf)) if not leaf.is_scalar else ops.number(0)
     found: dict[int, Node] = {root.number: ops.fitted(ops.number(1), root)}
     for node in reachable([root]):
-        if leaf.number not in node.depends or node is leaf or node.number not in found:
+        if node.number not in moving or node is leaf or node.number not in found:
             continue
         if not node.args:
             raise NoRuleError(node.operation, "its gradient is not known as a formula")
         arriving = found.pop(node.number)
+        if node.operation == MINIMUM:  # moves as what is least does where it is reached
+            assert node.reached is not None
+            share = ops.times(arriving, gradient(tape, node.reached, leaf, slopes, minimisers=False))
+            found[leaf.number] = ops.plus(found[leaf.number], share) if leaf.number in found else share
+            continue
         for place, arg in enumerate(node.args):
-            if leaf.number not in arg.depends:
+            if arg.number not in moving:
                 continue
             share = ops.fitted(_share(ops, node, arriving, place, slopes), arg)
             found[arg.number] = ops.plus(found[arg.number], share) if arg.number in found else share
     return found[leaf.number]
+
+
+def _moving(root: Node, leaf: Node, *, minimisers: bool) -> set[int]:
+    """Return the numbers of the nodes that move with a leaf."""
+    nodes = reachable([root])[::-1]
+    if minimisers:
+        return {node.number for node in nodes if leaf.number in node.depends}
+    found = {leaf.number}
+    for node in nodes:
+        if leaf.number in node.depends and any(arg.number in found for arg in node.args):
+            found.add(node.number)
+    return found
 
 
 def _share(ops: Operations, node: Node, cot: Node, place: int, slopes: Mapping[int, Node]) -> Node:
@@ -263,7 +282,6 @@ _RULES: dict[str, Callable[[Operations, Node, Node, int], Node]] = {
     str(Kind.DIVIDE): _divide,
     str(Kind.POWER): _power,
     SQUARED_LENGTH: lambda ops, node, cot, place: ops.times(ops.times(ops.number(2), cot), node.args[0]),
-    MINIMUM: lambda ops, node, cot, place: cot,
     "hadamard": lambda ops, node, cot, place: ops.hadamard(cot, node.args[1 - place]),
     "dot": lambda ops, node, cot, place: ops.times(cot, node.args[1 - place]),
     "sum": lambda ops, node, cot, place: cot if node.args[0].is_scalar else ops.times(cot, ops.ones(node.args[0])),

@@ -40,6 +40,7 @@ class Node:
         compute: Returns its value.
         state: Of a minimum and a minimiser: what `image` is least over.
         image: Of both: what is least; of a minimum also its argument, of a minimiser none.
+        reached: Of a minimum: the same at the minimiser, which moves.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Node:
     compute: Callable[[], Value]
     state: Node | None = None
     image: Node | None = None
+    reached: Node | None = None
 
     @cached_property
     def value(self) -> Value:

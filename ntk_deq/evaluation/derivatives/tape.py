@@ -86,7 +86,6 @@ class Tape:
     Attributes:
         base: The frame of the environment itself.
         equilibria: For each equilibrium node the state in its map, and the environment.
-        minima: For the state of each minimum its node.
     """
 
     def __init__(self, env: Environment, outside: Environment | None = None) -> None:
@@ -98,7 +97,6 @@ class Tape:
         for name, value in env.variables.items():
             self.base.variables[name] = self._leaf(VARIABLE, (name,), partial(_value, value))
         self.equilibria: dict[int, tuple[Node, Environment]] = {}
-        self.minima: dict[int, Node] = {}
 
     def build(self, expr: Expr, indices: Mapping[str, float]) -> Node:
         """Return the node of an expression.
@@ -173,16 +171,17 @@ class Tape:
                 found.append(frame.env.providers.least(expr, env, dict(self._indices)))
             return found[0]
 
+        name = expr.args[0].names[0]
         state = self._leaf(STATE, key, lambda: least()[1])
-        image = self._build(objective(expr), Frame(frame.env, {**variables, expr.args[0].names[0]: state}))
-        node: Node
-        if expr.name in POINTS:
-            node = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
-            node.operation = MINIMISER
-        else:
+        image = self._build(objective(expr), Frame(frame.env, {**variables, name: state}))
+        node = minimiser = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
+        minimiser.operation, minimiser.depends = MINIMISER, image.depends - state.depends
+        if expr.name not in POINTS:
             node = self._add((MINIMUM, *key), MINIMUM, (image,), lambda: least()[0])
-            self.minima[state.number] = node
-        node.depends, node.state, node.image = image.depends - state.depends, state, image
+            node.depends = minimiser.depends
+            node.reached = self._build(objective(expr), Frame(frame.env, {**variables, name: minimiser}))
+        for part in (node, minimiser):
+            part.state, part.image = state, image
         if expr.name in NEGATED:
             return self._operator(str(Kind.NEGATE), (node,), lambda: _value(ar.negate(node.value)))
         return node
