@@ -20,7 +20,7 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.shapes import Shapes
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, gradient, has_kink, is_absolute, is_length
-from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives.nodes import Node
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
@@ -113,14 +113,14 @@ class Local:
     def __init__(self, tape: Tape, root: Node, leaf: Node) -> None:
         self.tape, self.root, self.leaf = tape, root, leaf
         self.shapes = Shapes(frozenset({leaf.number}))
-        reached = [node.reached for node in reachable([root]) if node.reached is not None]
-        self._inner = {part.number for node in reached for part in reachable([node])}
-        self._inner |= {p.number for n in reachable([root]) if n.operation == MINIMUM for p in reachable(n.args)}
-        self.kinks = [
-            node
-            for node in reachable([root, *reached])
-            if leaf.number in node.depends and (has_kink(node) or is_length(node))
-        ]
+        moving, self._inner = {leaf.number}, set[int]()
+        parts = _parts(root)
+        for node, inside in parts[::-1]:
+            if leaf.number in node.depends and any(child.number in moving for child in _children(node)):
+                moving.add(node.number)
+            if inside:
+                self._inner.add(node.number)
+        self.kinks = [n for n, _ in parts if n.number in moving and n is not leaf and (has_kink(n) or is_length(n))]
 
     @property
     def value(self) -> Scalar:
@@ -244,6 +244,24 @@ class Local:
     def _picked(self, rows: ct.Ball, places: Sequence[int]) -> ct.Ball:
         unit = torch.eye(rows.shape[0], dtype=torch.float64)[list(places)]
         return ct.matmul(self.tape.base.env.constant(ct.Ball(unit)), rows)
+
+
+def _children(node: Node) -> tuple[Node, ...]:
+    """Return what a node moves with; a minimum moves as what is least does where it is reached."""
+    return node.args if node.reached is None else (node.reached,)
+
+
+def _parts(root: Node) -> list[tuple[Node, bool]]:
+    """Return the nodes that a formula moves with, the latest first, and whether they are inside of a minimum."""
+    found: dict[int, tuple[Node, bool]] = {}
+    waiting = [(root, False)]
+    while waiting:
+        node, inside = waiting.pop()
+        if node.number in found and (found[node.number][1] or not inside):
+            continue
+        found[node.number] = node, inside
+        waiting += [(child, inside or node.reached is not None) for child in _children(node)]
+    return [found[number] for number in sorted(found, reverse=True)]
 
 
 class At(Local):

@@ -177,9 +177,9 @@ class Tape:
         node = minimiser = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
         minimiser.operation, minimiser.depends = MINIMISER, image.depends - state.depends
         if expr.name not in POINTS:
+            reached = self._build(objective(expr), Frame(frame.env, {**variables, name: minimiser}))
             node = self._add((MINIMUM, *key), MINIMUM, (image,), lambda: least()[0])
-            node.depends = minimiser.depends
-            node.reached = self._build(objective(expr), Frame(frame.env, {**variables, name: minimiser}))
+            node.depends, node.reached = minimiser.depends, reached
         for part in (node, minimiser):
             part.state, part.image = state, image
         if expr.name in NEGATED:
