@@ -88,7 +88,7 @@ def _stepped(
 
     found = [moved(number, by) for number, by in zip(numbers, step[:width].tolist(), strict=True)]
     if not precise:
-        largest = max(abs(float(x.mid())) for x in found)
+        largest = max(abs(float(x.mid())) for x in (*numbers, *found))
         found = [x if abs(float(x.mid())) > SNAP * largest else arb(0) for x in found]
     rest, changed = step[width:].tolist(), []
     for contact, column in zip(contacts, columns, strict=True):
@@ -195,11 +195,11 @@ def approached(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[Co
             return None
         if not new and not beyond:
             least = 0.0 if precise else _ROUNDING * max(1.0, *(abs(float(x.mid())) for x in numbers))
-            if size <= least:
-                return numbers, [*contacts, *fixed]
             if not size < best:
                 return kept if best < math.inf else None
-            best, kept = size, (numbers, [*contacts, *fixed])
+            best, kept = size, (numbers, [*_clipped(at, contacts), *fixed])
+            if size <= least:
+                return kept
         else:
             best = math.inf
         hessian = jacobian(at.tape, slope, at.leaf)
@@ -223,6 +223,16 @@ def _corners(at: At) -> dict[Key, float] | None:
         if node.operation in EXTREMES or is_length(node) or not at.holds(node):
             return None
         found.update({(node.number, place): float(x.mid()) for place, x in enumerate(at.arguments(node))})
+    return found
+
+
+def _clipped(at: At, contacts: list[Contact]) -> list[Contact]:
+    """Bring slopes that rounding has put beyond those on the two sides back to them."""
+    found = []
+    for contact in contacts:
+        low, high = map(arb, sorted(sides(at.node(contact.node))))
+        slopes = [ct.minimum(ct.maximum(slope, low), high).mid() for slope in contact.slopes]
+        found.append(Contact(contact.node, contact.places, slopes))
     return found
 
 

@@ -77,6 +77,11 @@ def cache_key(expr: Expr) -> str | None:
     return text
 
 
+def is_nested(body: Expr) -> bool:
+    """Whether a function is one of minima of others, which floats do not look for again and again."""
+    return any(node.kind is Kind.FUNCTION for node in body.walk())
+
+
 def objective(expr: Expr) -> Expr:
     """Return what an operator minimises: a formula in the function's argument and what the operator is given.
 

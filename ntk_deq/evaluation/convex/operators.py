@@ -28,6 +28,7 @@ from ntk_deq.evaluation.convex.objective import (
     cache_key,
     given_name,
     given_names,
+    is_nested,
     objective,
 )
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
@@ -135,6 +136,11 @@ def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
     followed = followed_minimum(problem, first)
     if followed is not None and _error(followed) <= _NARROW * max(1.0, float(first.abs().max())):
         return followed, first
+    if is_nested(problem.body):
+        if followed is not None:
+            return followed, first
+        reason = "no minimum is found by Newton's method on a function of minima"
+        return Minimum(Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf), reason), first
     best: tuple[Minimum, Tensor] | None = None
     for distances, close in ((COARSE, CLOSE), (FINE, CLOSER)):
         guess, _ = lowest_point(

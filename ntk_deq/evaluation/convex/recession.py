@@ -24,7 +24,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Kink
-from ntk_deq.language.tree import Kind
+from ntk_deq.language.tree import Kind, Sign
 
 Rates = list[arb]
 """The limits of the entries of a matrix, row after row; an infinite one is +inf."""
@@ -75,6 +75,8 @@ class Growth:
             return [inside[i * cols + j] for j in range(cols) for i in range(rows)]
         if operation == "sum":
             return [_finite(sum(self._of(node.args[0]), arb(0)))]
+        if operation == Sign.STACK and all(arg.shape[1] == 1 for arg in node.args):
+            return [rate for arg in node.args for rate in self._of(arg)]
         if operation in (Kind.MULTIPLY, "dot", "hadamard"):
             return self._product(node)
         if operation == Kind.DIVIDE and not self._shapes.moves(node.args[1]):

@@ -22,6 +22,7 @@ from ntk_deq.evaluation.convex.objective import (
     cache_key,
     given_name,
     given_names,
+    is_nested,
     objective,
 )
 from ntk_deq.evaluation.functions.tensors import scalar
@@ -127,7 +128,7 @@ class Function:
             distances: Over which corners are rounded off, if there are any.
         """
         like = self._names.like.new_ones(self._count, self._size)
-        if self._size > LARGEST:
+        if self._size > LARGEST or is_nested(self._body):
             return Descent(like, torch.zeros(self._count, dtype=torch.bool, device=like.device))
         distances = distances if has_corners(self._body, self._names.lets) else (0.0,)
         starts = [like * number for number in _STARTS]
