@@ -199,6 +199,10 @@ class Along(Protocol):
         """Return the environment at a step."""
 
 
+Least = tuple[Scalar, Scalar | Matrix]
+"""The least value of a function, and where it is reached; without information where they are not proven."""
+
+
 @dataclass(frozen=True)
 class Providers:
     """What a formula needs from further up; handed over in one place (`ntk_deq.evaluation.providers`).
@@ -211,6 +215,8 @@ class Providers:
         derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
         at_step: The value that a recursion has at a step.
         extreme: The value of what takes a function to be minimised, as `prox` and `argmin`, likewise.
+        least: The least value of what it minimises, and where, what it takes beside the function being known by name.
+        moved: How a cotangent of a minimiser, a node of a tape, passes to a variable.
     """
 
     equilibrium: Callable[[Environment, Matrix | None], Matrix]
@@ -220,6 +226,8 @@ class Providers:
     derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
     at_step: Callable[[Environment, str, int], Scalar | Matrix]
     extreme: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
+    least: Callable[[Expr, Environment, Mapping[str, float]], Least]
+    moved: Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass
