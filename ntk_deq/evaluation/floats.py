@@ -21,14 +21,17 @@ from torch import Tensor
 from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.balls import step_of
+from ntk_deq.evaluation.convex.descent import rounded_off
+from ntk_deq.evaluation.convex.tensors import tensor_extreme
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.tensors import scalar, vec
+from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
+from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import definition_of, put
@@ -66,8 +69,11 @@ class TensorNames:
         trains: Whether an index is a step of a training run; the values are those of its start.
         moments: What names mean at the steps of that run that are known, or None: only at its start.
         known: At a step of runs from a batch of instances: which of the runs get there; None: all.
+        rounded: Over what distance corners are rounded off, as in a descent; 0: not at all.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
+        recursions: What the definitions give step by step.
+        at_steps: Their values by name and step; likewise.
     """
 
     variables: Mapping[str, Tensor]
@@ -87,8 +93,11 @@ class TensorNames:
     trains: bool = False
     moments: Mapping[float, TensorNames] | None = None
     known: Tensor | None = None
+    recursions: Recursions = NONE
+    rounded: float = 0.0
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+    at_steps: dict[At, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
@@ -152,7 +161,14 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     formulas, keys = names.formulas, tuple(names.variables)
 
     def step(state: Tensor, *values: Tensor) -> Tensor:
-        inside = TensorNames(dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like)
+        inside = TensorNames(
+            dict(zip(keys, values, strict=True)),
+            names.sizes,
+            names.lets,
+            formulas,
+            names.like,
+            recursions=names.recursions,
+        )
         return tensor_map(inside, state)
 
     start = guess if guess is not None else names.like.new_zeros(names.state_shape)
@@ -170,6 +186,8 @@ def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
 def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     """The state at a step of the fixed-point run, or a name at a known step of a training run."""
     at = step_of(expr.args[0], indices)
+    if expr.name in names.recursions:
+        return at_step(expr.name, int(at), names)
     if names.trains:
         known = {0.0: names} if names.moments is None else names.moments
         if at not in known:
@@ -181,6 +199,14 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
     while len(names.iterates) <= step:
         names.iterates.append(tensor_map(names, names.iterates[-1]))
     return names.iterates[step]
+
+
+def at_step(name: str, step: int, names: TensorNames) -> Tensor:
+    """Return the value that a recursion has at a step."""
+    for at in names.recursions.unfolded(name, step, names.at_steps):
+        expr, letters = names.recursions.formula(*at)
+        names.at_steps[at] = tensor_value(expr, names, letters)
+    return names.at_steps[name, step]
 
 
 def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
@@ -196,7 +222,7 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
 
         return tensor_derivative(expr, names, indices)
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
-        raise UndifferentiableError(f"`{expr.name}` is not computed in floats")
+        return tensor_extreme(expr, names, indices, tensor_value)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
@@ -225,6 +251,10 @@ def _applied(name: str, args: Sequence[Tensor], names: TensorNames) -> Tensor:
         gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
     if names.upper and kink is Kink.CORNER:
         return from_above(name, args[0])
+    if names.rounded:
+        rounded = rounded_off(name, args, names.rounded)
+        if rounded is not None:
+            return rounded
     return FUNCTIONS[name](names.like, *args)
 
 
@@ -259,6 +289,12 @@ def _add(left: Tensor, right: Tensor) -> Tensor:
     return left + right
 
 
+def _subtract(left: Tensor, right: Tensor) -> Tensor:
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) - scalar(right)
+    return left - right
+
+
 def _divide(left: Tensor, right: Tensor) -> Tensor:
     divisor = scalar(right)
     return left / (_spread(divisor) if left.ndim > 1 else divisor)
@@ -284,7 +320,7 @@ def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
 _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.NEGATE: torch.neg,
     Kind.ADD: _add,
-    Kind.SUBTRACT: lambda a, b: _add(a, -b),
+    Kind.SUBTRACT: _subtract,
     Kind.MULTIPLY: _multiply,
     Kind.DIVIDE: _divide,
     Kind.POWER: _power,
