@@ -76,21 +76,22 @@ def landscapes() -> Figure:
     values = _digits()
     figure = _figure(1.9 * COLUMN, 4.6)
     at = np.array(values["plane_at"])
+    planes = {key: np.array(values[f"plane_{key}"], dtype=float) for key in NETS}
+    limits = (min(map(np.nanmin, planes.values())), max(map(np.nanmax, planes.values())))
     for ax, (key, name) in zip(figure.subplots(2, 2).ravel(), NETS.items(), strict=True):
-        loss = np.array(values[f"plane_{key}"], dtype=float)
-        draw_plane(ax, at, at, loss)
+        draw_plane(ax, at, at, planes[key], limits=limits)
         ax.set_title(name, loc="left", color=SOFT)
         ax.set(xlabel="first direction", ylabel="second direction")
     return figure
 
 
 def surface() -> Figure:
-    """M.E3: the loss of the equilibrium as a surface."""
+    """M.E3: the loss of the network that repeats the cell 18 times as a surface."""
     values = _digits()
     figure = Figure(figsize=(1.2 * COLUMN, 3.2))
     ax = figure.add_axes((0.0, 0.02, 0.92, 0.96), projection="3d")
     at = np.array(values["plane_at"])
-    draw_plane(ax, at, at, np.array(values["plane_deq"], dtype=float), kind="surface")
+    draw_plane(ax, at, at, np.array(values["plane_18"], dtype=float), kind="surface")
     ax.set(xlabel="first direction", ylabel="second direction")
     return figure
 
