@@ -29,7 +29,7 @@ from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import BOUND, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
 
@@ -250,7 +250,12 @@ def _setting_words(setting: Setting) -> list[Piece]:
 
 def _names(claim: Claim) -> dict[str, Type]:
     """Return the type of each name of the model or setting that the formulas use, sizes and step indices apart."""
-    own = {*claim.given, *by_names(claim.let), *(letter for setting in claim.settings for letter in setting.sizes)}
+    own = {
+        *claim.given,
+        *claim.exists,
+        *by_names(claim.let),
+        *(letter for setting in claim.settings for letter in setting.sizes),
+    }
     own |= range_letters(claim.let, (*claim.assume.values(), *claim.conclude.values()))
     used: dict[str, Type] = {}
     start = start_formulas(claim).values()
@@ -262,7 +267,7 @@ def _names(claim: Claim) -> dict[str, Type]:
     }
     for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
         for node in formula.expr.walk():
-            if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or node.type is None:
+            if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or BOUND in node.name or node.type is None:
                 continue
             if node.name in members:
                 name, type_ = members[node.name]
@@ -280,16 +285,20 @@ def _domain_words(free: Free) -> str:
 
 
 def _render_lines(console: Console, claim: Claim) -> None:
+    claim = claim.stated
     rows: list[tuple[str, str, str, list[Piece]]] = []
-    for free in claim.given.values():
-        over = "" if free.over is None else f" for {free.over.text}"
-        rows.append(("given", member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
-    groups: list[tuple[str, dict[str, Formula]]] = [
-        ("let", claim.let),
-        ("assume", claim.assume),
-        ("conclude", claim.conclude),
+    groups: list[tuple[str, dict[str, Free], dict[str, Formula]]] = [
+        ("given", claim.given, {}),
+        ("let", {}, claim.let),
+        ("assume", {}, claim.assume),
+        ("exists", claim.exists, {}),
+        ("witness", {}, claim.witness),
+        ("conclude", {}, claim.conclude),
     ]
-    for section, formulas in groups:
+    for section, variables, formulas in groups:
+        for free in variables.values():
+            over = "" if free.over is None else f" for {free.over.text}"
+            rows.append((section, member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
         for formula in formulas.values():
             words = highlight(one_line(formula.text))
             rows.append((section, one_line(formula.name), type_words(formula.expr), words))
