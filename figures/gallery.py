@@ -9,6 +9,7 @@ from the files alone, but for `rates`, whose runs are those of two small problem
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import matplotlib as mpl
 import numpy as np
 import seaborn
 from matplotlib.figure import Figure
+from PIL import Image
 
 from ntk_deq.files.results import read_results
 from ntk_deq.plots.landscapes import draw_plane
@@ -183,7 +185,10 @@ def main() -> int:
     for name in given.names or FIGURES:
         with paper_style():
             file = out / f"{name}.png"
-            FIGURES[name]().savefig(file, dpi=120, metadata={"Software": "ntk_deq figures.gallery"})
+            content = io.BytesIO()
+            FIGURES[name]().savefig(content, dpi=120, metadata={"Software": "ntk_deq figures.gallery"})
+            # A palette of its own: a third of the size, and nothing that an eye would see.
+            Image.open(content).convert("RGB").quantize(96).save(file, optimize=True)
         print(f"{file}: {file.stat().st_size // 1024} KiB")
     return 0
 
