@@ -63,7 +63,8 @@ def residuals() -> Figure:
 
 def trajectories() -> Figure:
     """M.E2: trajectories of Picard's iteration along the components of their class, before and after training."""
-    values, classes = _digits(), (0, 1, 7)
+    values = _digits()
+    classes = values["path_labels"]
     figure = _figure(1.9 * COLUMN, 3.6)
     grid = figure.subplots(2, len(classes), squeeze=False)
     for row, name in zip(grid, ("before", "after"), strict=True):
