@@ -89,12 +89,12 @@ def landscapes() -> Figure:
 
 
 def surface() -> Figure:
-    """M.E3: the loss of the network that repeats the cell 18 times as a surface."""
+    """M.E3: the loss of the equilibrium network as a surface."""
     values = _digits()
     figure = Figure(figsize=(1.2 * COLUMN, 3.2))
     ax = figure.add_axes((0.0, 0.02, 0.92, 0.96), projection="3d")
     at = np.array(values["plane_at"])
-    draw_plane(ax, at, at, np.array(values["plane_18"], dtype=float), kind="surface")
+    draw_plane(ax, at, at, np.array(values["plane_deq"], dtype=float), kind="surface")
     ax.set(xlabel="first direction", ylabel="second direction")
     return figure
 
