@@ -247,6 +247,7 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
     chosen = choose_words(claim)
     if chosen is not None:
         lines.append(StatementLine("choose", "constants", chosen, "", ""))
+    lines += [StatementLine("let", key, found.text, "", "") for key, found in claim.functions.items()]
     for section, formulas in (("let", claim.let), ("assume", claim.assume)):
         lines += [_line(section, formula) for formula in formulas.values()]
     if claim.run is not None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.arguments import COMPOSE
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.families import Defined, index_size, split_for
 from ntk_deq.language.format import format_expr
@@ -30,7 +31,7 @@ MAX_NODES = 20_000
 MAX_LEVELS = 160
 """Levels of one; the interpreter has room for 250, and derivatives by name may add 60."""
 
-COMPOSE = "compose"
+
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable
 _OF_A_VARIABLE = frozenset({"argmin", "minimum", "supremum", "infimum"})  # also of a formula and a variable
 OPERATORS = frozenset(name for name, f in FUNCTIONS.items() if Parameter.OPERAND in f.parameters) | {*_POINTS}
@@ -200,7 +201,7 @@ class Functions:
         if not self._concerns(expr):
             return expr
         found = self._visit(expr, frozenset())
-        _check_size(found)
+        check_size(found)
         return found
 
     def is_function(self, expr: Expr) -> bool:
@@ -258,6 +259,9 @@ class Functions:
             fail(node.args[0].span, f"`{name}` is no family of functions.", f"write {name}[...]*(...) for a product")
         if node.name in OPERATORS and node.args:
             return self._operator(node, local)
+        if node.name == COMPOSE and len(node.args) == 2 and node.args[0].kind is Kind.OVER:
+            whole = self._composed_over(replace(node, args=node.args[:1]), local)
+            return self._put(whole, self._visit(node.args[1], local))
         if node.name == COMPOSE:
             fail(node.span, "a function is no value.", f"functions are the first argument of {_LISTED}")
         return replace(node, args=tuple(self._visit(arg, local) for arg in node.args))
@@ -346,7 +350,7 @@ class Functions:
         """Return functions one after the other, the first one first."""
         if not node.args:
             fail(node.span, "`compose` takes functions, the first one first, as in compose(f, g).")
-        if node.args[0].kind is Kind.OVER:
+        if node.args[0].kind is Kind.OVER and len(node.args) == 1:
             return self._composed_over(node, local)
         parts: list[Expr] = []
         for arg in node.args:
@@ -378,7 +382,7 @@ class Functions:
                 Kind.CALL, value.span, (value, function.args[1]), name=Mark.SHAPED, names=("compose", function.names[0])
             )
         found = substituted(function.args[0], {function.names[0]: value})
-        _check_size(found)
+        check_size(found)
         return found
 
     def _applied(self, node: Expr, name: str, local: frozenset[str]) -> Expr:
@@ -402,7 +406,7 @@ class Functions:
         if found.reach is not None:
             arguments[found.reach.letter] = brackets[0]
         body = substituted(self._body(found), arguments, node.span)
-        _check_size(body)
+        check_size(body)
         step = brackets[1:] if found.member is not None else brackets
         return Expr(Kind.CALL, node.span, (body, *step), name=Mark.APPLIED, names=(found.head, found.text))
 
@@ -461,7 +465,7 @@ class Functions:
             body = self._put(function, replace(found.parameters[0], args=())) if found.parameters else function
         else:
             body = self._visit(found.body, local - ({found.reach.letter} if found.reach is not None else set()))
-        _check_size(body)
+        check_size(body)
         return body
 
     def check(self, found: Definition) -> None:
@@ -520,7 +524,7 @@ def _check_count(found: Definition, given: list[Expr], span: Span) -> None:
         fail(span, f"`{found.name}` takes {number}. Got {len(given)}.", f"write {found.head}")
 
 
-def _check_size(expr: Expr) -> None:
+def check_size(expr: Expr) -> None:
     """Refuse what is too large once its functions are written out."""
     count, stack = 0, [(expr, 1)]
     while stack:

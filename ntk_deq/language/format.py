@@ -61,7 +61,7 @@ def format_expr(expr: Expr) -> str:
         case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
             return expr.name
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
-            return f"{expr.name}({format_expr(expr.args[0])})"
+            return f"{expr.name}({', '.join([format_expr(expr.args[0]), *map(_argument, expr.args[1:])])})"
         case Kind.CALL if expr.name in _SIGNS:
             return _signed(expr)
         case Kind.CALL if not expr.name:
@@ -98,7 +98,7 @@ def format_expr(expr: Expr) -> str:
             word = "all" if expr.kind is Kind.EACH else "some"
             return f"{_quantified(expr.args[0])} for {word} {_reach(expr)}"
         case Kind.OVER:
-            return f"{_part(expr.args[0], DISJUNCTION)} for {_reach(expr)}"
+            return f"{_argument(expr.args[0])} for {_reach(expr)}"
         case _:
             strength = BINDING[expr.kind]
             left, right = expr.args

@@ -287,6 +287,8 @@ def _render_lines(console: Console, claim: Claim) -> None:
         ("assume", claim.assume),
         ("conclude", claim.conclude),
     ]
+    for key, function in claim.functions.items():
+        rows.append(("let", one_line(key), "function", highlight(one_line(function.text))))
     for section, formulas in groups:
         for formula in formulas.values():
             words = highlight(one_line(formula.text))
