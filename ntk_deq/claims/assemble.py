@@ -10,7 +10,7 @@ from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.families import has_families, typed_families
-from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
+from ntk_deq.claims.functions import HeadError, function_of, model_functions, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
@@ -248,11 +248,13 @@ class _Assembler:
     ) -> None:
         """Write the functions of arguments out in every formula; what uses a broken one is left out."""
         values = {*given, *(name for setting in settings for name in setting.variable_types())}
-        written = write_out(self.functions, {**read, "": start}, values, self.broken)
+        known, wrong = model_functions(settings)
+        for message in wrong:
+            self._add(("setting",), message)
+        written = write_out(self.functions, {**read, "": start}, values, self.broken, known)
+        self.broken, self.called = self.broken | written.broken, written.called
         for key, error in written.errors:
             self._add_error(key, error)
-        self.broken |= written.broken
-        self.called = written.called
 
     def _defined(self, key: str) -> str | None:
         """Return the name that an entry of `let` defines, of a member the one of its family; None: it is no name."""

@@ -15,10 +15,11 @@ from typing import Any
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.describe import choose_words, run_words
-from ntk_deq.claims.systems import system_data
+from ntk_deq.claims.functions import model_functions
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml_text import NumberText
 from ntk_deq.language.application import Functions
+from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, unshaped
 from ntk_deq.language.library import model_names
@@ -59,7 +60,7 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     entry["setting"] = [setting.name for setting in claim.settings]
     if claim.given:
         entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
-    called = Functions.of(claim.functions)
+    called = Functions.of({**model_functions(claim.settings)[0], **claim.functions})
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
         texts = {name: _written(formula, called) for name, formula in formulas.items()}
         if section == "let":
@@ -79,6 +80,35 @@ def claim_file(claim: Claim) -> dict[str, Any]:
         data["systems"] = declared
     data["settings"] = {setting.name: _setting(setting) for setting in claim.settings}
     data["claims"] = [entry]
+    return data
+
+
+def system_data(signature: ModelSignature) -> dict[str, object]:
+    """Return the entry of `systems` that declares a model.
+
+    Args:
+        signature: A model without a class.
+    """
+    variables = {}
+    for variable in signature.variables:
+        shape = f"[{', '.join(variable.shape)}]" if variable.shape else ""
+        shape += "" if variable.over is None else f" for {variable.over.text}"
+        entry = {"shape": shape.strip()} if shape else {}
+        entry |= {"role": variable.role.value, "domain": variable.domain}
+        variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
+    if signature.has_equilibrium:
+        data["equilibrium"] = {signature.state: signature.map}
+        if signature.state_shape:
+            data["shape"] = f"[{', '.join(signature.state_shape)}]"
+        if signature.monotone:
+            data["monotone"] = signature.monotone
+        elif not signature.local:
+            data["contraction"] = signature.contraction
+    if signature.definitions or signature.functions:
+        data["define"] = {**signature.functions, **signature.definitions}
     return data
 
 

@@ -244,8 +244,7 @@ class Scoped:
 
     def _link(self, function: Expr, inside: Scoped, after: Type, before: Size, bound: frozenset[str]) -> Expr:
         """Type one of the functions that follow each other: `after` is what it gives, at `before` what it takes."""
-        letter = inside.members.letters
-        name = next(reversed(letter))
+        name = [*inside.members.letters][-1]
         taken, shown = type_at(after, {name: before}), self.shapes.show
         wanted = inside._shape(function.args[1], bound) if len(function.args) > 1 else None
         if wanted is not None and not stated(self.shapes, wanted, taken):
