@@ -11,6 +11,7 @@ from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.families import has_families, typed_families
+from ntk_deq.claims.function_sets import ClaimFaultError, Extremes, function_choices
 from ntk_deq.claims.functions import HeadError, function_of, model_functions, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
@@ -55,6 +56,15 @@ class Draft:
     resolved: bool
     source: dict[str, object]
     find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
+    extremes: Extremes = field(default_factory=dict)
+
+
+def _found_settings(draft: Draft, node: Mapping) -> list[Setting]:
+    """Return the settings of a claim that are there."""
+    names = node.entries["setting"]
+    items = names.items if isinstance(names, Sequence) else (names,)
+    records = [draft.find_setting(expression_text(item), item.position.file)[0] for item in items]
+    return [record.setting for record in records if record is not None and record.setting is not None]
 
 
 def assemble(draft: Draft) -> Claim | IllFormed:
@@ -67,6 +77,14 @@ def assemble(draft: Draft) -> Claim | IllFormed:
     problems += found
     if model is None or not isinstance(draft.node, Mapping):
         return _ill_formed(draft, problems, default, ())
+    try:
+        choice = None if draft.extremes else function_choices(draft.node, _found_settings(draft, draft.node))
+    except ClaimFaultError as fault:
+        return _ill_formed(draft, [*problems, *fault.problems], model.expect or default, tuple(model.tags))
+    if choice is not None:
+        variants = [assemble(replace(draft, node=node, extremes=extremes)) for node, extremes in choice.variants()]
+        faulty = next((variant for variant in variants if isinstance(variant, IllFormed)), None)
+        return faulty or choice.claim([variant for variant in variants if isinstance(variant, Claim)])
     assembler = _Assembler(draft, draft.node, model, problems)
     claim = assembler.claim(model.expect or default)
     # An unused definition may explain a name that is unknown.
@@ -224,7 +242,7 @@ class _Assembler:
 
     def _parse_function(self, key: str, text: str) -> None:
         try:
-            self.functions[key] = function_of(key, text)
+            self.functions[key] = function_of(key, text, self.draft.extremes)
         except ExpressionError as error:
             if isinstance(error, HeadError):
                 self._add(("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from ntk_deq.claims.check import Key, parsed
@@ -19,12 +20,12 @@ from ntk_deq.language.application import (
     Functions,
     definition,
     is_head,
-    substituted,
 )
 from ntk_deq.language.families import defined
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.setting import Setting
+from ntk_deq.language.substitution import substituted
 from ntk_deq.language.tree import Expr, Formula, Kind, Mark, Span
 
 
@@ -57,12 +58,15 @@ def name_of(key: str) -> str:
     return key.partition("(")[0].partition("[")[0].strip()
 
 
-def function_of(key: str, text: str) -> Definition:
+def function_of(
+    key: str, text: str, extremes: Mapping[str, tuple[str | None, str | None]] = MappingProxyType({})
+) -> Definition:
     """Return the function that an entry defines.
 
     Args:
         key: Its head, as in `phi(u)`.
         text: Its body.
+        extremes: By the name of a function, its least value and where it is, where these are known.
 
     Raises:
         HeadError: The key is no head.
@@ -75,7 +79,8 @@ def function_of(key: str, text: str) -> Definition:
             raise ExpressionError(f"`{found.name}` is a function of the language.", (0, len(key)))
     except ExpressionError as error:
         raise HeadError(error.message, error.span, error.hint) from None
-    return found
+    least, where = (None if part is None else parsed(part) for part in extremes.get(found.name, (None, None)))
+    return replace(found, least=least, where=where)
 
 
 def model_functions(settings: Iterable[Setting]) -> tuple[dict[str, Definition], list[str]]:

@@ -60,11 +60,14 @@ def claim_file(claim: Claim) -> dict[str, Any]:
             entry[key] = text
     entry["setting"] = [setting.name for setting in claim.settings]
     claim = claim.stated
-    if claim.given:
-        entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
+    own = set().union(*(setting.functions for setting in claim.settings))
+    sets = {name: domain.text for name, domain in claim.members.items() if name not in own}
+    if claim.given or sets:
+        entry["given"] = {**{name: _quantified(free) for name, free in claim.given.items()}, **sets}
     if claim.exists:
         entry["exists"] = {name: _quantified(free) for name, free in claim.exists.items()}
-    called = Functions.of({**model_functions(claim.settings)[0], **claim.functions})
+    first = claim.variants[0].functions if claim.variants else {}
+    called = Functions.of({**model_functions(claim.settings)[0], **claim.functions, **first})
     for section, formulas in _sections(claim):
         texts = {name: _written(formula, called) for name, formula in formulas.items()}
         if section == "let":
@@ -146,6 +149,8 @@ def _setting(setting: Setting) -> dict[str, Any]:
     own = set() if setting.model is None else set(setting.model.names())
     if setting.free:
         data["domain"] = {name: _quantified(free, typed=name not in own) for name, free in setting.free.items()}
+    if setting.functions:
+        data["domain"] = {**data.get("domain", {}), **{name: domain.text for name, domain in setting.functions.items()}}
     if setting.draws:
         data["init"] = {name: draw.text for name, draw in setting.draws.items()}
     if setting.images is not None:
@@ -209,6 +214,7 @@ def parts(claim: Claim) -> dict[str, str]:
     """
     claim = claim.stated
     found = {f"given.{name}": _ranging(v) for name, v in claim.given.items()}
+    found |= {f"given.{name}": domain.text for name, domain in claim.members.items()}
     found |= {f"exists.{name}": _ranging(v) for name, v in claim.exists.items()}
     for section, formulas in _sections(claim):
         found |= {f"{section}.{name}": _spelled(formula) for name, formula in formulas.items()}
@@ -285,7 +291,8 @@ def _quoted(found: Mapping[str, str], key: str) -> str:
 def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
     """Return the given, choose, let, assume, run, exists and conclude lines; formulas also as MathML and LaTeX."""
     claim = claim.stated
-    lines = [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
+    lines = [StatementLine("given", name, domain.text, "", "") for name, domain in claim.members.items()]
+    lines += [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
     chosen = choose_words(claim)
     if chosen is not None:
         lines.append(StatementLine("choose", "constants", chosen, "", ""))

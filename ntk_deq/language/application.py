@@ -14,22 +14,17 @@ from dataclasses import dataclass, field, replace
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.arguments import COMPOSE
 from ntk_deq.language.calls import Parameter
-from ntk_deq.language.families import Defined, index_size, split_for
+from ntk_deq.language.families import index_size, split_for
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse_head
 from ntk_deq.language.shapes import fail
+from ntk_deq.language.substitution import check_size, substituted, unused_name
 from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span, names_in
 from ntk_deq.language.types import Reach, Size
 
 OPEN = "_"
 """The argument that a partial application leaves open."""
-
-MAX_NODES = 20_000
-"""Parts of one formula once its functions are written out; each use of a parameter repeats the argument."""
-
-MAX_LEVELS = 160
-"""Levels of one; the interpreter has room for 250, and derivatives by name may add 60."""
 
 
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable
@@ -51,6 +46,7 @@ class Definition:
         text: The same as written.
         member: The index of a member of a family of functions, or None.
         reach: What the letter of that index runs over, or None: it is one member.
+        least, where: Its least value, and where it has that, for a member of a set of functions that has them.
     """
 
     name: str
@@ -60,6 +56,8 @@ class Definition:
     text: str
     member: Size | None = None
     reach: Reach | None = None
+    least: Expr | None = None
+    where: Expr | None = None
 
 
 class BrokenFunctionError(ExpressionError):
@@ -117,57 +115,6 @@ def definition(key: str, text: str, body: Expr) -> Definition:
         allowed = f"`{member.name}[{reach.letter}](...) for {reach.text}`"
         raise ExpressionError(f"the members of a range are written {allowed}. Got {key}.", (0, len(key)))
     return Definition(member.name, text_of_head, parameters, body, text, index, reach)
-
-
-def entry_of(found: Definition) -> Defined:
-    """Return what the key of a function defines, as the keys of other definitions say it."""
-    return Defined(found.name, found.member, found.reach)
-
-
-def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None) -> Expr:
-    """Return an expression without types in which names stand for other expressions; nothing is captured.
-
-    A letter, a step or an argument that the expression binds itself is called otherwise where a value uses its name.
-
-    Args:
-        expr: The expression.
-        values: What the names stand for.
-        span: The place that all its parts get, or None: they keep theirs. Values keep theirs.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> format_expr(substituted(parse("sum(u{l} for l in 1..n)"), {"u": parse("v*l")}))
-        'sum((v*l){l_} for l_ in 1..n)'
-    """
-    if expr.kind is Kind.NAME:
-        return values.get(expr.name, replace(expr, span=span or expr.span))
-    outer = values
-    names, body = expr.names, expr.args[:1]
-    if expr.kind is Kind.FUNCTION or expr.kind is Kind.FOR_ALL or expr.kind in RANGED:
-        free = names_in(expr)
-        values = {name: value for name, value in values.items() if name not in names and name in free}
-        taken = set().union(*map(names_in, values.values()))
-        if taken & {*names}:
-            used = taken | {node.name for node in expr.walk()} | {name for node in expr.walk() for name in node.names}
-            renamed = {name: _unused(name, used) if name in taken else name for name in names}
-            names = tuple(renamed.values())
-            bound = {old: Expr(Kind.NAME, expr.span, name=new) for old, new in renamed.items()}
-            values = {**values, **bound}
-        if expr.kind is Kind.FOR_ALL:
-            body = expr.args
-        args = (
-            *(substituted(part, values, span) for part in body),
-            *(substituted(part, outer, span) for part in expr.args[len(body) :]),
-        )
-        return replace(expr, args=args, names=names, span=span or expr.span)
-    args = tuple(substituted(part, values, span) for part in expr.args)
-    return replace(expr, args=args, span=span or expr.span)
-
-
-def _unused(name: str, used: set[str]) -> str:
-    while name in used:
-        name += "_"
-    return name
 
 
 @dataclass
@@ -274,6 +221,9 @@ class Functions:
     def _operator(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the call of what takes a function or, as `grad` of old, a formula and a variable."""
         first, *rest = node.args
+        known = self._known(node, local)
+        if known is not None:
+            return known
         function = self._function(first, local)
         variable = rest[0] if len(rest) == 1 and rest[0].kind is Kind.NAME else None
         if function is not None:
@@ -288,6 +238,15 @@ class Functions:
             fail(first.span, f"`{node.name}` takes a function first. Got {format_expr(first)}.", f"write {form}")
         body = self._visit(first, local | {variable.name})
         return replace(node, args=(Expr(Kind.FUNCTION, node.span, (body, _like(variable)), names=(variable.name,)),))
+
+    def _known(self, node: Expr, local: frozenset[str]) -> Expr | None:
+        """Return the least value of a member of a set of functions, or where it is, where that is asked for."""
+        function = node.args[0]
+        if function.kind is not Kind.NAME or function.name in local or function.name not in self.definitions:
+            return None
+        found = self.definitions[function.name][0]
+        known = {"minimum": found.least, "infimum": found.least, "argmin": found.where}.get(node.name)
+        return None if known is None else substituted(known, {}, node.span)
 
     def _by_variable(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the derivative of a formula by a name; one by a parameter holds everything else fixed."""
@@ -339,7 +298,7 @@ class Functions:
             fail(node.span, f"one argument may be left open. Got {len(opened)}.")
         parameter = found.parameters[opened[0]]
         others = {name for arg in given if not _is_open(arg) for name in names_in(arg)}
-        name = _unused(parameter.name, others | local)
+        name = unused_name(parameter.name, others | local)
         at = given[opened[0]].span
         given = [Expr(Kind.NAME, at, name=name) if _is_open(arg) else arg for arg in given]
         call = Expr(Kind.CALL, node.span, (*_member_of(node), *given), name=_name_of(node))
@@ -370,7 +329,7 @@ class Functions:
         part = self._function(over.args[0], local - {letter})
         if part is None:
             fail(over.args[0].span, f"`compose` takes functions. Got {format_expr(over.args[0])}.")
-        name = _unused(part.names[0], {letter, *local, *names_in(part)})
+        name = unused_name(part.names[0], {letter, *local, *names_in(part)})
         start = Expr(Kind.NAME, node.span, name=name)
         call = replace(node, args=(replace(over, args=(part, *over.args[1:])), start))
         return Expr(Kind.FUNCTION, node.span, (call,), names=(name,))
@@ -522,19 +481,3 @@ def _check_count(found: Definition, given: list[Expr], span: Span) -> None:
     if len(given) != wanted:
         number = f"{wanted} argument{'s' * (wanted > 1)}"
         fail(span, f"`{found.name}` takes {number}. Got {len(given)}.", f"write {found.head}")
-
-
-def check_size(expr: Expr) -> None:
-    """Refuse what is too large once its functions are written out."""
-    count, stack = 0, [(expr, 1)]
-    while stack:
-        node, level = stack.pop()
-        count += 1
-        if count > MAX_NODES:
-            fail(expr.span, f"with its functions written out, this has more than {MAX_NODES} parts.")
-        if level > MAX_LEVELS:
-            fail(expr.span, f"with its functions written out, this is nested more than {MAX_LEVELS} levels deep.")
-        stack.extend((part, level + (node.name not in _MARKS)) for part in node.args)
-
-
-_MARKS = frozenset(Mark)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.application import check_size, substituted
 from ntk_deq.language.arguments import COMPOSE
 from ntk_deq.language.families import (
     concrete_type,
@@ -22,6 +21,7 @@ from ntk_deq.language.families import (
 )
 from ntk_deq.language.families import values_of as range_values
 from ntk_deq.language.shapes import fail
+from ntk_deq.language.substitution import check_size, substituted
 from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span
 from ntk_deq.language.types import Reach, Size, Sort, Type
 

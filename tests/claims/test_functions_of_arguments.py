@@ -10,9 +10,10 @@ from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, fingerprint
 from ntk_deq.files.yaml_text import to_yaml
-from ntk_deq.language.application import Definition, Functions, definition, substituted
+from ntk_deq.language.application import Definition, Functions, definition
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
+from ntk_deq.language.substitution import substituted
 from ntk_deq.language.types import SizeRange, matrix
 from ntk_deq.language.typing import infer
 
