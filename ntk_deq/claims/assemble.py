@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.families import has_families, typed_families
-from ntk_deq.claims.function_sets import ClaimFaultError, Extremes, function_choices
+from ntk_deq.claims.function_sets import ClaimFaultError, Extremes, FindSetting, function_choices, setting_names
 from ntk_deq.claims.functions import HeadError, function_of, model_functions, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
@@ -20,8 +20,8 @@ from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
-from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
-from ntk_deq.language.application import Definition, is_head
+from ntk_deq.files.yaml import Mapping, Node, Scalar, problems_below
+from ntk_deq.language.definition import Definition, is_head
 from ntk_deq.language.domain import Free, is_literal
 from ntk_deq.language.families import defined
 from ntk_deq.language.setting import Setting
@@ -44,7 +44,8 @@ class Draft:
         problems: What is wrong already.
         resolved: Whether the claims that it mutates were found; otherwise nothing more is checked.
         source: The text that it is taken from.
-        find_setting: Looks a setting up by its name and the file in which the name is written; also gives all names.
+        find_setting: Looks a setting up.
+        extremes: What is known of the least values of functions over which the claim quantified.
     """
 
     id: str
@@ -55,16 +56,8 @@ class Draft:
     problems: tuple[Problem, ...]
     resolved: bool
     source: dict[str, object]
-    find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
+    find_setting: FindSetting
     extremes: Extremes = field(default_factory=dict)
-
-
-def _found_settings(draft: Draft, node: Mapping) -> list[Setting]:
-    """Return the settings of a claim that are there."""
-    names = node.entries["setting"]
-    items = names.items if isinstance(names, Sequence) else (names,)
-    records = [draft.find_setting(expression_text(item), item.position.file)[0] for item in items]
-    return [record.setting for record in records if record is not None and record.setting is not None]
 
 
 def assemble(draft: Draft) -> Claim | IllFormed:
@@ -78,7 +71,7 @@ def assemble(draft: Draft) -> Claim | IllFormed:
     if model is None or not isinstance(draft.node, Mapping):
         return _ill_formed(draft, problems, default, ())
     try:
-        choice = None if draft.extremes else function_choices(draft.node, _found_settings(draft, draft.node))
+        choice = None if draft.extremes else function_choices(draft.node, draft.find_setting)
     except ClaimFaultError as fault:
         return _ill_formed(draft, [*problems, *fault.problems], model.expect or default, tuple(model.tags))
     if choice is not None:
@@ -134,7 +127,7 @@ class _Assembler:
             self.broken |= set(cycle)
         self._check_existence(exists, witness, read)
         self._want_scalars(records, given)
-        self._check_run(settings, given)
+        self._check_run(settings)
         self._check_choice(settings, given, read["assume"])
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
@@ -179,9 +172,8 @@ class _Assembler:
         )
 
     def _settings(self) -> list[SettingRecord]:
-        node = self.node.entries["setting"]
         found: list[SettingRecord] = []
-        for item in node.items if isinstance(node, Sequence) else (node,):
+        for item in setting_names(self.node):
             name = expression_text(item)
             record, known = self.draft.find_setting(name, item.position.file)
             if record is None:
@@ -312,12 +304,10 @@ class _Assembler:
     def _name_of(self, key: str) -> str:
         return self.functions[key].name if key in self.functions else defined(key).name
 
-    def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
-        """Check that every setting can be run in, and that there is something to choose where something is chosen."""
+    def _check_run(self, settings: tuple[Setting, ...]) -> None:
         kind = kind_of(self.model)
-        for setting in settings:
-            reason = None if kind is None else unfit(setting, kind)
-            if reason:
+        for setting in settings if kind is not None else ():
+            if kind is not None and (reason := unfit(setting, kind)):
                 self._add(("run",), reason, key=True)
 
     def _check_choice(

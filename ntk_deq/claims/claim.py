@@ -7,7 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ntk_deq.errors import Position, Problem
-from ntk_deq.language.application import Definition
+from ntk_deq.language.definition import Definition
 from ntk_deq.language.domain import Free
 from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.interval import Range

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from ntk_deq.claims.claim import Claim, Depth
 from ntk_deq.claims.inheritance import named_entries
+from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar
+from ntk_deq.files.yaml import Sequence as SequenceNode
 from ntk_deq.language.function_domains import (
     FunctionDomain,
     Member,
     is_function_domain,
     parse_function_domain,
 )
-from ntk_deq.language.setting import Setting
 
 MAX_CHOICES = 24
 """Choices of members of a claim; each is a claim of its own to judge."""
@@ -70,12 +71,12 @@ class FunctionChoices:
         for name, member in chosen.items():
             where = given.pop(name).position if name in given else at
             domain = self.sets[name]
-            given |= {own: Scalar(where, text, text, '"') for own, text in member.constants.items()}
-            let[f"{name}({domain.parameter})"] = Scalar(where, member.formula, member.formula, '"')
+            given |= {own: Scalar(where, text, text, ">") for own, text in member.constants.items()}
+            let[f"{name}({domain.parameter})"] = Scalar(where, member.formula, member.formula, ">")
             conditions = [text for text in (domain.condition, member.condition) if text is not None]
             if conditions:
                 text = " and ".join(conditions)
-                assume[f"{name} is {domain.text}"] = Scalar(where, text, text, '"')
+                assume[f"{name} is {domain.text}"] = Scalar(where, text, text, ">")
         entries = dict(self.node.entries)
         for key, part in (("given", given), ("let", let), ("assume", assume)):
             if part:
@@ -116,12 +117,16 @@ class FunctionChoices:
         )
 
 
-def function_choices(node: MappingNode, settings: Sequence[Setting]) -> FunctionChoices | None:
+FindSetting = Callable[[str, str], tuple[SettingRecord | None, list[str]]]
+"""Looks a setting up by its name and the file in which the name is written; also gives all names."""
+
+
+def function_choices(node: MappingNode, find_setting: FindSetting) -> FunctionChoices | None:
     """Return the functions over which a claim quantifies, or None where there are none.
 
     Args:
         node: The complete node of a claim.
-        settings: Its settings.
+        find_setting: Looks its settings up.
 
     Raises:
         ClaimFaultError: A set of functions is none, or there are too many choices.
@@ -142,7 +147,8 @@ def function_choices(node: MappingNode, settings: Sequence[Setting]) -> Function
         if not _uses(used, name):
             problems.append(Problem(entry.position, f"`given.{name}` is used nowhere."))
     own: dict[str, FunctionDomain] = {}
-    for setting in settings:
+    records = [find_setting(expression_text(name), name.position.file)[0] for name in setting_names(node)]
+    for setting in (record.setting for record in records if record is not None and record.setting is not None):
         for name, domain in setting.functions.items():
             other = own.get(name, domain).text
             if other != domain.text:
@@ -159,6 +165,12 @@ def function_choices(node: MappingNode, settings: Sequence[Setting]) -> Function
     if problems:
         raise ClaimFaultError(problems)
     return FunctionChoices(node, given, own, choices) if sets else None
+
+
+def setting_names(node: MappingNode) -> Sequence[Node]:
+    """Return the names of a claim's settings as they stand in its node."""
+    names = node.entries["setting"]
+    return names.items if isinstance(names, SequenceNode) else (names,)
 
 
 def _entries(node: MappingNode, key: str) -> dict[str, Node]:

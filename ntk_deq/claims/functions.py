@@ -14,15 +14,10 @@ from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar
-from ntk_deq.language.application import (
-    BrokenFunctionError,
-    Definition,
-    Functions,
-    definition,
-    is_head,
-)
+from ntk_deq.language.application import Functions
+from ntk_deq.language.definition import BrokenFunctionError, Definition, definition, is_head
 from ntk_deq.language.families import defined
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import format_expr, unmarked
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.substitution import substituted
@@ -211,7 +206,7 @@ def system_functions(name: str, node: MappingNode, model: SystemModel) -> System
         if out is tree:
             return scalar
         out = _shaped(out, model)
-        text = format_expr(out)
+        text = format_expr(unmarked(out))
         found.trees[text] = substituted(out, {}, Span(0, len(text)))
         return Scalar(scalar.position, text, text, ">")
 

@@ -68,7 +68,7 @@ def format_expr(expr: Expr) -> str:
             member, *arguments = expr.args
             return f"{format_expr(member)}({', '.join(_part(argument, DISJUNCTION) for argument in arguments)})"
         case Kind.CALL if expr.name in _MARKS:
-            return format_expr(expr.args[0])
+            return f"({format_expr(expr.args[0])})"
         case Kind.CALL:
             return f"{expr.name}({', '.join(_argument(argument) for argument in expr.args)})"
         case Kind.AT:
@@ -124,8 +124,16 @@ def spelled(function: Expr) -> tuple[str, Expr]:
     return free, _renamed(body, name, free)
 
 
+def unmarked(expr: Expr) -> Expr:
+    """Return a tree without the marks that tell where bodies of functions begin and end."""
+    if expr.kind is Kind.CALL and expr.name in _MARKS and expr.name != Mark.SHAPE:
+        return unmarked(expr.args[0])
+    return replace(expr, args=tuple(map(unmarked, expr.args)))
+
+
 def unshaped(expr: Expr) -> Expr:
-    """Return a tree in which arguments of functions have spelled names and no shapes, with types and without alike."""
+    """Return a tree with spelled arguments of functions, without their shapes and without marks: typed or not alike."""
+    expr = unmarked(expr)
     args = tuple(map(unshaped, expr.args))
     if expr.kind is not Kind.FUNCTION:
         return replace(expr, args=args)

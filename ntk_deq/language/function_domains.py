@@ -232,12 +232,10 @@ def _activation(words: _Words, given: Mapping[str, str]) -> list[Member]:
         Member("lowest slope", "{low}*x"),
         Member("highest slope", "{high}*x"),
         Member("leaky", "{high}*relu(x) - {low}*relu(-x)"),
-        Member("leaky, turned", "{low}*relu(x) - {high}*relu(-x)"),
-        Member(
-            "leaky, shifted", f"shift({{low}}*x + {more}*relu(shift(x, -{{a}})), {{b}})", {"a": "real", "b": "real"}
-        ),
+        Member("leaky turned", "{low}*relu(x) - {high}*relu(-x)"),
+        Member("leaky shifted", f"shift({{low}}*x + {more}*relu(shift(x, -{{a}})), {{b}})", {"a": "real", "b": "real"}),
         Member("tanh", f"{{low}}*x + {more}*tanh(x)"),
-        Member("softplus, shifted", f"shift({{low}}*x + {more}*softplus(x), {{b}})", {"b": "real"}),
+        Member("softplus shifted", f"shift({{low}}*x + {more}*softplus(x), {{b}})", {"b": "real"}),
     ]
 
 

@@ -225,7 +225,7 @@ def _render_claim(console: Console, claim: Claim) -> None:
         say_hanging(console, [("  choose   ", "dim")], [chosen])
     depths = depth_words(claim)
     if depths is not None:
-        say_hanging(console, [("  depths   ", "dim")], [depths])
+        say_hanging(console, [("  members  " if claim.members else "  depths   ", "dim")], [depths])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
@@ -293,6 +293,7 @@ def _render_lines(console: Console, claim: Claim) -> None:
         ("witness", {}, claim.witness),
         ("conclude", {}, claim.conclude),
     ]
+    rows += [("given", name, "function", [one_line(domain.text)]) for name, domain in claim.members.items()]
     for section, variables, formulas in groups:
         for free in variables.values():
             over = "" if free.over is None else f" for {free.over.text}"
