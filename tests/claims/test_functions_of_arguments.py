@@ -245,5 +245,5 @@ def test_functions_of_a_system_keep_what_belongs_together(tmp_path):
     path.write_text(to_yaml(claim_file(claims[1])))
     assert differences(claims[1], load_suite(path).claims[0]) == []
     path.write_text(SYSTEM.replace("scaled(x + a)^2", "scaled(x, a)"))
-    with pytest.raises(ClaimFileError, match="`scaled` takes 1 argument. Got 2."):
+    with pytest.raises(ClaimFileError, match=r"`scaled` takes 1 argument\. Got 2\."):
         load_suite(path)
