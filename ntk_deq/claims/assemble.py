@@ -12,7 +12,7 @@ from ntk_deq.claims.entries import by_names, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.function_sets import ClaimFaultError, Extremes, FindSetting, function_choices, setting_names
-from ntk_deq.claims.functions import HeadError, function_of, model_functions, name_of, write_out
+from ntk_deq.claims.functions import HeadError, function_of, model_formulas, model_functions, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
 from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
@@ -252,9 +252,9 @@ class _Assembler:
         """Write the functions of arguments out in every formula; what uses a broken one is left out."""
         values = {*given, *(name for setting in settings for name in setting.variable_types())}
         known, wrong = model_functions(settings)
-        for message in wrong:
-            self._add(("setting",), message)
-        written = write_out(self.functions, {**read, "": start}, values, self.broken, known)
+        models = model_formulas(settings)
+        self.problems += [Problem(place(self.node, ("setting",)), message) for message in wrong]
+        written = write_out(self.functions, {**read, "": start}, values, self.broken, known, models)
         self.broken, self.called = self.broken | written.broken, written.called
         for key, error in written.errors:
             self._add_error(key, error)

@@ -157,6 +157,8 @@ def function_choices(node: MappingNode, find_setting: FindSetting) -> FunctionCh
             elif _uses(used, name):
                 own[name] = domain
     sets = own | given
+    if sets and "exists" in node.entries:
+        problems.append(Problem(node.keys["exists"], "`exists` is not judged in a claim about sets of functions."))
     choices = list(product(*(domain.members(name) for name, domain in sets.items())))
     if len(choices) > MAX_CHOICES:
         shown = ", ".join(f"{len(domain.members(name))} of {name}" for name, domain in sets.items())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -78,6 +79,17 @@ def function_of(
     return replace(found, least=least, where=where)
 
 
+def model_formulas(settings: Iterable[Setting]) -> dict[str, list[Expr]]:
+    """Return what the names of the models of settings are defined as: definitions, and states by their maps."""
+    found: dict[str, list[Expr]] = {}
+    for model in (setting.model for setting in settings if setting.model is not None):
+        for name, text in model.definitions.items():
+            found.setdefault(defined(name).name, []).append(parsed(text))
+        if model.has_equilibrium:
+            found.setdefault(model.state, []).append(parsed(model.map))
+    return found
+
+
 def model_functions(settings: Iterable[Setting]) -> tuple[dict[str, Definition], list[str]]:
     """Return the functions that the models of settings define, by key, and what is wrong with them together."""
     found: dict[str, Definition] = {}
@@ -98,6 +110,7 @@ def write_out(
     values: Set[str],
     broken: Set[str],
     known: Mapping[str, Definition],
+    models: Mapping[str, Sequence[Expr]],
 ) -> Written:
     """Write the functions of arguments out in the formulas of a claim.
 
@@ -108,6 +121,7 @@ def write_out(
         values: Names of variables.
         broken: Names whose definition could not be read.
         known: Functions of the models, by their keys.
+        models: What the names of the models are defined as.
     """
     written = Written()
     let = sections["let"]
@@ -118,7 +132,10 @@ def write_out(
     for name in [name for name in let if name in functions or opened.is_function(let[name].expr)]:
         functions.setdefault(name, Definition(name, name, (), let[name].expr, let[name].text))
         del let[name]
-    opened = Functions.of({**known, **functions}, {*values, *let})
+    behind = {name: [*parts] for name, parts in models.items()}
+    for name, formula in let.items():
+        behind.setdefault(defined(name).name, []).append(formula.expr)
+    opened = Functions.of({**known, **functions}, {*values, *let}, behind)
     for key, found in functions.items():
         try:
             opened.check(found)
@@ -181,7 +198,11 @@ def system_functions(name: str, node: MappingNode, model: SystemModel) -> System
             found.problems.append(Problem(at, f"`{where}.define.{key}`: {error.message}", hint=error.hint))
         except ExpressionError as error:
             found.problems.append(expression_problem(entries[key], error, f"{where}.define.{key}"))
-    opened = Functions.of(functions, {*model.variables, *entries, *(model.equilibrium or {})})
+    formulas: dict[str, list[Expr]] = {}
+    for key, text in {**model.define, **(model.equilibrium or {})}.items():
+        with suppress(ExpressionError):  # said where it is typed
+            formulas.setdefault(name_of(key), []).append(parsed(text))
+    opened = Functions.of(functions, {*model.variables, *entries, *(model.equilibrium or {})}, formulas)
     for key, function in functions.items():
         try:
             opened.check(function)

@@ -8,7 +8,7 @@ definitions with parameters. Marks (`ntk_deq.language.tree.Mark`) tell the type 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
@@ -35,19 +35,26 @@ class Functions:
     Attributes:
         definitions: By name, of a family of functions one for each of its parts.
         values: Names that have a value, so that a function of the language cannot be meant by them.
+        formulas: What names of values are defined as, all parts of a family's.
     """
 
     definitions: Mapping[str, tuple[Definition, ...]] = field(default_factory=dict)
     values: frozenset[str] = frozenset()
+    formulas: Mapping[str, Sequence[Expr]] = field(default_factory=dict)
     _bodies: dict[int, Expr] = field(default_factory=dict, init=False)
     _open: list[str] = field(default_factory=list, init=False)
 
     @classmethod
-    def of(cls, definitions: Mapping[str, Definition], values: Set[str] = frozenset()) -> Functions:
-        """Return functions from their definitions by key."""
+    def of(
+        cls,
+        definitions: Mapping[str, Definition],
+        values: Set[str] = frozenset(),
+        formulas: Mapping[str, Sequence[Expr]] | None = None,
+    ) -> Functions:
+        """Return functions from their definitions by key, with the names of values and what these are defined as."""
         names = dict.fromkeys(found.name for found in definitions.values())
         parts = {name: tuple(f for f in definitions.values() if f.name == name) for name in names}
-        return cls(parts, frozenset(values))
+        return cls(parts, frozenset(values), formulas or {})
 
     def written_out(self, expr: Expr) -> Expr:
         """Return an expression with every function of arguments written out.
@@ -148,6 +155,10 @@ class Functions:
             form = FUNCTIONS[node.name].signature
             fail(first.span, f"`{node.name}` takes a function first. Got {format_expr(first)}.", f"write {form}")
         body = self._visit(first, local | {variable.name})
+        through = self._through(body, variable.name)
+        if through is not None:
+            message = f"`{through}` depends on `{variable.name}`, and {node.name} is over what stands in the formula."
+            fail(first.span, message, f"define a function phi({variable.name}), and write {node.name}(phi)")
         return replace(node, args=(Expr(Kind.FUNCTION, node.span, (body, _like(variable)), names=(variable.name,)),))
 
     def _known(self, node: Expr, local: frozenset[str]) -> Expr | None:
@@ -158,6 +169,19 @@ class Functions:
         found = self.definitions[function.name][0]
         known = {"minimum": found.least, "infimum": found.least, "argmin": found.where}.get(node.name)
         return None if known is None else substituted(known, {}, node.span)
+
+    def _through(self, expr: Expr, name: str) -> str | None:
+        """Return a name in an expression whose definition depends on another name, or None."""
+        for used in sorted(names_in(expr) - {name}):
+            behind, waiting = {used}, [used]
+            while waiting:
+                for formula in self.formulas.get(waiting.pop(), ()):
+                    new = names_in(formula) - behind
+                    behind |= new
+                    waiting += new
+            if name in behind:
+                return used
+        return None
 
     def _by_variable(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the derivative of a formula by a name; one by a parameter holds everything else fixed."""

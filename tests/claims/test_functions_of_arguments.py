@@ -131,6 +131,8 @@ def test_nothing_is_captured():
         ('{"g(v[n])": A*v}', "norm(jac(compose(g, g), x)) >= 0", "`v` in compose is vector n. Got vector m."),
         ('{"g(v[n])": A*v}', "grad(g, x) == x", "grad needs a function whose values are numbers. Got vector m."),
         ('{"h(t)": t^2}', "minimum(h) >= 0", "`minimum` needs to know the shape of `t`. Hint: state it, as in t[n]"),
+        ("{q: norm(A*u)}", "minimum(q, u) <= 0", "`q` depends on `u`, and minimum is over what stands in the formula"),
+        ("{q: norm(A*u), r: q + 1}", "minimum(r + norm(u), u) <= 0", "`r` depends on `u`, and minimum is over"),
         ('{"norm(u)": u}', "c >= 0", "`norm` is a function of the language."),
         ('{"A(u)": u}', "c >= 0", "`let` cannot define `A`: that is a variable of setting any."),
         ('{"f(u, u)": u}', "c >= 0", "two parameters are called `u`."),
