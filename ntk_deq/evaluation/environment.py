@@ -17,7 +17,7 @@ from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.layer import layer_weight
+from ntk_deq.language.layer import layer_weight, reaches_modulus
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
@@ -37,6 +37,7 @@ class ModelFormulas:
         weight: W of a map that is one layer, act(W z + c) for each sample z, act proximal or the identity.
         monotone: The declared m with I - W >= m I, or None.
         local: Whether a fixed point counts that is only known to be the only one near by.
+        reached: Whether I - W >= m I by the form of W, whatever the values are.
     """
 
     state: str
@@ -46,6 +47,7 @@ class ModelFormulas:
     weight: Expr | None = None
     monotone: Expr | None = None
     local: bool = False
+    reached: bool = False
 
     @property
     def map(self) -> Expr:
@@ -79,6 +81,9 @@ def model_formulas(model: str | ModelSignature) -> ModelFormulas:
         weight=weight,
         monotone=typed.monotone,
         local=signature.local,
+        reached=weight is not None
+        and typed.monotone is not None
+        and reaches_modulus(weight, typed.monotone, typed.definitions),
     )
 
 
