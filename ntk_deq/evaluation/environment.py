@@ -198,6 +198,10 @@ class Along(Protocol):
         """Return the environment at a step."""
 
 
+Least = tuple[Scalar, Scalar | Matrix]
+"""The least value of a function, and where it is reached; without information where they are not proven."""
+
+
 @dataclass(frozen=True)
 class Providers:
     """What a formula needs from further up; handed over in one place (`ntk_deq.evaluation.providers`).
@@ -209,6 +213,8 @@ class Providers:
         quotients: A ball of every difference quotient of the map between two states of a ball, or None: there is none.
         derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
         extreme: The value of what takes a function to be minimised, as `prox` and `argmin`, likewise.
+        least: The least value of what it minimises, and where, what it takes beside the function being known by name.
+        moved: How a cotangent of a minimiser, a node of a tape, passes to a variable.
     """
 
     equilibrium: Callable[[Environment, Matrix | None], Matrix]
@@ -217,6 +223,8 @@ class Providers:
     quotients: Callable[[Environment, Matrix], Ball | None]
     derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
     extreme: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
+    least: Callable[[Expr, Environment, Mapping[str, float]], Least]
+    moved: Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass
