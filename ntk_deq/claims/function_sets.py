@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from ntk_deq.claims.claim import Claim, Depth
-from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.settings import SettingRecord
+from ntk_deq.claims.inheritance import Extremes, FindSetting, named_entries
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
@@ -24,9 +23,6 @@ from ntk_deq.language.function_domains import (
 
 MAX_CHOICES = 24
 """Choices of members of a claim; each is a claim of its own to judge."""
-
-Extremes = Mapping[str, tuple[str | None, str | None]]
-"""By the name of a function, its least value and where it is, where these are known."""
 
 
 class ClaimFaultError(Exception):
@@ -115,10 +111,6 @@ class FunctionChoices:
             variants=tuple(variants),
             depths=tuple(depths),
         )
-
-
-FindSetting = Callable[[str, str], tuple[SettingRecord | None, list[str]]]
-"""Looks a setting up by its name and the file in which the name is written; also gives all names."""
 
 
 def function_choices(node: MappingNode, find_setting: FindSetting) -> FunctionChoices | None:

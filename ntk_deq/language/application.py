@@ -20,7 +20,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.substitution import check_size, substituted, unused_name
-from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span, names_in
+from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
 
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable
 _OF_A_VARIABLE = frozenset({"argmin", "minimum", "supremum", "infimum"})  # also of a formula and a variable
@@ -103,7 +103,7 @@ class Functions:
             fail(node.span, "`at` would reach into the arguments of the function.", "make the variable a parameter")
         if node.kind is Kind.CALL:
             return self._call(node, local)
-        inner = local - {*node.names} if node.kind in RANGED or node.kind is Kind.FOR_ALL else local
+        inner = local - {*node.names} if node.kind in RANGED | QUANTIFIERS else local
         return replace(node, args=tuple(self._visit(arg, inner) for arg in node.args))
 
     def _check_value(self, node: Expr) -> None:

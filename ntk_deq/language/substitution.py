@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span, names_in
+from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
 
 MAX_NODES = 20_000
 """Parts of one formula once its functions are written out; each use of a parameter repeats the argument."""
@@ -34,7 +34,7 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
         return values.get(expr.name, replace(expr, span=span or expr.span))
     outer = values
     names, body = expr.names, expr.args[:1]
-    if expr.kind is Kind.FUNCTION or expr.kind is Kind.FOR_ALL or expr.kind in RANGED:
+    if expr.kind is Kind.FUNCTION or expr.kind in QUANTIFIERS or expr.kind in RANGED:
         free = names_in(expr)
         values = {name: value for name, value in values.items() if name not in names and name in free}
         taken = set().union(*map(names_in, values.values()))
@@ -44,7 +44,7 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
             names = tuple(renamed.values())
             bound = {old: Expr(Kind.NAME, expr.span, name=new) for old, new in renamed.items()}
             values = {**values, **bound}
-        if expr.kind is Kind.FOR_ALL:
+        if expr.kind in QUANTIFIERS:
             body = expr.args
         args = (
             *(substituted(part, values, span) for part in body),

@@ -272,12 +272,13 @@ def _show_not(expr: Expr) -> str:
 
 def _show_for_all(expr: Expr) -> str:
     names = _listed(_symbol(symbol(name)) for name in expr.names)
-    body = expr.args[0]
+    condition = [mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
+    return _quantified(expr.args[0], "∀" if expr.kind is Kind.FOR_ALL else "∃", names, *condition)
+
+
+def _quantified(body: Expr, sign: str, *reach: str) -> str:
     shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    row = [shown, mo(","), tag("mspace", width="1em"), mo("∀"), names]
-    if len(expr.args) > 1:
-        row += [mo(":"), _part(expr.args[1], DISJUNCTION)]
-    return group(*row)
+    return group(shown, mo(","), tag("mspace", width="1em"), mo(sign), *reach)
 
 
 def _show_ranged(expr: Expr) -> str:
@@ -286,9 +287,7 @@ def _show_ranged(expr: Expr) -> str:
     reach = group(_letter_of(expr), mo("="), *_listed_range(expr))
     if sign is None:
         return group(_show(expr.args[0]), mo(","), reach)
-    body = expr.args[0]
-    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    return group(shown, mo(","), tag("mspace", width="1em"), mo(sign), reach)
+    return _quantified(expr.args[0], sign, reach)
 
 
 def _letter_of(expr: Expr) -> str:
@@ -419,6 +418,7 @@ _SHOWN: dict[Kind, Callable[[Expr], str]] = {
     Kind.OR: _show_or,
     Kind.NOT: _show_not,
     Kind.FOR_ALL: _show_for_all,
+    Kind.FOR_SOME: _show_for_all,
     Kind.EACH: _show_ranged,
     Kind.SOME: _show_ranged,
     Kind.OVER: _show_ranged,
