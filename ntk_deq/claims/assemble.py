@@ -9,7 +9,7 @@ from typing import Any
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, read_variables, taken_by
-from ntk_deq.claims.existence import existence_faults, memberships
+from ntk_deq.claims.existence import existence_faults, memberships, uniform_names
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
@@ -114,7 +114,7 @@ class _Assembler:
                 (section, cycle[0]), f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True
             )
             self.broken |= set(cycle)
-        self._check_existence(exists, witness, read)
+        self._check_existence(settings, exists, {**read, "witness": witness})
         self._want_scalars(records, given)
         self._check_run(settings, given)
         self._check_choice(settings, given, read["assume"])
@@ -158,6 +158,7 @@ class _Assembler:
             depths=depths,
             exists=exists,
             witness=witness,
+            uniform=uniform_names(self.model.uniform, settings, given) if exists else frozenset(),
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -309,11 +310,11 @@ class _Assembler:
                 self._add(("choose",), message, key=True)
 
     def _check_existence(
-        self, exists: dict[str, Free], witness: dict[str, Formula], read: dict[str, dict[str, Formula]]
+        self, settings: tuple[Setting, ...], exists: dict[str, Free], read: dict[str, dict[str, Formula]]
     ) -> None:
         """Check what speaks of the variables that are said to exist."""
         names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
-        for location, message in existence_faults(exists, witness, read, names, runs=self.model.run is not None):
+        for location, message in existence_faults(self.model, settings, exists, read, names):
             if not (location[0] == "exists" and location[-1] in self.draft.inherited):
                 self._add(location, message, key=True)
 

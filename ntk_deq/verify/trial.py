@@ -19,6 +19,7 @@ from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
+from ntk_deq.verify.existence.uniform import prove_uniform
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.minimise import plainest_counterexample
@@ -158,6 +159,9 @@ class Trial:
         """Try to prove a claim about real numbers; a witness that the proof finds is counted as an instance."""
         if self.options.boxes == 0:
             return
+        if self.claim.uniform and self.claim.sought:
+            self.proof = prove_uniform(self.claim, deadline=self.deadline)
+            return
         self.proof = prove_claim(self.claim, budget=self.options.boxes, deadline=self.deadline)
         if self.proof is not None and self.proof.counterexample is not None:
             self._count(self.proof.counterexample)
@@ -178,10 +182,14 @@ class Trial:
             RuntimeError: An instance contradicts the proof.
         """
         proof = self.proof
+        if proof is not None and proof.verdict is Verdict.REFUTED and proof.counterexample is None:
+            return proof.verdict, proof.evidence, proof.reason
         if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
             verdict, reason = self.tally.verdict(stopped=self.stopped or stopped)
             if proof is not None and proof.broken and verdict in (Verdict.HOLDS, Verdict.VACUOUS):
                 return Verdict.UNDECIDED, self.tally.evidence(), proof.reason
+            if verdict is Verdict.UNDECIDED and not self.stopped:
+                reason = self.refiner.existence.trend() or reason
             if verdict is Verdict.VACUOUS and self.evaluations:
                 reason += f"; a search among {self.evaluations} more found none"
             return verdict, self.tally.evidence(), reason

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.functions.exact import Value, as_matrix
-from ntk_deq.evaluation.instance import shape_of
+from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.verify.existence.candidates import Trial, descended_values, exactly_met, plain_values, trial_of
-from ntk_deq.verify.existence.constraints import Constraints, constraints_of
+from ntk_deq.verify.existence.constraints import Constraints, constraints_of, linear_form
 from ntk_deq.verify.existence.contradiction import Contradiction, contradicting_combination, linear_point
 from ntk_deq.verify.existence.numbers import contradicting_numbers, contradicting_whole_numbers, whole_numbers
 from ntk_deq.verify.instance_environment import exact_names
@@ -45,6 +45,32 @@ class ExistenceStage:
         self._claim, self._seed, self._sought = claim, seed, bool(claim.sought) and not refuting
         self._stated = claim.stated
         self._in_vain = 0
+        self._least: list[tuple[fmpq, Instance]] = []
+        self._alone = self._others = 0
+
+    def trend(self) -> str:
+        """Say of constants that exist on each instance, where one for all is asked for, how large they must be."""
+        if not self._alone or self._others:
+            return ""
+        names = ", ".join(self._claim.exists)
+        words = f"on each of {self._alone} instances {names} exists, and none is shown to serve all of them at once"
+        if self._least:
+            least, instance = max(self._least, key=lambda item: item[0])
+            sizes = ", ".join(f"{letter} = {size}" for letter, size in instance.sizes.items())
+            where = f" ({instance.family}{f', {sizes}' if sizes else ''})"
+            words += f"; the largest of the least that serve is {float(int(least.p)) / float(int(least.q)):.6g}{where}"
+        return f"{words}; a `witness` would say what serves"
+
+    def _counted(self, judgement: Judgement, ways: Sequence[Constraints], held: Judgement) -> Judgement:
+        """Count an instance on which constants exist, where one for all is asked for: it shows nothing more."""
+        self._alone += 1
+        if len(self._claim.exists) == 1 and len(ways) == 1 and ways[0].unknowns == 1:
+            rows = [linear_form(bound.form, 1) for bound in ways[0].bounds]
+            least = [-row[1] / row[0][0] for row in rows if row is not None and row[0][0] > 0]
+            self._least += [(max(least), judgement.instance)] if least else []
+        reason = f"{', '.join(self._claim.exists)} exists for this instance, which does not show one for all"
+        open_ = {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
+        return replace(held, conclusions={**held.conclusions, **open_}, reason=reason)
 
     def decide(self, judgement: Judgement) -> Judgement:
         """Return a judgement with what exists, or certainly does not, where it left that open; else the given one.
@@ -71,13 +97,13 @@ class ExistenceStage:
             exact = [*exact, *whole_numbers(self._stated)]
             for values in exact:
                 if exactly_met(self._stated, names, values, setting):
-                    return self._held(judgement, {name: _tensor(value) for name, value in values.items()})
+                    return self._held(judgement, ways, {name: _tensor(value) for name, value in values.items()})
         if self._sought:
             trial = trial_of(self._claim, judgement.instance, self._deadline)
             candidates = self._candidates(trial, exact)
             proven = next(self._proven(trial, islice(candidates, FIRST)), None)
             if proven is not None:
-                return self._held(judgement, proven)
+                return self._held(judgement, ways, proven)
         contradiction = self._contradiction(ways, points)
         if contradiction is None and names is not None:
             contradiction = contradicting_whole_numbers(self._stated, names)
@@ -91,7 +117,7 @@ class ExistenceStage:
             proven = next(self._proven(trial, candidates), None)
             if proven is not None:
                 self._in_vain = 0
-                return self._held(judgement, proven)
+                return self._held(judgement, ways, proven)
             self._in_vain += 1
         return self._open(judgement)
 
@@ -127,18 +153,21 @@ class ExistenceStage:
 
     def _open(self, judgement: Judgement) -> Judgement:
         """Say how something was looked for in vain."""
+        self._others += 1
         names = ", ".join(self._claim.exists)
         reason = f"no {names} was found, by linear algebra, among plain values or by descent; nor a proof that none is"
         conclusions = dict(judgement.conclusions)
         conclusions |= {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
         return replace(judgement, conclusions=conclusions, reason=reason)
 
-    def _held(self, judgement: Judgement, values: Mapping[str, Tensor]) -> Judgement:
+    def _held(self, judgement: Judgement, ways: Sequence[Constraints], values: Mapping[str, Tensor]) -> Judgement:
         """Return the judgement with values that are proven to serve."""
         conclusions = dict(judgement.conclusions)
         conclusions |= {name: Outcome(Truth.TRUE) for name in self._claim.resting}
         reasons = [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
-        return replace(judgement, conclusions=conclusions, reason="; ".join(dict.fromkeys(reasons)), found=dict(values))
+        reason = "; ".join(dict.fromkeys(reasons))
+        held = replace(judgement, conclusions=conclusions, reason=reason, found=dict(values))
+        return self._counted(judgement, ways, held) if self._claim.uniform else held
 
     def _none(self, judgement: Judgement, contradiction: Contradiction, left: set[str]) -> Judgement:
         """Return the judgement where nothing exists: the conclusions of the argument are false together."""
