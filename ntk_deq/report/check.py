@@ -20,6 +20,7 @@ from ntk_deq.claims.describe import (
     depth_words,
     describe_systems,
     member_words,
+    order_words,
     run_words,
     size_words,
 )
