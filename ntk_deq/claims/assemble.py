@@ -13,6 +13,7 @@ from ntk_deq.claims.existence import existence_faults, memberships, uniform_name
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
+from ntk_deq.claims.orders import ORDERS, has_orders, without_orders
 from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
@@ -104,6 +105,7 @@ class _Assembler:
         start = self._parse_start()
         witness = self._parse("witness")
         self._write_out(settings, {**given, **exists}, {**read, "witness": witness}, start)
+        uniform = self._orders(settings, exists, read)
         self.constants = self._constants(settings, [*read.values(), start, witness])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
@@ -114,7 +116,7 @@ class _Assembler:
                 (section, cycle[0]), f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True
             )
             self.broken |= set(cycle)
-        self._check_existence(settings, exists, {**read, "witness": witness})
+        self._check_existence(uniform, settings, exists, {**read, "witness": witness})
         self._want_scalars(records, given)
         self._check_run(settings, given)
         self._check_choice(settings, given, read["assume"])
@@ -158,7 +160,7 @@ class _Assembler:
             depths=depths,
             exists=exists,
             witness=witness,
-            uniform=uniform_names(self.model.uniform, settings, given) if exists else frozenset(),
+            uniform=uniform_names(uniform, settings, given) if exists else frozenset(),
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -309,12 +311,35 @@ class _Assembler:
             for message in choice_faults(kind_of(self.model), [{**s.free, **given} for s in settings], hypotheses):
                 self._add(("choose",), message, key=True)
 
-    def _check_existence(
+    def _orders(
         self, settings: tuple[Setting, ...], exists: dict[str, Free], read: dict[str, dict[str, Formula]]
+    ) -> bool | list[str]:
+        """Put constants in the place of orders, and return what existing variables do not depend on."""
+        conclude, uniform = read["conclude"], self.model.uniform
+        if not has_orders(conclude) or any(found.name in ORDERS for found in self.functions.values()):
+            return uniform
+        taken = {*self._entries("given"), *self._entries("let")}
+        taken |= {name for setting in settings for name in (*environment(setting), *setting.sizes, *setting.constants)}
+        if exists and uniform is not True:
+            self._add(("exists",), "beside `O(...)` and `Omega(...)`, `exists` needs `uniform: true`.", key=True)
+        for name, formula in list(conclude.items()):
+            try:
+                conclude[name] = without_orders(formula, taken, exists)
+            except ExpressionError as error:
+                self._add_error(("conclude", name), error)
+                del conclude[name]
+        return True
+
+    def _check_existence(
+        self,
+        uniform: bool | list[str],
+        settings: tuple[Setting, ...],
+        exists: dict[str, Free],
+        read: dict[str, dict[str, Formula]],
     ) -> None:
         """Check what speaks of the variables that are said to exist."""
         names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
-        for location, message in existence_faults(self.model, settings, exists, read, names):
+        for location, message in existence_faults(self.model, uniform, settings, exists, read, names):
             if not (location[0] == "exists" and location[-1] in self.draft.inherited):
                 self._add(location, message, key=True)
 

@@ -73,6 +73,7 @@ def memberships(exists: Mapping[str, Free], witness: Mapping[str, Formula]) -> d
 
 def existence_faults(
     model: ClaimModel,
+    uniform: bool | list[str],
     settings: Sequence[Setting],
     exists: Mapping[str, Free],
     read: Mapping[str, Mapping[str, Formula]],
@@ -82,13 +83,14 @@ def existence_faults(
 
     Args:
         model: The claim as written.
+        uniform: What they are said not to depend on.
         settings: Its settings.
         exists: The variables, as far as they can be read.
         read: The formulas by section: `witness`, `let`, `assume`, `conclude`.
         broken: Names that cannot be used, of which enough is said already.
     """
     witness = read["witness"]
-    yield from _uniform_faults(model, settings, exists, read)
+    yield from _uniform_faults(model, uniform, settings, exists, read)
     if not exists and not witness:
         return
     let, assume, conclude = read["let"], read["assume"], read["conclude"]
@@ -154,12 +156,13 @@ def _quantified(settings: Iterable[Setting], given: Iterable[str]) -> frozenset[
 
 def _uniform_faults(
     model: ClaimModel,
+    uniform: bool | list[str],
     settings: Sequence[Setting],
     exists: Mapping[str, Free],
     read: Mapping[str, Mapping[str, Formula]],
 ) -> Iterator[Fault]:
     """Yield what is wrong with what existing variables are said not to depend on."""
-    uniform, given, witness = model.uniform, set(model.given), read["witness"]
+    given, witness = set(model.given), read["witness"]
     if uniform is False:
         return
     if not exists:
