@@ -8,12 +8,12 @@ from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
-from ntk_deq.claims.entries import by_names, read_variables, taken_by
+from ntk_deq.claims.entries import by_names, read_constants, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, memberships, uniform_names
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.orders import ORDERS, has_orders, without_orders
+from ntk_deq.claims.orders import ORDERS, has_orders, put_constants
 from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
@@ -22,7 +22,7 @@ from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.application import Definition, is_head
-from ntk_deq.language.domain import Free, is_literal
+from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
@@ -189,22 +189,9 @@ class _Assembler:
     def _constants(self, settings: tuple[Setting, ...], formulas: Iterable[dict[Any, Formula]]) -> dict[str, Formula]:
         """Return the matrices that settings and `given` write out, as definitions where a formula uses them."""
         used = {name for part in formulas for formula in part.values() for name in names_in(formula.expr)}
-        found: dict[str, Formula] = {}
-        literals = {name: node for name, node in self._entries("given").items() if is_literal(expression_text(node))}
-        for name, node in literals.items():
-            try:
-                found[name] = Formula(name, expression_text(node), parsed(expression_text(node)), node.position)
-            except ExpressionError as error:
-                self.problems.append(expression_problem(node, error, f"given.{name}"))
-                self.broken.add(name)
-        varying = {name for setting in settings for name in setting.variable_types()}
-        for setting in settings:
-            for name, formula in setting.constants.items():
-                if name in varying or found.get(name, formula).text != formula.text:
-                    message = f"`{name}` is one matrix in setting {setting.name} and another one elsewhere."
-                    self.problems.append(Problem(formula.position, message))
-                elif name in used:
-                    found[name] = formula
+        found, problems, broken = read_constants(self._entries("given"), settings, used)
+        self.problems += problems
+        self.broken |= broken
         return found
 
     def _parse(self, section: str) -> dict[str, Formula]:
@@ -315,19 +302,12 @@ class _Assembler:
         self, settings: tuple[Setting, ...], exists: dict[str, Free], read: dict[str, dict[str, Formula]]
     ) -> bool | list[str]:
         """Put constants in the place of orders, and return what existing variables do not depend on."""
-        conclude, uniform = read["conclude"], self.model.uniform
-        if not has_orders(conclude) or any(found.name in ORDERS for found in self.functions.values()):
-            return uniform
+        if not has_orders(read["conclude"]) or any(found.name in ORDERS for found in self.functions.values()):
+            return self.model.uniform
         taken = {*self._entries("given"), *self._entries("let")}
         taken |= {name for setting in settings for name in (*environment(setting), *setting.sizes, *setting.constants)}
-        if exists and uniform is not True:
-            self._add(("exists",), "beside `O(...)` and `Omega(...)`, `exists` needs `uniform: true`.", key=True)
-        for name, formula in list(conclude.items()):
-            try:
-                conclude[name] = without_orders(formula, taken, exists)
-            except ExpressionError as error:
-                self._add_error(("conclude", name), error)
-                del conclude[name]
+        for name, error in put_constants(read["conclude"], exists, taken):
+            self._add_error(("conclude", name), error)
         return True
 
     def _check_existence(

@@ -165,6 +165,10 @@ def _uniform_faults(
     given, witness = set(model.given), read["witness"]
     if uniform is False:
         return
+    if model.exists and uniform is True and model.uniform is not True:
+        yield ("exists",), "beside `O(...)` and `Omega(...)`, `exists` needs `uniform: true`."
+    if not exists and not model.uniform:
+        return
     if not exists:
         yield ("uniform",), "`uniform` says what the variables under `exists` do not depend on, and there are none."
         return

@@ -43,6 +43,26 @@ def without_orders(formula: Formula, taken: Container[str], known: dict[str, Fre
     return replace(formula, expr=_written(formula.expr, taken, known))
 
 
+def put_constants(
+    conclude: dict[str, Formula], exists: dict[str, Free], taken: Container[str]
+) -> list[tuple[str, ExpressionError]]:
+    """Put constants in the place of the orders of conclusions; return what is wrong, and take that out.
+
+    Args:
+        conclude: The conclusions, which are changed.
+        exists: Variables that are said to exist, to which the constants are added.
+        taken: Names that are used otherwise.
+    """
+    errors = []
+    for name, formula in list(conclude.items()):
+        try:
+            conclude[name] = without_orders(formula, taken, exists)
+        except ExpressionError as error:
+            errors.append((name, error))
+            del conclude[name]
+    return errors
+
+
 def _is_order(node: Expr) -> bool:
     return node.kind is Kind.CALL and node.name in ORDERS and len(node.args) == 1
 

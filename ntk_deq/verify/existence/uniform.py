@@ -8,25 +8,34 @@ proven as such (`ntk_deq.prove`). A claim about matrices is looked at where all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from fractions import Fraction
+
+import torch
 
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.existence import membership
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Notes
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort
 from ntk_deq.language.typing import infer
+from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.prover import Proof, prove_claim
 
 CONSTANTS = ("1", "2", "1/2", "4", "10", "100", "1/10", "10000")
 """Constants that are tried, one after the other."""
 
-RAYS = ("{0} + 1", "2*{0} + 1", "{0}^2 + 1", "1/({0} + 1)", "1/({0} + 1)^2", "-{0} - 1", "exp({0} + 1)")
+RAYS = ("{0} + 1", "2*{0} + 1", "{0}^2 + 1", "1/({0} + 1)", "1/{0} + 1", "1/({0} + 1)^2", "-{0} - 1", "exp({0} + 1)")
 """Where a ray leads, as formulas in the constant without its sign."""
 
 _PLAIN = ("1", "0", "1/2", "2")
@@ -107,7 +116,8 @@ def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | 
     ((constant, free),) = claim.exists.items()
     free = replace(free, domain=free.domain)
     sizes = f" with {', '.join(f'{letter} = 1' for letter in setting.sizes)}" if setting.sizes else ""
-    for moving in (n for n in variables if n in claim.uniform):
+    free_last = [n for n in variables if n in claim.uniform]
+    for moving in [*({n} for n in free_last), *([set(free_last)] if len(free_last) > 1 else [])]:
         for values in _rays(claim, constant, free, variables, moving):
             for broken in sections["conclude"]:
                 about = _along(claim, setting, (constant, free), variables, sections, values, broken)
@@ -122,13 +132,13 @@ def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | 
 
 
 def _rays(
-    claim: Claim, constant: str, free: Free, variables: Mapping[str, Free], moving: str
+    claim: Claim, constant: str, free: Free, variables: Mapping[str, Free], moving: Set[str]
 ) -> Iterator[dict[str, Formula]]:
-    """Yield values of the variables as formulas in the constant: one along a ray, the others plain and the same."""
+    """Yield values of the variables as formulas in the constant: some along a ray, the others plain and the same."""
     bare = constant if free.domain.kind in (DomainKind.POSITIVE, DomainKind.NONNEGATIVE) else f"abs({constant})"
     for ray in RAYS:
-        for plain in _PLAIN if len(variables) > 1 else _PLAIN[:1]:
-            texts = {name: ray.format(bare) if name == moving else plain for name in variables}
+        for plain in _PLAIN if len(variables) > len(moving) else _PLAIN[:1]:
+            texts = {name: ray.format(bare) if name in moving else plain for name in variables}
             yield {name: _formula(name, text, {constant: SCALAR}, claim) for name, text in texts.items()}
 
 
@@ -207,3 +217,37 @@ def _numbers(expr: Expr, setting: Setting) -> Expr:
 
 def _literal(expr: Expr, number: int) -> Expr:
     return Expr(Kind.NUMBER, expr.span, value=Fraction(number), type=SCALAR)
+
+
+def needed_constant(claim: Claim, instance: Instance) -> float | None:
+    """Return how large a constant must be on an instance, in floats; None where no conclusion is `f <= C*g`.
+
+    Args:
+        claim: The claim as stated.
+        instance: The instance.
+    """
+    cpu = torch.device("cpu")
+    env = instance_environment(claim, instance, device=cpu, dtype=torch.float64, notes=Notes())
+    ratios = []
+    for name in sorted(claim.resting):
+        expr = claim.conclude[name].expr
+        if expr.kind is not Kind.COMPARE or len(expr.args) != 2 or expr.operators[0] not in ("<=", "<", ">=", ">"):
+            continue
+        small, large = expr.args if expr.operators[0] in ("<=", "<") else expr.args[::-1]
+        factors = _factors(large)
+        bound = [side for side in factors if side.kind is Kind.NAME and side.name in claim.exists]
+        if len(bound) != 1:
+            continue
+        try:
+            sides = [small, *(side for side in factors if side not in bound)]
+            values = [float(ar.to_scalar(evaluate(side, env)).ball.mid()) for side in sides]
+        except (NtkDeqError, KeyError):  # it has no value here, or rests on what exists
+            continue
+        over = math.prod(values[1:])
+        if over > 0 and math.isfinite(values[0] / over):
+            ratios.append(values[0] / over)
+    return max(ratios, default=None)
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    return [part for arg in expr.args for part in _factors(arg)] if expr.kind is Kind.MULTIPLY else [expr]
