@@ -42,6 +42,7 @@ class Proof:
         margin: A lower bound of every conclusion's margin over the whole domain, where one is known and > 0.
         counterexample: The judgement on an instance that breaks the claim for certain.
         broken: Whether the claim breaks for certain at a point that is no instance: the reason names it.
+        example: An instance that shows what was refuted by an argument about infinitely many.
     """
 
     verdict: Verdict
@@ -51,6 +52,7 @@ class Proof:
     margin: float | None = None
     counterexample: Judgement | None = None
     broken: bool = False
+    example: Judgement | None = None
 
 
 def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> Proof | None:

@@ -291,7 +291,7 @@ def _result(
     """Return what a trial came to, with a file of its counterexample; one that has not ended shows `shown`."""
     claim, options, tally = trial.claim, trial.options, trial.tally
     verdict, evidence, reason = trial.verdict(stopped="" if trial.ended else ENDED)
-    shown = trial.plainest or shown
+    shown = trial.plainest or shown or (None if trial.proof is None else trial.proof.example)
     conclusions = tally.conclusion_records()
     replay = trial.saved() if save else None
     return ClaimResult(

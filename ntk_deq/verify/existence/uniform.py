@@ -14,6 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import torch
+from flint import fmpq
 
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim, Verdict
@@ -22,7 +23,10 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Notes
-from ntk_deq.evaluation.instance import Instance
+from ntk_deq.evaluation.exact import ExactNames, value_of
+from ntk_deq.evaluation.instance import Instance, shape_of
+from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.falsify.domains import within
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.setting import Setting
@@ -30,12 +34,13 @@ from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.prover import Proof, prove_claim
 
 CONSTANTS = ("1", "2", "1/2", "4", "10", "100", "1/10", "10000")
 """Constants that are tried, one after the other."""
 
-RAYS = ("{0} + 1", "2*{0} + 1", "{0}^2 + 1", "1/({0} + 1)", "1/{0} + 1", "1/({0} + 1)^2", "-{0} - 1", "exp({0} + 1)")
+RAYS = ("{0} + 1", "2*{0} + 1", "{0}^2 + 1", "1/({0} + 1)", "1/{0} + 1", "1/({0} + 1)^2", "-{0} - 1")
 """Where a ray leads, as formulas in the constant without its sign."""
 
 _PLAIN = ("1", "0", "1/2", "2")
@@ -127,8 +132,28 @@ def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | 
                     reason = (
                         f"no {constant} serves all instances: for every {constant}, {shown}{sizes} breaks {broken!r}"
                     )
-                    return Proof(Verdict.REFUTED, proof.evidence, f"{reason} ({proof.reason})")
+                    example = _example(setting, constant, free, values, broken, reason)
+                    return Proof(Verdict.REFUTED, proof.evidence, f"{reason} ({proof.reason})", example=example)
     return None
+
+
+def _example(
+    setting: Setting, constant: str, free: Free, values: Mapping[str, Formula], broken: str, reason: str
+) -> Judgement | None:
+    """Return the instance of a ray for a plain constant, to be shown."""
+    number = next((n for n in (1.0, 0.5, 2.0, 0.25, 4.0) if within(free.domain, n)), None)
+    if number is None:
+        return None
+    names = ExactNames({constant: fmpq(*number.as_integer_ratio())}, {})
+    found = {name: value_of(formula.expr, names) for name, formula in values.items()}
+    floats = {name: float(int(v.p)) / float(int(v.q)) for name, v in found.items() if isinstance(v, fmpq)}
+    shapes = {name: setting.free[name].type if name in setting.free else SCALAR for name in floats}
+    sizes = dict.fromkeys(setting.sizes, 1)
+    tensors = {
+        name: torch.full(shape_of(shapes[name], sizes), value, dtype=torch.float64) for name, value in floats.items()
+    }
+    instance = Instance(setting.name, f"of a ray, for {constant} = {number:g}", sizes, tensors, 0)
+    return Judgement(instance, Standing.MET, {}, {broken: Outcome(Truth.FALSE, None, reason)}, reason)
 
 
 def _rays(
