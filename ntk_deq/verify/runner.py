@@ -292,7 +292,8 @@ def _result(
     claim, options, tally = trial.claim, trial.options, trial.tally
     verdict, evidence, reason = trial.verdict(stopped="" if trial.ended else ENDED)
     shown = trial.plainest or shown or (None if trial.proof is None else trial.proof.example)
-    conclusions = tally.conclusion_records()
+    proven = {} if trial.proof is None else trial.proof.proven
+    conclusions = tuple(replace(record, proven=proven.get(record.name, "")) for record in tally.conclusion_records())
     replay = trial.saved() if save else None
     return ClaimResult(
         id=claim.id,

@@ -141,10 +141,26 @@ class Trial:
         return self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
 
     def _count(self, judgement: Judgement) -> Judgement:
+        judgement = self._with_proven(judgement)
         self.tally.add(judgement)
         self.heard(self.tally.instances)
         self._remember(judgement)
         return judgement
+
+    def _with_proven(self, judgement: Judgement) -> Judgement:
+        """Return a judgement in which the conclusions that are proven are true, whatever balls leave open.
+
+        Raises:
+            RuntimeError: One is false where the hypotheses are met.
+        """
+        proven = {} if self.proof is None else self.proof.proven
+        known = {name: o for name, o in judgement.conclusions.items() if name in proven and o.truth is not Truth.TRUE}
+        if judgement.standing is not Standing.MET or not known:
+            return judgement
+        if any(outcome.truth is Truth.FALSE for outcome in known.values()):
+            raise RuntimeError(f"an instance contradicts the proof of {next(iter(known))!r}: one of the two is wrong")
+        true = {name: replace(outcome, truth=Truth.TRUE, reason="") for name, outcome in known.items()}
+        return replace(judgement, conclusions={**judgement.conclusions, **true})
 
     def _remember(self, judgement: Judgement) -> None:
         """Keep the instances of each setting that the search may start from: those closest to equality."""
