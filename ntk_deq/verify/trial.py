@@ -19,10 +19,11 @@ from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
+from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.existence.uniform import prove_uniform
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
-from ntk_deq.verify.minimise import plainest_counterexample
+from ntk_deq.verify.minimise import plainest_counterexample, refutes
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
@@ -36,6 +37,9 @@ from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
 """Instances still tried once a counterexample is found: for a plainer one, and for the margin plot."""
+
+NONE_SOUGHT, NONE_SHARE = 100, 20
+"""Further instances on which it is asked whether nothing exists; one of them costs what so many of the search do."""
 
 WRITING = 10.0
 """Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
@@ -310,7 +314,8 @@ class Trial:
             if self.tally.counterexamples or proved or self.options.search == 0:
                 return
             if self.claim.sought == self.claim.conclude.keys():  # no formula says how well an instance does
-                return
+                self._search_for_none(setting)
+                continue
             self.entered("searching")
             asked = self.options.search
             budget = asked if asked is None or setting.universal else asked // DRAWN_SHARE
@@ -337,6 +342,22 @@ class Trial:
             self.evaluations += attack.evaluations
             for judgement in (*attack.counterexamples, *attack.others):
                 self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+
+    def _search_for_none(self, setting: Setting) -> None:
+        """Look among further instances for one on which nothing of what the claim says exists does."""
+        count = next(count for own, count in planned(self.claim, self.options) if own is setting)
+        asked = NONE_SOUGHT if self.options.search is None else self.options.search // NONE_SHARE
+        feasible = Feasible(self.claim, self.options, self.deadline)
+        stage = ExistenceStage(self.claim, refuting=True, deadline=self.deadline)
+        device, dtype = torch.device(self.options.device), self.options.dtype
+        for index in range(count, count + asked):
+            instance = feasible(setting, instance_at(setting, self.claim.given, index, self.options.seed))
+            judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
+            self.evaluations += 1
+            found = stage.decide(judgement)
+            if refutes(found):
+                self._count(found)
+                return
 
     def _sweep(self, setting: Setting, starts: list[Instance]) -> None:
         """Lead the scalars of a claim on training through their domains."""
