@@ -207,7 +207,8 @@ class Trial:
         if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
             verdict, reason = self.tally.verdict(stopped=self.stopped or stopped)
             if proof is not None and proof.broken and verdict in (Verdict.HOLDS, Verdict.VACUOUS):
-                return Verdict.UNDECIDED, self.tally.evidence(), proof.reason
+                words = f"with the witness given, {proof.reason}" if self.claim.witness else proof.reason
+                return Verdict.UNDECIDED, self.tally.evidence(), words
             if verdict is Verdict.UNDECIDED and not self.stopped:
                 reason = self.refiner.existence.trend() or reason
             if verdict is Verdict.VACUOUS and self.evaluations:

@@ -195,3 +195,23 @@ class TestLinear:
             Row((zero, -one), zero),
         ]
         assert solve_linear([], rows, 2).contradiction is not None
+
+
+@pytest.mark.parametrize(
+    ("entry", "verdict"),
+    [
+        ("exists: {u: 'unit_rows[n]'}, conclude: dot(u, u) == 1", Verdict.HOLDS),
+        ("exists: {u: 'unit_rows[n]'}, conclude: dot(u, u) == 2", Verdict.REFUTED),
+        ("exists: {U: 'unit_rows[n, n]'}, conclude: trace(U*U') == n", Verdict.HOLDS),
+        ("exists: {U: 'unit_rows[n, n]'}, conclude: trace(U*U') == n + 1", Verdict.REFUTED),
+        ("exists: {U: 'orthogonal[n, n]'}, conclude: U*U' == 2*I(n)", Verdict.REFUTED),
+    ],
+)
+def test_rows_of_norm_one(tmp_path, entry, verdict):
+    assert judged(tmp_path, f"setting: square, {entry}", instances=6).verdict is verdict
+
+
+def test_a_matrix_of_one_column_has_rows_of_its_own(tmp_path):
+    """Each row of a unit_rows matrix has norm 1, and where there is one column each entry is 1 or -1."""
+    entry = "setting: wide, assume: m == 1, exists: {U: 'unit_rows[n, m]'}, conclude: trace(U'*U) == n"
+    assert judged(tmp_path, entry, instances=30).verdict is Verdict.HOLDS
