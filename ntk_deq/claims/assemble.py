@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
@@ -12,13 +11,23 @@ from ntk_deq.claims.entries import by_names, read_constants, read_variables, tak
 from ntk_deq.claims.existence import existence_faults, memberships, uniform_names
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
-from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.orders import ORDERS, has_orders, put_constants
-from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
+from ntk_deq.claims.inheritance import Draft, named_entries
+from ntk_deq.claims.orders import has_orders, put_constants
+from ntk_deq.claims.runs import (
+    build_choose,
+    build_run,
+    choice_faults,
+    defined_by_itself,
+    kind_of,
+    recursive_order,
+    start_keys,
+    unfit,
+    wrong_sign,
+)
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
-from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
+from ntk_deq.errors import ExpressionError, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.application import Definition, is_head
@@ -29,33 +38,6 @@ from ntk_deq.language.tree import Formula, dependents, names_in, sort_definition
 from ntk_deq.language.types import SCALAR
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A claim before it is checked.
-
-    Attributes:
-        id: Its id, or a stand-in where it has none of its own.
-        node: Its complete node, inherited parts included.
-        position: Where it stands.
-        mutates: Id of the claim that it mutates.
-        inherited: Names of `given` and `let` that it takes over; these may be unused.
-        problems: What is wrong already.
-        resolved: Whether the claims that it mutates were found; otherwise nothing more is checked.
-        source: The text that it is taken from.
-        find_setting: Looks a setting up by its name and the file in which the name is written; also gives all names.
-    """
-
-    id: str
-    node: Node
-    position: Position
-    mutates: str | None
-    inherited: frozenset[str]
-    problems: tuple[Problem, ...]
-    resolved: bool
-    source: dict[str, object]
-    find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
 
 
 def assemble(draft: Draft) -> Claim | IllFormed:
@@ -85,6 +67,9 @@ def _ill_formed(draft: Draft, problems: list[Problem], expect: Verdict, tags: tu
     return IllFormed(draft.id, title, where, expect, tags, draft.position, tuple(ordered), draft.source)
 
 
+Read = TypeVar("Read")
+
+
 @dataclass
 class _Assembler:
     draft: Draft
@@ -100,22 +85,18 @@ class _Assembler:
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
-        given, exists = self._variables("given", settings), self._variables("exists", settings)
+        given, exists = (self._noted(read_variables(s, self._entries(s), settings)) for s in ("given", "exists"))
         read = {section: self._parse(section) for section in _SECTIONS}
         start = self._parse_start()
         witness = self._parse("witness")
         self._write_out(settings, {**given, **exists}, {**read, "witness": witness}, start)
         uniform = self._orders(settings, exists, read)
-        self.constants = self._constants(settings, [*read.values(), start, witness])
+        parts: list[dict[Any, Formula]] = [*read.values(), start, witness]
+        used = {name for part in parts for formula in part.values() for name in names_in(formula.expr)}
+        self.constants = self._noted(read_constants(self._entries("given"), settings, used))
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
-        order, cycle = sort_definitions({**let, **witness})
-        if cycle:
-            section = "witness" if cycle[0] in witness else "let"
-            self._add(
-                (section, cycle[0]), f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True
-            )
-            self.broken |= set(cycle)
+        order = self._order(read, settings, witness)
         self._check_existence(uniform, settings, exists, {**read, "witness": witness})
         self._want_scalars(records, given)
         self._check_run(settings, given)
@@ -123,7 +104,7 @@ class _Assembler:
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         formulas |= start
-        families = has_families(settings, given, formulas)
+        families = has_families(settings, given, formulas, kind_of(self.model))
         if families and exists:
             self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
         if families:
@@ -179,20 +160,11 @@ class _Assembler:
                 found.append(record)
         return found
 
-    def _variables(self, section: str, settings: tuple[Setting, ...]) -> dict[str, Free]:
-        """Return the variables under `given` or `exists`."""
-        found, problems, broken = read_variables(section, self._entries(section), settings)
-        self.problems += problems
-        self.broken |= broken
-        return found
-
-    def _constants(self, settings: tuple[Setting, ...], formulas: Iterable[dict[Any, Formula]]) -> dict[str, Formula]:
-        """Return the matrices that settings and `given` write out, as definitions where a formula uses them."""
-        used = {name for part in formulas for formula in part.values() for name in names_in(formula.expr)}
-        found, problems, broken = read_constants(self._entries("given"), settings, used)
-        self.problems += problems
-        self.broken |= broken
-        return found
+    def _noted(self, read: tuple[dict[str, Read], list[Problem], set[str]]) -> dict[str, Read]:
+        """Keep what is wrong with entries that were read, and return the others."""
+        self.problems += read[1]
+        self.broken |= read[2]
+        return read[0]
 
     def _parse(self, section: str) -> dict[str, Formula]:
         formulas = {}
@@ -302,13 +274,33 @@ class _Assembler:
         self, settings: tuple[Setting, ...], exists: dict[str, Free], read: dict[str, dict[str, Formula]]
     ) -> bool | list[str]:
         """Put constants in the place of orders, and return what existing variables do not depend on."""
-        if not has_orders(read["conclude"]) or any(found.name in ORDERS for found in self.functions.values()):
+        if not has_orders(read["conclude"], self.functions.values()):
             return self.model.uniform
-        taken = {*self._entries("given"), *self._entries("let")}
-        taken |= {name for setting in settings for name in (*environment(setting), *setting.sizes, *setting.constants)}
-        for name, error in put_constants(read["conclude"], exists, taken):
+        taken = {name for setting in settings for name in (*environment(setting), *setting.sizes, *setting.constants)}
+        for name, error in put_constants(read["conclude"], exists, {*self._entries("given"), *read["let"], *taken}):
             self._add_error(("conclude", name), error)
         return True
+
+    def _order(
+        self, read: dict[str, dict[str, Formula]], settings: tuple[Setting, ...], witness: dict[str, Formula]
+    ) -> list[str]:
+        """Return the definitions in an order in which each uses earlier ones only; steps may rest on earlier steps."""
+        kind = kind_of(self.model)
+        if kind is not None and kind.written and self.model.run is not None:
+            order, faults = recursive_order(read, settings, self.model.run.steps)
+        else:
+            order, cycle = sort_definitions({**read["let"], **witness})
+            self.broken |= set(cycle)
+            section = "witness" if cycle and cycle[0] in witness else "let"
+            faults = [((section, name), defined_by_itself(cycle, section)) for name in cycle[:1]]
+        for (section, name), error in faults:
+            self.broken |= {defined(name).name} if section == "let" else set()
+            if error.span != (0, 0):
+                self._add_error((section, name), error)
+            elif section == "run" or name:
+                where = (section, name) if name else (section,)
+                self._add(where, error.message, key=True, hint=error.hint)
+        return order
 
     def _check_existence(
         self,

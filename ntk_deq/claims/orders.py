@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.application import Definition
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import SCALAR
@@ -14,8 +15,10 @@ ORDERS = ("O", "Omega")
 """How the orders are called; a function of arguments of that name is meant instead, where a claim defines one."""
 
 
-def has_orders(conclude: Mapping[str, Formula]) -> bool:
-    """Whether a conclusion speaks of an order."""
+def has_orders(conclude: Mapping[str, Formula], functions: Iterable[Definition]) -> bool:
+    """Whether a conclusion speaks of an order, and no function of the claim is called so."""
+    if any(function.name in ORDERS for function in functions):
+        return False
     return any(_is_order(node) for formula in conclude.values() for node in formula.expr.walk())
 
 
