@@ -70,7 +70,7 @@ class Entrywise:
         sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
         slope: Its derivative in NumPy, {} the argument.
         formula: What it is in simpler functions of the language, of the argument x.
-        derivative: Its derivative in functions of the language, of the argument x.
+        derivative: Its derivative in functions of the language, of the argument x, which no formula here divides by.
         primitive: Its integral from 0 to x, likewise.
         of_numbers: Whether its notation is that of a number; of a matrix, its name is set upright.
     """
