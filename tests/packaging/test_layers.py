@@ -10,9 +10,9 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import ntk_deq
-from ntk_deq.claims.load import load_suite
-from ntk_deq.verify.runner import Options, judge
 
 ROOT = Path(ntk_deq.__file__).parent
 PROJECT = ROOT.parent / "pyproject.toml"
@@ -102,8 +102,12 @@ def test_the_maps_of_packages_name_what_is_there():
     assert "judge.py" in (ast.get_docstring(known["ntk_deq.verify"]) or "")
 
 
+@pytest.mark.long
 def test_judging_a_claim_enters_few_files():
     """R.S4M, which takes an equilibrium, Kronecker products and a search; the map of `verify` names where to look."""
+    from ntk_deq.claims.load import load_suite
+    from ntk_deq.verify.runner import Options, judge
+
     (claim,) = (c for c in load_suite(ROOT.parent / "checks" / "implicit_relu.yaml").claims if c.id == "R.S4M")
     entered = set()
 

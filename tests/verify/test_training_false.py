@@ -136,7 +136,7 @@ class TestScalars:
 
     def test_the_same_every_time(self, tmp_path):
         claim = loaded(tmp_path, FALLS, given='{eta: "(0, 0.15]"}', run=DESCENT)
-        first, second = (sweep(claim, claim.settings[0], [], seed=0, search=300) for _ in range(2))
+        first, second = (sweep(claim, claim.settings[0], [], seed=0, search=60) for _ in range(2))
         assert (first.evaluations, first.best) == (second.evaluations, second.best)
         assert not first.counterexamples
 
