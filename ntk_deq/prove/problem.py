@@ -16,7 +16,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove.terms import Op, Term, Terms
@@ -131,7 +131,7 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
 
 
 _OWN = frozenset({Op.ABS, Op.EXP, Op.LOG, Op.MAX, "min"})  # the functions that there are terms for
-_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, Kind.FOR_ALL}
+_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, *QUANTIFIERS}
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
 )

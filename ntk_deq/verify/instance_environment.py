@@ -64,7 +64,15 @@ def instance_environment(
             variables[name] = Matrix(known, size)
     last_step = 0 if claim.run is None else claim.run.iterates
     return Environment(
-        setting.model, instance.sizes, variables, claim.let, notes, PROVIDERS, last_step=last_step, precision=precision
+        setting.model,
+        instance.sizes,
+        variables,
+        claim.let,
+        notes,
+        PROVIDERS,
+        last_step=last_step,
+        precision=precision,
+        recursions=claim.recursions,
     )
 
 
