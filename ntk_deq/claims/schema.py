@@ -297,6 +297,12 @@ class SettingModel(_Strict):
         description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
     )
     images: ImagesModel | None = Field(default=None, description="Real images.")
+    results: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=300,
+        description="A JSON file of an experiment's results below the claim file's folder; its numbers are constants.",
+    )
 
 
 def _run_model(kind: RunKind) -> type[BaseModel]:

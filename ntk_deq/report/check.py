@@ -242,6 +242,8 @@ def _setting_words(setting: Setting) -> list[Piece]:
     kind = "whole domain" if setting.universal else "draws from a distribution"
     if setting.images is not None:
         kind = f"images from {setting.images.source}, rest drawn"
+    if setting.measured:
+        kind = setting.measured
     sizes = "".join(f", {size_words(letter, size)}" for letter, size in setting.sizes.items())
     return [(setting.name, "cyan"), f": {model}, {kind}{sizes}"]
 
