@@ -35,7 +35,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
-from ntk_deq.language.record import Kink
+from ntk_deq.language.record import Kink, Length
 from ntk_deq.language.recursion import At
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.written import definition_of, put
@@ -316,7 +316,8 @@ class Tape:
         """
         if base.shape != (1, 1):
             return self._matrix_power(base, whole(exponent.value) if degree is None else degree, env)
-        is_length = base.operation == "fro" or (base.operation == "norm" and 1 in base.args[0].shape)
+        length = FUNCTIONS[base.operation].length if base.operation in FUNCTIONS else None
+        is_length = length is Length.MATRIX or (length is Length.VECTOR and 1 in base.args[0].shape)
         if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
             square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))
             return square if degree == 2 else self._scalar_power(square, self._number(degree // 2), env)

@@ -211,16 +211,8 @@ def _call(expr: Expr) -> Any:
     if known is not None:
         return getattr(sympy, known)(_number(expr.args[0]), evaluate=False)
     arguments = [convert(argument) for argument in expr.args]
-    own = {
-        "kron": sympy.KroneckerProduct,
-        "hadamard": sympy.HadamardProduct,
-        "inv": sympy.Inverse,
-        "trace": sympy.Trace,
-        "det": sympy.Determinant,
-    }
-    if name in own:
-        return own[name](*arguments)
-    return _quantity(name, expr, *arguments)
+    own = FUNCTIONS[name].sympy_matrix if name in FUNCTIONS else None
+    return _quantity(name, expr, *arguments) if own is None else getattr(sympy, own)(*arguments)
 
 
 def _statement(expr: Expr) -> Any:
