@@ -101,6 +101,7 @@ class ClaimDescription:
     run: str | None = None
     choose: str | None = None
     depths: str | None = None
+    order: str | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -165,7 +166,10 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
         ),
         state,
         certificate_words(model),
-        tuple((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+        (
+            *((key, "function", one_line(text)) for key, text in model.functions.items()),
+            *((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+        ),
     )
 
 
@@ -226,6 +230,7 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
         run=run_words(claim.run) if claim.run is not None else None,
         choose=choose_words(claim),
         depths=depth_words(claim),
+        order=order_words(claim),
     )
 
 
@@ -304,6 +309,26 @@ def member_words(name: str, over: Reach | None) -> str:
     return name if over is None else f"{name}[{over.letter}]"
 
 
+def order_words(claim: Claim) -> str | None:
+    """Return the quantifiers of a claim in their order, or None where all of them are `for all`.
+
+    Args:
+        claim: The claim.
+    """
+    if not claim.exists:
+        return None
+    known = dict.fromkeys(name for s in claim.settings for name in (*s.variable_types(), *s.sizes))
+    known |= dict.fromkeys(claim.given)
+    first = ", ".join(name for name in known if name not in claim.uniform)
+    last = ", ".join(name for name in known if name in claim.uniform)
+    words = [
+        f"for all {first}" if first else "",
+        f"exists {', '.join(claim.exists)}",
+        f"for all {last}" if last else "",
+    ]
+    return ": ".join(word for word in words if word)
+
+
 def depth_words(claim: Claim) -> str | None:
     """Return for which depths a claim with families is judged, or None: `L = 1; L = 2`."""
     found = dict.fromkeys(str(depth) for depth in claim.depths if depth.letters)
@@ -331,5 +356,8 @@ def _setting(setting: Setting) -> SettingLine:
         types = setting.variable_types()
         names = (setting.images.inputs, setting.images.targets)
         lines += [f"{name} : {types[name]} from {setting.images.source}" for name in names if name is not None]
+    if setting.measured:
+        kind = "stored results"
+        lines.append(setting.measured)
     model = setting.model.name if setting.model is not None else "no model"
     return SettingLine(setting.name, model, kind, ", ".join(sizes), tuple(lines))

@@ -297,6 +297,12 @@ class SettingModel(_Strict):
         description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
     )
     images: ImagesModel | None = Field(default=None, description="Real images.")
+    results: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=300,
+        description="A JSON file of an experiment's results below the claim file's folder; its numbers are constants.",
+    )
 
 
 def _run_model(kind: RunKind) -> type[BaseModel]:
@@ -362,6 +368,9 @@ class ClaimModel(_Strict):
     )
     witness: dict[Identifier, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="A formula for each of them; left out where one is looked for."
+    )
+    uniform: bool | Annotated[list[Identifier], Field(max_length=MAX_ENTRIES)] = Field(
+        default=False, description="What they do not depend on: names, or `true` for everything."
     )
     let: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."

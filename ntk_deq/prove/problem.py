@@ -218,7 +218,7 @@ def applicable(claim: Claim) -> bool:
     if claim.run is not None:
         return False
     for setting in claim.settings:
-        if setting.model is not None or not setting.universal:
+        if setting.model is not None or not setting.universal or setting.measured:
             return False
         free = {**setting.free, **claim.given}.values()
         if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):

@@ -20,6 +20,7 @@ from ntk_deq.claims.describe import (
     depth_words,
     describe_systems,
     member_words,
+    order_words,
     run_words,
     size_words,
 )
@@ -223,9 +224,12 @@ def _render_claim(console: Console, claim: Claim) -> None:
     chosen = choose_words(claim)
     if chosen is not None:
         say_hanging(console, [("  choose   ", "dim")], [chosen])
+    order = order_words(claim)
+    if order is not None:
+        say_hanging(console, [("  order    ", "dim")], [order])
     depths = depth_words(claim)
     if depths is not None:
-        say_hanging(console, [("  depths   ", "dim")], [depths])
+        say_hanging(console, [("  members  " if claim.members else "  depths   ", "dim")], [depths])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
@@ -242,6 +246,8 @@ def _setting_words(setting: Setting) -> list[Piece]:
     kind = "whole domain" if setting.universal else "draws from a distribution"
     if setting.images is not None:
         kind = f"images from {setting.images.source}, rest drawn"
+    if setting.measured:
+        kind = setting.measured
     sizes = "".join(f", {size_words(letter, size)}" for letter, size in setting.sizes.items())
     return [(setting.name, "cyan"), f": {model}, {kind}{sizes}"]
 
@@ -293,10 +299,13 @@ def _render_lines(console: Console, claim: Claim) -> None:
         ("witness", {}, claim.witness),
         ("conclude", {}, claim.conclude),
     ]
+    rows += [("given", name, "function", [one_line(domain.text)]) for name, domain in claim.members.items()]
     for section, variables, formulas in groups:
         for free in variables.values():
             over = "" if free.over is None else f" for {free.over.text}"
             rows.append((section, member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
+        for key, function in claim.functions.items() if section == "let" else ():
+            rows.append((section, one_line(key), "function", highlight(one_line(function.text))))
         for formula in formulas.values():
             words = highlight(one_line(formula.text))
             rows.append((section, one_line(formula.name), type_words(formula.expr), words))

@@ -46,6 +46,8 @@ def instance_environment(
         LimitError: A matrix is too large for that precision.
     """
     setting = next(s for s in claim.settings if s.name == instance.setting)
+    if setting.measured:
+        notes.estimated["results"] = setting.measured  # numbers that no ball was measured with
     variables: dict[str, Scalar | Matrix] = {}
     for name, tensor in instance.values.items():
         radius = instance.rounded.get(name, 0.0)

@@ -55,6 +55,20 @@ def test_chunks_change_nothing_and_progress_is_told():
     assert told == [(k, 9) for k in range(1, 10)]
 
 
+def test_many_samples_are_solved_in_rounds():
+    generator = seeded(1)
+    model = nd.ImplicitReLU.random(d=3, m=4, generator=generator)
+    X = torch.randn(300, 3, generator=generator, dtype=torch.float64)
+    y = torch.randn(300, generator=generator, dtype=torch.float64)
+    options = {"points": 3, "dimensions": 1, "solver": "picard", "rtol": 1e-12}
+    whole = nd.landscape(model, X, y, generator=seeded(), **options)
+    parts = nd.landscape(model, X, y, generator=seeded(), chunk=100, **options)
+    torch.testing.assert_close(whole.loss, parts.loss, rtol=1e-9, atol=0)
+    assert whole.loss[1] == whole.centre
+    with pytest.raises(EquilibriumError, match=r"Of the last samples: .*\d+ max steps"):
+        nd.landscape(model, X, y, **options | {"max_steps": 3})
+
+
 def test_directions_are_as_long_as_the_weights():
     values = {"W": torch.randn(4, 3, 2, generator=seeded()), "b": torch.tensor([3.0, 4.0]), "zero": torch.zeros(2)}
     filters = random_direction(values, Normalisation.FILTER, seeded(1))
@@ -146,6 +160,25 @@ def test_points_without_an_equilibrium_have_no_loss():
         nd.landscape(model, one, one[0], points=3, solver="picard", max_steps=2)
 
 
+def test_the_last_states_may_count():
+    """After k steps of Picard's iteration from zero, z = (1 + W + ... + W^(k-1)) x."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    model = nd.LinearImplicit(W=0.9 * one, U=one, b=one[0])
+    options = {"dimensions": 1, "points": 3, "solver": "picard", "max_steps": 4, "unsolved": "last"}
+    found = nd.landscape(model, one, one[0], generator=seeded(), **options)
+    for t, value in zip((-1.0, 0.0, 1.0), found.loss.tolist(), strict=True):
+        W, u, b = (
+            float(found.directions[0][name].sum()) * t + start for name, start in (("W", 0.9), ("U", 1), ("b", 1))
+        )
+        assert value == pytest.approx((b * u * sum(W**k for k in range(4)) - 1) ** 2 / 2)
+    assert 1 <= found.unsolved <= 2
+    assert found.loss[1] == found.centre
+    width = nd.neighbourhood_width(
+        model, one, one[0], rise=1.0, directions=2, generator=seeded(), solver="picard", max_steps=4, unsolved="last"
+    )
+    assert width.unsolved == 0
+
+
 SYSTEMS = """
 suite: s
 systems:
@@ -206,6 +239,7 @@ def test_a_module_needs_a_loss_and_stands_still():
         ({"dimensions": 3}, r"`dimensions` of landscape must be 1 or 2\. Got 3"),
         ({"reach": 0.0}, "`reach` of landscape must be a finite number > 0 or None"),
         ({"normalisation": "layer"}, r"must be among filter, parameter, none\. Got 'layer'"),
+        ({"unsolved": "skip"}, r"`unsolved` of landscape must be gap or last\. Got 'skip'"),
         ({"chunk": 0}, "`chunk` of landscape must be an integer >= 1 or None"),
         ({"loss": 3}, "`loss` of landscape must be a function"),
         ({"loss": lambda p, y: p - y}, r"`loss` must return one number\. Got a tensor of shape"),
