@@ -6,7 +6,7 @@ claims that are written out, one for each setting and each choice of the letters
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -23,6 +23,7 @@ from ntk_deq.language.families import (
     Defined,
     concrete_type,
     defined,
+    index_text,
     letters_in,
     member_name,
     quoted,
@@ -30,6 +31,7 @@ from ntk_deq.language.families import (
     values_of,
 )
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.recursion import RecursionFault, entry_of, ordered, recursions_in, recursive_names
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.shapes import too_large
@@ -91,12 +93,17 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
     used = set(_setting_letters(setting, given))
     families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
     formulas = {**model_definitions(setting), **formulas}
+    recursive = _recursive(formulas, setting)
     families |= {
-        entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index
+        entry.name
+        for section, name in formulas
+        if section == "let"
+        for entry in [entry_of(name, recursive)]
+        if entry.index
     }
     for (section, name), formula in formulas.items():
         used |= _formula_letters(formula.expr, families)
-        entry = defined(name) if section == "let" else None
+        entry = entry_of(name, recursive) if section == "let" else None
         if entry is not None and entry.index is not None:
             used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
     letters = [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
@@ -112,6 +119,11 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
         raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
     choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
     return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
+
+
+def _recursive(formulas: Iterable[Key], setting: Setting) -> frozenset[str]:
+    """Return the names that a claim gives step by step."""
+    return recursive_names([name for section, name in formulas if section == "let"], setting.sizes)
 
 
 def _setting_letters(setting: Setting, given: Mapping[str, Free]) -> Iterator[str]:
@@ -161,8 +173,9 @@ def written_out(
         **{("define", key[1]): replace(f, expr=own_types[key]) for key, f in model_definitions(setting).items()},
         **formulas,
     }
-    places = {key: _places(key, depth) for key in formulas}
-    members = _setting_members(setting, given, depth) | _defined_members(places)
+    recursive = _recursive(formulas, setting)
+    places = {key: _places(key, depth, recursive) for key in formulas}
+    members = _setting_members(setting, given, depth) | _defined_members(places, recursive)
     expansion = Expansion(depth, members)
     out: dict[Key, Formula] = {}
     origins: dict[Key, Key] = {}
@@ -175,7 +188,11 @@ def written_out(
             text = formula.text if name == key[1] else format_expr(expr)
             out[key[0], name] = Formula(name, text, expr, formula.position)
             origins[key[0], name] = key
-    order, cycle = sort_definitions({name: f for (section, name), f in out.items() if section == "let"})
+    own_lets = {name: f for (section, name), f in out.items() if section == "let"}
+    try:
+        order, cycle = _ordered(own_lets) if recursive else sort_definitions(own_lets)
+    except RecursionFault as fault:
+        raise DepthError(origins["let", fault.key], fault) from None
     lets = {("let", name): out["let", name] for name in order}
     rest = {key: formula for key, formula in out.items() if key[0] not in ("let", "define")}
     free = dict(_members_of(given, depth))
@@ -237,13 +254,25 @@ def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: S
     )
 
 
-def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
+def _ordered(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:
+    """Return the definitions of a claim with recursions in their order, and what rests on itself.
+
+    Raises:
+        RecursionFault: A recursion has no meaning.
+    """
+    names = recursive_names(let)
+    recursions_in(let, names)
+    return ordered(let, names)
+
+
+def _places(key: Key, depth: Mapping[str, int], recursive: Set[str]) -> list[tuple[str, dict[str, int]]]:
     """Return the names that a formula is written out under, each with the value of the letter in its index."""
-    entry = defined(key[1]) if key[0] in ("let", "define") else Defined(key[1])
+    entry = entry_of(key[1], recursive) if key[0] in ("let", "define") else Defined(key[1])
+    step = "" if entry.step is None else f"[{index_text(entry.step)}]"
     try:
         if entry.reach is not None:
-            return [(entry.member(at), {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
-        return [(key[1] if entry.index is None else entry.member(entry.index.evaluate(depth)), {})]
+            return [(entry.member(at) + step, {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
+        return [(key[1] if entry.index is None else entry.member(entry.index.evaluate(depth)) + step, {})]
     except KeyError as error:
         message = f"`{error.args[0]}` is no size letter, so that the members are not known."
         raise DepthError(key, ExpressionError(message, (0, 0))) from None
@@ -251,20 +280,22 @@ def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int
         raise DepthError(key, error) from None
 
 
-def _defined_members(places: Mapping[Key, list[tuple[str, dict[str, int]]]]) -> dict[str, frozenset[int]]:
+def _defined_members(
+    places: Mapping[Key, list[tuple[str, dict[str, int]]]], recursive: Set[str]
+) -> dict[str, frozenset[int]]:
     """Return the indices of the families that are defined, each of which is defined once."""
     found: dict[str, frozenset[int]] = {}
     first: dict[str, Key] = {}
     for key, names in places.items():
-        if key[0] not in ("let", "define") or defined(key[1]).index is None:
+        if key[0] not in ("let", "define") or entry_of(key[1], recursive).index is None:
             continue
         own = found.setdefault(defined(key[1]).name, frozenset())
         for name, _ in names:
             if first.setdefault(name, key) != key:
                 message = f"`{name}` is defined twice, by `{first[name][1]}` too."
                 raise DepthError(key, ExpressionError(message, (0, 0)))
-            member = split_member(name)
-            own |= {member[1].evaluate({})} if member is not None else set()
+            member = defined(name).index
+            own |= {member.evaluate({})} if member is not None else set()
         found[defined(key[1]).name] = own
     return found
 

@@ -16,7 +16,7 @@ from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
 from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
-from ntk_deq.language.families import defined, member_name, split_for, split_member
+from ntk_deq.language.families import bound_letters, defined, member_name, split_for, split_member
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.layer import layer_weight
@@ -79,7 +79,7 @@ class _Builder:
         if " for " in self.model.shape:
             self._add(("shape",), "the state of a system is no family.")
             return None
-        sizes = tuple(dict.fromkeys([*letters, *own]))
+        sizes = tuple(dict.fromkeys([*letters, *own, *bound_letters(self.model.define)]))
         if len(sizes) > _MAX_LETTERS:
             self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
             return None
