@@ -14,7 +14,7 @@ from typing import Any
 
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Choose, Claim
-from ntk_deq.claims.describe import choose_words, run_words
+from ntk_deq.claims.describe import choose_words, order_words, run_words
 from ntk_deq.claims.systems import system_data
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml_text import NumberText
@@ -63,6 +63,8 @@ def claim_file(claim: Claim) -> dict[str, Any]:
         entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
     if claim.exists:
         entry["exists"] = {name: _quantified(free) for name, free in claim.exists.items()}
+    if claim.uniform:
+        entry["uniform"] = sorted(claim.uniform)
     called = Functions.of(claim.functions)
     for section, formulas in _sections(claim):
         texts = {name: _written(formula, called) for name, formula in formulas.items()}
@@ -180,6 +182,7 @@ def parts(claim: Claim) -> dict[str, str]:
     claim = claim.stated
     found = {f"given.{name}": _ranging(v) for name, v in claim.given.items()}
     found |= {f"exists.{name}": _ranging(v) for name, v in claim.exists.items()}
+    found |= {"uniform": ", ".join(sorted(claim.uniform))} if claim.uniform else {}
     for section, formulas in _sections(claim):
         found |= {f"{section}.{name}": _spelled(formula) for name, formula in formulas.items()}
     run = {"method": "none"} if claim.run is None else _run(claim.run)
@@ -265,6 +268,8 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
         lines.append(StatementLine("run", claim.run.kind.name, run_words(claim.run), "", ""))
     for free in claim.exists.values():
         lines.append(StatementLine("exists", free.name, exists_text(free), exists_mathml(free), exists_latex(free)))
+    if claim.uniform:
+        lines.append(StatementLine("exists", "order", order_words(claim) or "", "", ""))
     lines += [_line("witness", formula) for formula in claim.witness.values()]
     return (*lines, *(_line("conclude", formula) for formula in claim.conclude.values()))
 

@@ -20,6 +20,7 @@ from ntk_deq.claims.describe import (
     depth_words,
     describe_systems,
     member_words,
+    order_words,
     run_words,
     size_words,
 )
@@ -223,6 +224,9 @@ def _render_claim(console: Console, claim: Claim) -> None:
     chosen = choose_words(claim)
     if chosen is not None:
         say_hanging(console, [("  choose   ", "dim")], [chosen])
+    order = order_words(claim)
+    if order is not None:
+        say_hanging(console, [("  order    ", "dim")], [order])
     depths = depth_words(claim)
     if depths is not None:
         say_hanging(console, [("  depths   ", "dim")], [depths])

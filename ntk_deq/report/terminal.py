@@ -182,6 +182,10 @@ class TerminalReport:
             say(self._console, (starts, "dim"), indent=_INDENT)
         if not result.as_expected:
             self._details(result)
+        for record in result.conclusions:
+            if record.proven:
+                words = one_line(f"{record.name!r} by itself is {record.proven}")
+                say_hanging(self._console, [" " * _INDENT, ("proved: ", "dim")], [(words, "dim")])
         for text in result.untested:
             say_hanging(self._console, [" " * _INDENT, ("not tested: ", "dim")], [(one_line(text), "dim")])
         for finding in result.findings:

@@ -53,6 +53,7 @@ class ConclusionRecord:
         worst: The smallest margin.
         margins: For each met instance (lo, hi, scale): margin ball and the size of the terms of the two sides.
         true, false, tight, unsure: Counts of instances by outcome; tight ones straddle zero narrowly.
+        proven: How it is proven by itself, where the claim as a whole is not; else nothing.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ConclusionRecord:
     false: int
     tight: int
     unsure: int
+    proven: str = ""
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,9 @@ class Replay:
     def consistent(self) -> bool:
         """Whether the recorded ball and the present one have a number in common, as two balls of one number must."""
         recorded = self.record.margin
-        return self.margin is not None and self.margin.lo <= recorded.hi and recorded.lo <= self.margin.hi
+        if self.margin is None:
+            return not self.record.relation  # what nothing exists by has no two sides
+        return self.margin.lo <= recorded.hi and recorded.lo <= self.margin.hi
 
     @property
     def reproduced(self) -> bool:
