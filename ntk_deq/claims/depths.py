@@ -6,15 +6,16 @@ claims that are written out, one for each setting and each choice of the letters
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import product
 
+from ntk_deq.claims.certificates import CertificateError, certified
 from ntk_deq.claims.check import Checked, Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
-from ntk_deq.claims.open_depth import model_definitions, typed_definitions
+from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_definitions
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
-from ntk_deq.errors import ExpressionError
+from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.distributions import check_distribution
 from ntk_deq.language.domain import Free
@@ -30,11 +31,13 @@ from ntk_deq.language.families import (
     values_of,
 )
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.parser import parse
+from ntk_deq.language.rows import typed_model
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
-from ntk_deq.language.types import Reach, SizeRange, Sort, Type
+from ntk_deq.language.types import Reach, Size, SizeRange, Sort, Type
 
 MAX_PARTS = 10_000
 """Parts of a formula of a system with its definitions written out."""
@@ -91,6 +94,8 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
     used = set(_setting_letters(setting, given))
     families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
     formulas = {**model_definitions(setting), **formulas}
+    for size in () if setting.model is None else setting.model.state_shape:
+        used |= _formula_letters(parse(size), setting.families().keys())
     families |= {
         entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index
     }
@@ -130,7 +135,7 @@ def _reach_letters(reach: Reach | None) -> set[str]:
     return set() if reach is None else {*reach.start.letters, *reach.stop.letters}
 
 
-def _formula_letters(expr: Expr, families: set[str]) -> set[str]:
+def _formula_letters(expr: Expr, families: Set[str]) -> set[str]:
     found: set[str] = set()
     for node in expr.walk():
         inside: tuple[Expr, ...] = ()
@@ -181,8 +186,8 @@ def written_out(
     free = dict(_members_of(given, depth))
     concrete = _setting(setting, depth, expansion)
     if setting.model is not None and setting.model.has_families:
-        model = _model(setting.model, {name: f for (section, name), f in out.items() if section == "define"}, concrete)
-        concrete = replace(concrete, model=model)
+        own_formulas = {name: f for (section, name), f in out.items() if section == "define"}
+        concrete = replace(concrete, model=_model(setting.model, own_formulas, concrete, expansion))
     return WrittenOut(concrete, free, lets | rest, origins, tuple(cycle))
 
 
@@ -208,8 +213,11 @@ def _setting_members(
     return found
 
 
-def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: Setting) -> ModelSignature:
-    """Return a model for one depth, of what its definitions are there and of its setting."""
+def _model(
+    model: ModelSignature, formulas: Mapping[str, Formula], setting: Setting, expansion: Expansion
+) -> ModelSignature:
+    """Return a model for one depth, of what its formulas are there and of its setting."""
+    where = ("setting", setting.name)
     variables = []
     for variable in model.variables:
         for name, own in setting.variables.items():
@@ -217,24 +225,51 @@ def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: S
                 sizes = [] if own.type.sort is not Sort.MATRIX else [own.type.rows, own.type.cols]
                 shape = tuple(str(size) for size in sizes[: len(variable.shape)])
                 variables.append(replace(variable, name=name, shape=shape, over=None))
+    definitions = {name: formula for name, formula in formulas.items() if name not in MODEL_FORMULAS}
     order, cycle = sort_definitions(definitions)
     if cycle:
         message = f"`{cycle[0]}` of model {model.name} is defined by itself: {' -> '.join(cycle)}."
-        raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
+        raise DepthError(where, ExpressionError(message, (0, 0)))
     parts: dict[str, int] = {}
     for name in order:
         parts[name] = sum(1 + parts.get(node.name, 0) for node in definitions[name].expr.walk())
         if parts[name] > MAX_PARTS:
             message = f"written out, `{name}` of model {model.name} has more than {MAX_PARTS:,} parts."
-            raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
-    return replace(
+            raise DepthError(where, ExpressionError(message, (0, 0)))
+    texts = {key: format_expr(quoted(formulas[name].expr)) for name, key in MODEL_FORMULAS.items() if name in formulas}
+    draft = replace(
         model,
         sizes=tuple(setting.sizes),
         variables=tuple(variables),
+        state_shape=tuple(str(expansion.size(size).at(_numbers(expansion.depth))) for size in model.state_shape),
+        map=texts.get("map", ""),
+        contraction=texts.get("contraction", ""),
         definitions={name: format_expr(quoted(definitions[name].expr)) for name in order},
+        monotone=texts.get("monotone", ""),
         families=(),
         has_families=False,
+        depth=tuple(expansion.depth.items()),
     )
+    if not draft.has_equilibrium:
+        return draft
+    try:
+        typed = typed_model(draft)
+        assert typed.map is not None  # as it has an equilibrium
+        return certified(
+            replace(draft, local=False),
+            typed.map,
+            typed.definitions,
+            contraction=typed.contraction,
+            monotone=typed.monotone,
+        )
+    except ArgumentError as error:
+        raise DepthError(where, ExpressionError(str(error), (0, 0))) from None
+    except CertificateError as error:
+        raise DepthError(("setting", error.key), error) from None
+
+
+def _numbers(depth: Mapping[str, int]) -> dict[str, Size]:
+    return {letter: Size.of(value) for letter, value in depth.items()}
 
 
 def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
@@ -282,7 +317,7 @@ def _setting(setting: Setting, depth: Mapping[str, int], expansion: Expansion) -
     sizes: dict[str, SizeRange] = {}
     for letter, size in setting.sizes.items():
         if size.over is None:
-            sizes[letter] = SizeRange(depth[letter], depth[letter]) if letter in depth else size
+            sizes[letter] = SizeRange(depth[letter], depth[letter], depth=True) if letter in depth else size
         else:
             sizes |= {member_name(letter, at): replace(size, over=None) for at in _values(size.over, depth)}
     free = dict(_members_of(setting.free, depth))

@@ -188,7 +188,10 @@ def certificate_words(model: ModelSignature) -> str:
         return f"monotone: I - W >= {model.monotone}*I for the layer's weight W, certified on each instance"
     if not model.local:
         return f"contraction: {model.contraction} < 1"
-    known = f"{model.contraction} < 1, read off the map" if model.contraction else "no constant is read off the map"
+    if model.has_families:
+        known = "a constant below 1 that is read off the map at each depth"
+    else:
+        known = f"{model.contraction} < 1, read off the map" if model.contraction else "no constant is read off the map"
     return f"left out: {known}; else a fixed point found from zero that is shown to be the only one near by"
 
 

@@ -8,8 +8,9 @@ from itertools import product
 
 from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
-from ntk_deq.language.families import Defined, Family, defined, member_name, split_member, type_at, with_letters
+from ntk_deq.language.families import Defined, Family, defined, member_name, split_member, type_at
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
@@ -66,19 +67,45 @@ def check_families(
     return checked
 
 
+MODEL_FORMULAS = {"its map": "map", "its contraction factor": "contraction", "its modulus": "monotone"}
+"""Formulas of a model with families beside its definitions, under names that no formula can spell: its attributes."""
+
+
 def model_definitions(setting: Setting) -> dict[Key, Formula]:
-    """Return the definitions of a model with families, without types, as definitions of a claim; else nothing."""
+    """Return the formulas of a model with families, without types, as definitions of a claim; else nothing.
+
+    Its map and its certificate are among them, under the names of `MODEL_FORMULAS`.
+    """
     model = setting.model
     if model is None or not model.has_families:
         return {}
-    return {
-        ("let", name): Formula(name, text, parsed(text), setting.position) for name, text in model.definitions.items()
-    }
+    beside = {name: getattr(model, key) for name, key in MODEL_FORMULAS.items() if getattr(model, key)}
+    texts = {**model.definitions, **beside}
+    return {("let", name): Formula(name, text, parsed(text), setting.position) for name, text in texts.items()}
+
+
+def model_place(key: Key, model: ModelSignature) -> tuple[str, str] | tuple[str]:
+    """Return where a formula of `model_definitions` stands in the declaration of its model."""
+    own = MODEL_FORMULAS.get(key[1])
+    if own is None:
+        return "define", key[1]
+    return ("equilibrium", model.state) if own == "map" else (own,)
 
 
 def typed_definitions(setting: Setting) -> Checked:
-    """Type the definitions of a setting's model with its depth open."""
-    return check_families(model_definitions(setting), replace(setting, model=None), {}, kind=None)
+    """Type the formulas of a setting's model with its depth open."""
+    checked = check_families(model_definitions(setting), setting, {}, kind=None)
+    shapes = Shapes(setting.sizes)
+    for name in MODEL_FORMULAS:
+        typed = checked.typed.get(("let", name))
+        if typed is None or typed.type is None or setting.model is None:
+            continue
+        wanted = setting.model.state_type if name == "its map" else SCALAR
+        fits = shapes.is_scalar(typed.type) if wanted == SCALAR else shapes.same_shape(wanted, typed.type)
+        if not fits:
+            message = f"this must be {shapes.show(wanted)}. Got {shapes.show(typed.type)}."
+            checked.errors["let", name] = ExpressionError(message, (typed.span.start, typed.span.stop))
+    return checked
 
 
 @dataclass
@@ -259,4 +286,4 @@ def _generalised(type_: Type, index: Size, letter: str) -> Iterator[Type]:
             family, at = split_member(name) or (name, index)
             moved[name] = member_name(family, at + index * -1 + Size.letter(letter)) if move else name
         names = {name: Size.letter(moved.get(name, name)) for name in type_.rows.letters | type_.cols.letters}
-        yield replace(type_, rows=with_letters(type_.rows, names), cols=with_letters(type_.cols, names))
+        yield replace(type_, rows=type_.rows.at(names), cols=type_.cols.at(names))

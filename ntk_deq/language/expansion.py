@@ -11,12 +11,16 @@ from ntk_deq.language.families import (
     index_text,
     member_name,
     number,
+    quoted,
     reach_of,
     size_expr,
+    size_of,
     split_member,
     type_at,
 )
 from ntk_deq.language.families import values_of as range_values
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Reach, Size, Sort, Type
@@ -59,9 +63,9 @@ class Expansion:
         self._count, self.where = 0, ""
         return self._visit(expr, {**self.depth, **(values or {})}, {})
 
-    def index(self, expr: Expr) -> int:
-        """Return the value of an index."""
-        return index_size(expr).evaluate(self.depth)
+    def size(self, text: str) -> Size:
+        """Return a size of the state of a model written out."""
+        return size_of(format_expr(quoted(self.formula(parse(text)))))
 
     def _visit(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
         self._count += 1

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import reduce
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.families import size_expr, size_of
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import ONE, Sort
@@ -44,7 +45,7 @@ def layer_weight(image: Expr, state: str, definitions: Mapping[str, Expr], *, sh
         image: The map, typed.
         state: Name of the state.
         definitions: The model's definitions, typed; the map may use them.
-        shape: Size letters of the state.
+        shape: Sizes of the state.
 
     Example:
         >>> from ntk_deq.language.format import format_expr
@@ -149,7 +150,7 @@ def _combined(terms: Sequence[_Term], shape: Sequence[str]) -> Expr:
     rows = any(term.right for term in terms) or (len(shape) == 2 and not any(term.left for term in terms))
     if rows and any(term.left for term in terms):
         raise _NoLayerError("some terms act on rows, others on columns")
-    order = Expr(Kind.NAME, _NOWHERE, name=shape[-1 if rows else 0]) if shape else _number(1)
+    order = size_expr(size_of(shape[-1 if rows else 0]), _NOWHERE) if shape else _number(1)
     unit = Expr(Kind.CALL, _NOWHERE, args=(order,), name="I")
     summands = [
         reduce(lambda a, b: _pair(Kind.MULTIPLY, a, b), [*term.numbers, *(term.left or term.right or (unit,))])
