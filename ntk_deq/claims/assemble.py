@@ -10,20 +10,22 @@ from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
 from ntk_deq.claims.families import has_families, typed_families
+from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.runs import build_choose, build_run, can_choose, kind_of, start_keys, unfit, wrong_sign
+from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
+from ntk_deq.language.application import Definition, is_head
 from ntk_deq.language.declaration import reserved
 from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
 from ntk_deq.language.families import defined, split_for
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Formula, Kind, dependents, names_in, sort_definitions, unused
+from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
 from ntk_deq.language.types import SCALAR
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
@@ -92,6 +94,8 @@ class _Assembler:
     broken: set[str] = field(default_factory=set)  # names whose definition cannot be used
     warnings: list[Problem] = field(default_factory=list)
     constants: dict[str, Formula] = field(default_factory=dict)
+    functions: dict[str, Definition] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)  # functions that some formula uses
 
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
@@ -99,6 +103,7 @@ class _Assembler:
         given = self._given(settings)
         read = {section: self._parse(section) for section in _SECTIONS}
         start = self._parse_start()
+        self._write_out(settings, given, read, start)
         self.constants = self._constants(settings, [*read.values(), start])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
@@ -125,6 +130,7 @@ class _Assembler:
             settings=settings,
             given={name: free for name, free in given.items() if name not in dropped},
             let={name: typed[key] for key in formulas if key[0] == "let" and (name := key[1]) not in dropped},
+            functions={key: found for key, found in self.functions.items() if found.name in self.called},
             assume={name: typed["assume", name] for name in read["assume"]},
             conclude={name: typed["conclude", name] for name in read["conclude"]},
             run=build_run(self.model, typed),
@@ -209,6 +215,9 @@ class _Assembler:
         formulas = {}
         for name, node in self._entries(section).items():
             text = expression_text(node)
+            if section == "let" and is_head(name):
+                self._parse_function(name, text)
+                continue
             base = self._defined(name) if section == "let" else name
             if base is None:
                 continue
@@ -219,6 +228,31 @@ class _Assembler:
                 if section == "let":
                     self.broken.add(base)
         return formulas
+
+    def _parse_function(self, key: str, text: str) -> None:
+        try:
+            self.functions[key] = function_of(key, text)
+        except ExpressionError as error:
+            if isinstance(error, HeadError):
+                self._add(("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint)
+            else:
+                self._add_error(("let", key), error)
+            self.broken.add(name_of(key))
+
+    def _write_out(
+        self,
+        settings: tuple[Setting, ...],
+        given: dict[str, Free],
+        read: dict[str, dict[str, Formula]],
+        start: dict[Key, Formula],
+    ) -> None:
+        """Write the functions of arguments out in every formula; what uses a broken one is left out."""
+        values = {*given, *(name for setting in settings for name in setting.variable_types())}
+        written = write_out(self.functions, {**read, "": start}, values, self.broken)
+        for key, error in written.errors:
+            self._add_error(key, error)
+        self.broken |= written.broken
+        self.called = written.called
 
     def _defined(self, key: str) -> str | None:
         """Return the name that an entry of `let` defines, of a member the one of its family; None: it is no name."""
@@ -247,17 +281,20 @@ class _Assembler:
 
     def _check_names(self, settings: tuple[Setting, ...], let: dict[str, Formula]) -> None:
         given = [name for name in self._entries("given") if name not in self.broken]
-        for section, names in (("given", given), ("let", let)):
+        for section, names in (("given", given), ("let", [*let, *self.functions])):
             for key in names:
-                name = defined(key).name if section == "let" else key
+                name = self._name_of(key) if section == "let" else key
                 taken = self._taken(name, settings)
                 if section == "let" and name in given:
                     taken = "a name under `given`"
-                if section == "let" and name != key and name in let:
+                if section == "let" and name != key and (name in let or name in self.functions):
                     taken = "a definition without members"
                 if taken:
                     self._add((section, key), f"`{section}` cannot define `{name}`: that is {taken}.", key=True)
                     self.broken.add(name)
+
+    def _name_of(self, key: str) -> str:
+        return self.functions[key].name if key in self.functions else defined(key).name
 
     def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
         kind = kind_of(self.model)
@@ -287,18 +324,8 @@ class _Assembler:
         self, settings: tuple[Setting, ...], given: dict[str, Free], hypotheses: dict[str, Formula]
     ) -> None:
         """Check that there is something to choose, and that hypotheses say for what."""
-        kind = kind_of(self.model)
         if self.model.choose is not None and not self.broken:
-            late = [name for name, f in hypotheses.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
-            if late and len(late) == len(hypotheses) and kind is not None and kind.trains:
-                names = ", ".join(f"`{name}`" for name in late)
-                message = (
-                    f"`choose` keeps the hypotheses that are known at the start, and {names} speaks of every step of "
-                    "the run. Leave `choose` out, or write a hypothesis about the start."
-                )
-                self._add(("choose",), message, key=True)
-            if not all(can_choose({**setting.free, **given}) for setting in settings):
-                message = "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
+            for message in choice_faults(kind_of(self.model), [{**s.free, **given} for s in settings], hypotheses):
                 self._add(("choose",), message, key=True)
 
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
@@ -381,6 +408,7 @@ class _Assembler:
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
         found = unused([*given, *let], let, used)
         own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}
+        own["let"] |= self.functions.keys()
         complete = not self.broken and all(len(own[section]) == len(self._entries(section)) for section in _SECTIONS)
         complete = complete and len(start) == len(start_keys(self.model))
         if complete and len(settings) == len(self.model.setting):
@@ -398,6 +426,10 @@ class _Assembler:
                 found_at = place(self.node, (section, let[name].name if name in let else name), key=True)
                 reported = self.problems if section == "given" else self.warnings
                 reported.append(Problem(found_at, message, hint=hint))
+            idle = [key for key, function in self.functions.items() if function.name not in self.called]
+            for key in (key for key in idle if key not in self.draft.inherited):
+                found_at = place(self.node, ("let", key), key=True)
+                self.warnings.append(Problem(found_at, f"`let.{key}` is used nowhere."))
         return found | {key for key in formulas["let"] if defined(key).name in found}
 
     def _entries(self, section: str) -> dict[str, Node]:

@@ -89,6 +89,7 @@ def check_formulas(
                 variables=variables,
                 trajectory={PATH_LENGTH: SCALAR} if course.trains else None,
                 index=STEP if kind is None else kind.index.type,
+                start=course.trains and section in ("assume", "conclude"),
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)

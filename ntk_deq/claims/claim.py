@@ -7,6 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ntk_deq.errors import Position, Problem
+from ntk_deq.language.application import Definition
 from ntk_deq.language.domain import Free
 from ntk_deq.language.interval import Range
 from ntk_deq.language.ranges import _constant, domain_range
@@ -83,6 +84,7 @@ class Claim:
         settings: One or more settings; the claim must hold in each.
         given: Further universally quantified variables.
         let: Definitions in an order in which each uses only earlier ones.
+        functions: Functions of arguments by their keys, as written; in the formulas they are written out.
         assume: Hypotheses by name.
         conclude: Conclusions by name.
         run: The step index's source, or None for a static claim.
@@ -117,6 +119,7 @@ class Claim:
     instances: int | None = None
     choose: Choose | None = None
     warnings: tuple[Problem, ...] = ()
+    functions: dict[str, Definition] = field(default_factory=dict)
     depths: tuple[Depth, ...] = ()
     origin: Claim | None = None
     depth: Depth | None = None

@@ -59,7 +59,7 @@ def check_families(
         if key[0] == "let" or names_in(formula.expr) & state.broken:
             continue
         try:
-            typed = checker.typed(formula, state)
+            typed = checker.typed(formula, state, start=key[0] in ("assume", "conclude"))
             check_place(key[0], typed, setting, checker.course)
             checked.typed[key] = typed
         except ExpressionError as error:
@@ -153,8 +153,8 @@ class _Families:
         self.course = Course(kind, setting.model, families | members)
         self.guesses = 0
 
-    def typed(self, formula: Formula, state: _State, letter: Reach | None = None) -> Expr:
-        """Return a formula with its types, `letter` being what it may use besides."""
+    def typed(self, formula: Formula, state: _State, letter: Reach | None = None, *, start: bool = False) -> Expr:
+        """Return a formula with its types, `letter` being what it may use besides, `start` as `infer` takes it."""
         expr = formula.expr
         inner = {} if letter is None else {letter.letter: letter}
         return infer(
@@ -168,6 +168,7 @@ class _Families:
             index=STEP if self.kind is None else self.kind.index.type,
             families=state.families,
             letters=inner,
+            start=start and self.course.trains,
         )
 
     def definitions(self, state: _State) -> _State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -18,7 +18,7 @@ from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.rows import rowwise_model
 from ntk_deq.language.run import LOSS, PATH_LENGTH, RUN_KINDS, KeyValue, Run, RunKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Formula
+from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.language.types import SCALAR
 
 _NO_NUMBERS = frozenset({".nan", ".inf", "-.inf", "+.inf"})  # what YAML calls numbers and the language does not
@@ -120,9 +120,25 @@ def build_choose(model: ClaimModel, typed: Mapping[Key, Formula]) -> Choose | No
     return None if objective is None else Choose(objective, maximize=name == "maximize", aims=model.choose.aims)
 
 
-def can_choose(given: Mapping[str, Free]) -> bool:
-    """Whether there is a scalar to choose."""
-    return any(free.type == SCALAR for free in given.values())
+def choice_faults(
+    kind: RunKind | None, free: Sequence[Mapping[str, Free]], hypotheses: Mapping[str, Formula]
+) -> Iterator[str]:
+    """Yield what stands in the way of choosing constants.
+
+    Args:
+        kind: What the run does, or None.
+        free: For each setting, the variables over which it and the claim quantify.
+        hypotheses: The hypotheses.
+    """
+    late = [name for name, f in hypotheses.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+    if late and len(late) == len(hypotheses) and kind is not None and kind.trains:
+        names = ", ".join(f"`{name}`" for name in late)
+        yield (
+            f"`choose` keeps the hypotheses that are known at the start, and {names} speaks of every step of "
+            "the run. Leave `choose` out, or write a hypothesis about the start."
+        )
+    if not all(any(variable.type == SCALAR for variable in variables.values()) for variables in free):
+        yield "`choose` chooses the scalars of `given` and of `domain`, and this claim has none."
 
 
 def start_formulas(claim: Claim) -> dict[Key, Formula]:

@@ -33,7 +33,7 @@ MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
-DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\](\s+for\s+.+)?)?$"
+DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?(\(.+\))?(\s+for\s+.+)?$"
 """A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`."""
 _SIZE = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"

@@ -18,8 +18,9 @@ from ntk_deq.claims.describe import choose_words, run_words
 from ntk_deq.claims.systems import system_data
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml_text import NumberText
+from ntk_deq.language.application import Functions
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import format_expr, unshaped
 from ntk_deq.language.library import model_names
 from ntk_deq.language.notation.formulas import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
@@ -58,9 +59,13 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     entry["setting"] = [setting.name for setting in claim.settings]
     if claim.given:
         entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
+    called = Functions.of(claim.functions)
     for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
-        if formulas:
-            entry[section] = {name: _written(formula) for name, formula in formulas.items()}
+        texts = {name: _written(formula, called) for name, formula in formulas.items()}
+        if section == "let":
+            texts |= {key: function.text for key, function in claim.functions.items()}
+        if texts:
+            entry[section] = texts
     if claim.run is not None:
         entry["run"] = _run(claim.run)
     if claim.choose is not None:
@@ -173,11 +178,12 @@ def parts(claim: Claim) -> dict[str, str]:
     return found
 
 
-def _written(formula: Formula) -> str:
+def _written(formula: Formula, called: Functions | None = None) -> str:
     """Return a formula as its author wrote it, or the spelling of its tree where that was changed since."""
     spelled = _spelled(formula)
     try:
-        return formula.text if format_expr(parsed(formula.text)) == spelled else spelled
+        tree = (called or Functions()).written_out(parsed(formula.text))
+        return formula.text if format_expr(unshaped(tree)) == format_expr(unshaped(formula.expr)) else spelled
     except ExpressionError:
         return spelled
 

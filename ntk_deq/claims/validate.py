@@ -17,7 +17,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _PATTERNS = {
     IDENTIFIER: "a letter or _ followed by letters, digits or _",
-    DEFINED: "a letter or _ followed by letters, digits or _, or a member such as z[0] or z[l] for l in 1..L",
+    DEFINED: "a letter or _ followed by letters, digits or _, or a member such as z[0] or z[l] for l in 1..L, or a "
+    "function such as phi(u)",
     LABEL: "letters, digits and . _ + -, starting with a letter or digit",
 }
 _WANTED = {

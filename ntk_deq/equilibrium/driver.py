@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.result import Equilibrium, Status, is_batched, tangents_off
-from ntk_deq.equilibrium.solvers import Solver, as_solver
+from ntk_deq.equilibrium.solvers import Picard, Solver, as_solver
+from ntk_deq.equilibrium.splitting import MonotoneLayer, Splitting
 from ntk_deq.errors import ArgumentError, EquilibriumError
 
 
@@ -85,7 +86,7 @@ def solve_fixed_point(
     step: Callable[[Tensor], Tensor],
     initial: Float[Tensor, "*shape"],
     *,
-    solver: str | Solver = "picard",
+    solver: str | Solver | Splitting = "picard",
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
@@ -106,7 +107,9 @@ def solve_fixed_point(
     The result carries no gradients; for those, and inside `torch.func` transforms, use `fixed_point`.
 
     Args:
-        step: Any map from a tensor to one of the same shape, dtype and device. Samples must not interact.
+        step: Any map from a tensor to one of the same shape, dtype and device. Samples must not interact. The solvers
+            forward-backward and peaceman-rachford need a `MonotoneLayer`, and iterate a map of their own: it is solved
+            to the same tolerance, by its own contraction factor.
         initial: Where to start, floating point.
         solver: A name out of `SOLVERS`, or a solver with options (`make_solver`).
         rtol: Relative tolerance; None: 32 times the dtype's eps.
@@ -133,12 +136,31 @@ def solve_fixed_point(
     criteria = Criteria.resolve(initial.dtype, rtol, atol, max_steps)
     bound = _check_contraction(contraction)
     with torch.no_grad(), tangents_off():
-        result = _iterate(step, initial.detach(), method, criteria, batch_dims, bound)
+        if isinstance(method, Splitting):
+            result = _split(method.layer_of(step, initial, batch_dims), initial.detach(), method, criteria)
+        else:
+            result = _iterate(step, initial.detach(), method, criteria, batch_dims, bound)
     if raise_on_failure and not result.all_converged:
         raise EquilibriumError(
             f"No fixed point found with the solver {method.name}.\n{result.describe_failures()}", result
         )
     return result
+
+
+def _split(layer: MonotoneLayer, initial: Tensor, method: Splitting, criteria: Criteria) -> Equilibrium:
+    """Iterate the map of a splitting; residual and bound of the result are those of the layer."""
+    plan = method.plan(layer)
+    found = _iterate(plan.step, plan.start(initial), Picard(), criteria, 1, plan.contraction)
+    value = plan.state(found.value)
+    residual = row_norms(layer(value) - value)
+    return replace(
+        found,
+        value=value,
+        residual=torch.where(torch.isfinite(residual), residual, math.inf),
+        contraction=None,
+        solver=method.name,
+        bound=layer.error_bound(value),
+    )
 
 
 def _iterate(

@@ -28,7 +28,7 @@ from ntk_deq.equilibrium.result import (
     unwrap_finished,
     without_tangents,
 )
-from ntk_deq.equilibrium.solvers import Solver, as_solver
+from ntk_deq.equilibrium.solvers import Solver, general_solver
 from ntk_deq.errors import ArgumentError, EquilibriumError
 
 
@@ -112,8 +112,8 @@ def fixed_point(
         step=flat_step,
         role="forward",
         batch_dims=batch_dims,
-        solver=as_solver(solver),
-        adjoint_solver=as_solver(solver if adjoint_solver is None else adjoint_solver),
+        solver=general_solver(solver),
+        adjoint_solver=general_solver(solver if adjoint_solver is None else adjoint_solver),
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,

@@ -94,6 +94,7 @@ class Equilibrium:
         steps: Updates made, one count a sample.
         contraction: The Lipschitz constant q that the caller gave, or None.
         solver: Name of the solver.
+        bound: A bound on norm(z - z*) that is known for another reason than q < 1, one a sample; None: there is none.
 
     Example:
         >>> import torch
@@ -111,6 +112,7 @@ class Equilibrium:
     steps: Int[Tensor, "*batch"]
     contraction: float | None
     solver: str
+    bound: Float[Tensor, "*batch"] | None = None
 
     @property
     def converged(self) -> Bool[Tensor, "*batch"]:
@@ -124,7 +126,12 @@ class Equilibrium:
 
     @property
     def error_bound(self) -> Float[Tensor, "*batch"] | None:
-        """The bound residual/(1 - q) on norm(z - z*), one a sample; inf where q >= 1, None where q is unknown."""
+        """A bound on norm(z - z*), one a sample; None where nothing is known.
+
+        It is residual/(1 - q), inf where q >= 1, or `bound`.
+        """
+        if self.bound is not None:
+            return self.bound
         if self.contraction is None:
             return None
         if self.contraction < 1:
@@ -162,9 +169,11 @@ class Equilibrium:
             worst, most = float(self.residual.max()), int(self.steps.max())
             rows.append(("residual", f"at most {worst:.3g} after at most {most} steps"))
         bound = self.error_bound
-        if bound is not None:
-            shown = f", error bound: at most {float(bound.max()):.3g}" if bound.numel() else ""
-            rows.append(("contraction q", f"{self.contraction:.6g}{shown}"))
+        shown = f"at most {float(bound.max()):.3g}" if bound is not None and bound.numel() else ""
+        if self.bound is not None:
+            rows.append(("error bound", shown or "no samples"))
+        elif bound is not None:
+            rows.append(("contraction q", f"{self.contraction:.6g}{', error bound: ' if shown else ''}{shown}"))
         return rows
 
     def _title(self) -> str:

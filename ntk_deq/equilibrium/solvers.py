@@ -7,6 +7,8 @@ Picard iteration: the plain method, and the reference for the others.
 Damped (Krasnoselskii-Mann) iteration: breaks cycles of maps that do not contract.
 
 Anderson acceleration, type II, safeguarded sample by sample: where it does not help, plain steps are taken.
+
+Splitting iterations (`splitting.py`) are chosen by name here as well; they serve monotone layers alone.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ntk_deq.equilibrium.splitting import ForwardBackward, PeacemanRachford, Splitting
 from ntk_deq.errors import ArgumentError, nearest_name
 
 
@@ -275,16 +278,30 @@ class Anderson(Solver):
         return torch.where(valid & torch.isfinite(weights).all(dim=1, keepdim=True), weights, 0.0)
 
 
-__all__ = ["SOLVERS", "Anderson", "Damped", "Picard", "Solver", "as_solver", "make_solver"]
+__all__ = [
+    "SOLVERS",
+    "SPLITTINGS",
+    "Anderson",
+    "Damped",
+    "Picard",
+    "Solver",
+    "as_solver",
+    "general_solver",
+    "make_solver",
+]
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (Picard, Damped, Anderson)}
+"""Those for any map."""
+
+SPLITTINGS: dict[str, type[Splitting]] = {cls.name: cls for cls in (ForwardBackward, PeacemanRachford)}
+"""Those for a `MonotoneLayer`."""
 
 
-def make_solver(name: str, **options: object) -> Solver:
+def make_solver(name: str, **options: object) -> Solver | Splitting:
     """Build a solver from its name and its options.
 
     Args:
-        name: A key of `SOLVERS`.
+        name: A key of `SOLVERS` or `SPLITTINGS`.
         options: Fields of that solver; every name is checked.
 
     Raises:
@@ -294,29 +311,50 @@ def make_solver(name: str, **options: object) -> Solver:
         >>> make_solver("damped", damping=0.3)
         Damped(damping=0.3)
     """
-    if name not in SOLVERS:
-        raise ArgumentError(f"Unknown solver {name!r}. Known solvers: {', '.join(SOLVERS)}.{_hint(name, SOLVERS)}")
-    cls = SOLVERS[name]
+    every: dict[str, type[Solver] | type[Splitting]] = {**SOLVERS, **SPLITTINGS}
+    if name not in every:
+        raise ArgumentError(f"Unknown solver {name!r}. Known solvers: {', '.join(every)}.{_hint(name, every)}")
+    cls = every[name]
     allowed = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     for option in options:
         if option not in allowed:
             known = f"Its options: {', '.join(allowed)}." if allowed else "It has no options."
             raise ArgumentError(f"The solver {name} has no option {option!r}. {known}{_hint(option, allowed)}")
-    return cls(**options)
+    return cls(**options)  # type: ignore[arg-type]  # checked by the class
 
 
-def as_solver(solver: str | Solver) -> Solver:
+def as_solver(solver: str | Solver | Splitting) -> Solver | Splitting:
     """Return a solver given by name or as an object.
 
     Example:
         >>> as_solver("picard")
         Picard()
     """
-    if isinstance(solver, Solver):
+    if isinstance(solver, Solver | Splitting):
         return solver
     if isinstance(solver, str):
         return make_solver(solver)
-    raise ArgumentError(f"`solver` must be a name ({', '.join(SOLVERS)}) or a Solver. Got {type(solver).__name__}.")
+    names = ", ".join([*SOLVERS, *SPLITTINGS])
+    raise ArgumentError(f"`solver` must be a name ({names}) or a Solver. Got {type(solver).__name__}.")
+
+
+def general_solver(solver: str | Solver) -> Solver:
+    """Return a solver given likewise that works for any map.
+
+    Raises:
+        ArgumentError: It is a splitting, which needs to know a layer.
+
+    Example:
+        >>> general_solver("damped")
+        Damped(damping=0.5)
+    """
+    found = as_solver(solver)
+    if isinstance(found, Splitting):
+        raise ArgumentError(
+            f"The solver {found.name} needs to know W of a map act(W z + c), which `solve_equilibrium` and "
+            "`solve_fixed_point` on a MonotoneLayer tell it. Here use 'anderson', and what it found as `initial`."
+        )
+    return found
 
 
 def _hint(name: str, allowed: object) -> str:

@@ -16,9 +16,11 @@ from ntk_deq.evaluation.compare import compare_chain, conjunction, disjunction, 
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Sort
 
 Indices = Mapping[str, float]
 _STRICT = ("<", ">", "!=")
@@ -56,6 +58,19 @@ def _once_a_step(expr: Expr, env: Environment, indices: Indices) -> Value:
     if key not in env.per_step:
         env.per_step[key] = _HANDLERS[expr.kind](expr, env, indices)
     return env.per_step[key]
+
+
+def bound(function: Expr, value: Value, env: Environment) -> Environment:
+    """Return the environment inside a function at a point; no definition knows its argument, so that all are kept.
+
+    Args:
+        function: The function, with types.
+        value: The point.
+        env: The environment outside.
+    """
+    matrix = type_of(function.args[1]).sort is Sort.MATRIX
+    point = ar.to_matrix(value) if matrix else ar.to_scalar(value)
+    return replace(env, variables={**env.variables, function.names[0]: point})
 
 
 def evaluate_scalar(expr: Expr, env: Environment, indices: Indices | None = None) -> Scalar:
@@ -131,6 +146,8 @@ def step_of(expr: Expr, indices: Indices) -> float:
 def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if expr.name in ("grad", "jac"):
         return env.providers.derivative(expr, env, indices)
+    if expr.args and expr.args[0].kind is Kind.FUNCTION:
+        return env.providers.extreme(expr, env, indices)
     if expr.name in ("next", "fixed_point"):
         start = ar.to_matrix(evaluate(expr.args[0], env, indices))
         return env.providers.image(env, start) if expr.name == "next" else env.providers.equilibrium(env, start)

@@ -218,7 +218,7 @@ def batches_steps(body: Expr) -> bool:
     What asks for the variables themselves cannot: their values would have to be repeated for every step.
     """
     return not any(
-        node.kind in (Kind.AT, Kind.FOR_ALL) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
+        node.kind in (Kind.AT, Kind.FOR_ALL, Kind.FUNCTION) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
         for node in body.walk()
     )
 

@@ -203,6 +203,7 @@ class Providers:
         image: What the model's map makes of a state.
         quotients: A ball of every difference quotient of the map between two states of a ball, or None: there is none.
         derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
+        extreme: The value of what takes a function to be minimised, as `prox` and `argmin`, likewise.
     """
 
     equilibrium: Callable[[Environment, Matrix | None], Matrix]
@@ -210,6 +211,7 @@ class Providers:
     image: Callable[[Environment, Matrix], Matrix]
     quotients: Callable[[Environment, Matrix], Ball | None]
     derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
+    extreme: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
 
 
 @dataclass

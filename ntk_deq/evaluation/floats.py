@@ -26,9 +26,11 @@ from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.tensors import scalar, vec
+from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import Sort
 from ntk_deq.language.written import definition_of, put
 
 SOLVER = Anderson(memory=8)
@@ -193,6 +195,8 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
         pass  # the two modules evaluate through each other
 
         return tensor_derivative(expr, names, indices)
+    if expr.args and expr.args[0].kind is Kind.FUNCTION:
+        raise UndifferentiableError(f"`{expr.name}` is not computed in floats")
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
@@ -326,15 +330,34 @@ def tensor_derivative(expr: Expr, names: TensorNames, indices: Mapping[str, floa
     return found
 
 
+def bound(names: TensorNames, function: Expr, value: Tensor) -> TensorNames:
+    """Return what names mean inside a function at a point; no definition knows its argument, so that all are kept.
+
+    Args:
+        names: What they mean outside.
+        function: The function, with types.
+        value: The point.
+    """
+    matrix = type_of(function.args[1]).sort is Sort.MATRIX
+    point = value if matrix else scalar(value)
+    inside = replace(names, variables={**names.variables, function.names[0]: point})
+    inside.cache.update((name, known) for name, known in names.cache.items() if isinstance(name, str))
+    return inside
+
+
 def _derivative(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     """Return the derivative, with zero slopes or those from above at kinks."""
-    inner, name = expr.args[0], expr.args[1].name
+    inner, name, known = expr.args[0], expr.args[1].name, dict[str | int, Tensor]()
+    if inner.kind is Kind.FUNCTION:
+        names = bound(names, inner, tensor_value(expr.args[1], names, indices))
+        inner, name, known = inner.args[0], inner.names[0], names.cache
     origin = names.variables[name].detach()
     core = () if origin.ndim < 2 else tuple(origin.shape[-2:])
     with torch.enable_grad():
         x = origin.expand((*names.batch, *core)).clone().requires_grad_()
         fixed = {key: value.detach() for key, value in names.variables.items()}
         inside = replace(names, variables={**fixed, name: x})
+        inside.cache.update(known)
         value = tensor_value(inner, inside, indices)
         if expr.name == "grad":
             return _pulled(scalar(value), x)

@@ -6,6 +6,7 @@ from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.derivatives.quotients import state_quotients
 from ntk_deq.evaluation.environment import Providers
 from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
+from ntk_deq.evaluation.extremes import extreme
 
 PROVIDERS = Providers(
     equilibrium=equilibrium_ball,
@@ -13,5 +14,6 @@ PROVIDERS = Providers(
     image=map_once,
     quotients=state_quotients,
     derivative=derivative,
+    extreme=extreme,
 )
-"""Equilibria by a float solve and a certificate, derivatives by reverse mode."""
+"""Equilibria by a float solve and a certificate, derivatives by reverse mode, minima where they are known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import Span
@@ -22,6 +22,7 @@ class Parameter(StrEnum):
     INDEX = "index"  # of a row or column, from 1: like a size, and with -
     VARIABLE = "variable"  # the bare name of a free variable
     FUNCTION = "function"  # the bare name of a function of each entry
+    OPERAND = "function of an argument"  # a function that the claim defines, a partial application, `u -> f`
     STATE = "state"  # a matrix of the shape of the model's state
 
     def admits(self, type_: Type, shapes: Shapes) -> bool:
@@ -37,8 +38,23 @@ class Parameter(StrEnum):
                 return shapes.is_vector(type_)
             case Parameter.VALUE:
                 return type_.sort is not Sort.BOOLEAN
+            case Parameter.OPERAND:
+                return False  # a function has no type
             case _:
                 return True
+
+
+class Role(Enum):
+    """What a node is read as, which its parent decides."""
+
+    VALUE = auto()
+    STEP = auto()  # inside Z[...]
+    SIZE = auto()  # an argument of I, zeros, ones, commutation
+    PLACE = auto()  # an index of A{...}
+    VARIABLE = auto()  # the name in grad(f, x)
+    CONDITION = auto()  # behind `with`
+    BOUND = auto()  # a side of a comparison behind `with`
+    MEMBER = auto()  # inside the first brackets of a family
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,7 @@ class Call:
 
     Attributes:
         name: The function.
-        types: The types of the arguments.
+        types: The types of the arguments; of a function, those of its value and of its own argument.
         sizes: For size and index arguments the size, for others None.
         spans: Where the arguments stand.
         span: Where the call stands.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.families import (
+    concrete_type,
     index_size,
     index_text,
     member_name,
@@ -17,12 +18,13 @@ from ntk_deq.language.families import (
     size_of,
     split_member,
     type_at,
+    with_letters,
 )
 from ntk_deq.language.families import values_of as range_values
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.tree import RANGED, Expr, Kind, Span
+from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span
 from ntk_deq.language.types import Reach, Size, Sort, Type
 
 MAX_NODES = 20_000
@@ -82,9 +84,20 @@ class Expansion:
             return self._member(node, values, outer)
         if node.kind is Kind.NAME and node.name in values and node.name not in self.depth:
             return number(values[node.name], node.span)
+        if node.kind is Kind.FUNCTION:
+            return self._function(node, values, outer)
         names = tuple(self._replaced(node, name, values) for name in node.names) if node.kind is Kind.AT else node.names
         args = tuple(self._visit(child, values, outer) for child in node.args)
         return replace(node, args=args, names=names, type=None)
+
+    def _function(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        """Return a function whose argument has the shape that it has here."""
+        type_ = concrete_type(_type_of(node.args[1]), values, {})
+        sizes = [] if type_.sort is not Sort.MATRIX else [type_.rows, type_.cols]
+        letters = {letter: Size.of(value) for letter, value in values.items() if letter not in self.depth}
+        parts = tuple(size_expr(with_letters(size, letters), node.span) for size in sizes)
+        shape = Expr(Kind.CALL, node.span, parts, name=Mark.SHAPE)
+        return replace(node, args=(self._visit(node.args[0], values, outer), shape), type=None)
 
     def _replaced(self, node: Expr, name: str, values: dict[str, int]) -> str:
         """Return the variable that `at` replaces, of a family the member."""

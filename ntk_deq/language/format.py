@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import CONSTANT_NAMES, Expr, Kind, Sign
+from ntk_deq.language.tree import BOUND, CONSTANT_NAMES, Expr, Kind, Mark, Sign
+from ntk_deq.language.types import ONE, Sort
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
 QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
@@ -17,6 +19,7 @@ BINDING = {
     Kind.EACH: QUANTIFIED,
     Kind.SOME: QUANTIFIED,
     Kind.OVER: QUANTIFIED,
+    Kind.FUNCTION: QUANTIFIED,
     Kind.OR: DISJUNCTION,
     Kind.AND: CONJUNCTION,
     Kind.NOT: NEGATION,
@@ -61,12 +64,20 @@ def format_expr(expr: Expr) -> str:
             return f"{expr.name}({format_expr(expr.args[0])})"
         case Kind.CALL if expr.name in _SIGNS:
             return _signed(expr)
+        case Kind.CALL if not expr.name:
+            member, *arguments = expr.args
+            return f"{format_expr(member)}({', '.join(_part(argument, DISJUNCTION) for argument in arguments)})"
+        case Kind.CALL if expr.name in _MARKS:
+            return format_expr(expr.args[0])
         case Kind.CALL:
-            return f"{expr.name}({', '.join(_part(argument, DISJUNCTION) for argument in expr.args)})"
+            return f"{expr.name}({', '.join(_argument(argument) for argument in expr.args)})"
         case Kind.AT:
             first, *values = [_part(argument, DISJUNCTION) for argument in expr.args]
             pairs = [f"{name} = {value}" for name, value in zip(expr.names, values, strict=True)]
             return f"at({', '.join([first, *pairs])})"
+        case Kind.FUNCTION:
+            argument, body = spelled(expr)
+            return f"{argument}{_shape(expr)} -> {_part(body, DISJUNCTION)}"
         case Kind.TRANSPOSE:
             return f"{_part(expr.args[0], ATOM)}'"
         case Kind.NEGATE:
@@ -94,7 +105,68 @@ def format_expr(expr: Expr) -> str:
             return f"{_part(left, strength)}{_JOINTS[expr.kind]}{_part(right, strength + 1)}"
 
 
-_SIGNS = frozenset(Sign)
+def spelled(function: Expr) -> tuple[str, Expr]:
+    """Return a function's argument and its body, the argument by a name that can be written and means nothing else.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> from ntk_deq.language.typing import infer
+        >>> tree = infer(parse("minimum(u[] -> (u - 1)^2)"), {})
+        >>> tree.args[0].names, spelled(tree.args[0])[0], format_expr(tree)
+        (('u·0',), 'u', 'minimum(u[] -> (u - 1)^2)')
+    """
+    name, body = function.names[0], function.args[0]
+    taken = {node.name for node in body.walk()}
+    base = name.partition(BOUND)[0]
+    if base == name:
+        return name, body
+    free = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+    return free, _renamed(body, name, free)
+
+
+def unshaped(expr: Expr) -> Expr:
+    """Return a tree in which arguments of functions have spelled names and no shapes, with types and without alike."""
+    args = tuple(map(unshaped, expr.args))
+    if expr.kind is not Kind.FUNCTION:
+        return replace(expr, args=args)
+    name, body = spelled(replace(expr, args=args))
+    return replace(expr, args=(body,), names=(name,))
+
+
+def _renamed(expr: Expr, old: str, new: str) -> Expr:
+    name = new if expr.kind is Kind.NAME and expr.name == old else expr.name
+    return replace(expr, name=name, args=tuple(_renamed(part, old, new) for part in expr.args))
+
+
+def printed(expr: Expr) -> Expr:
+    """Return a tree as it is set in print: arguments of functions by names, a derivative at a point as in `at`."""
+    if not any(node.kind is Kind.FUNCTION for node in expr.walk()):
+        return expr
+    if expr.kind is Kind.CALL and expr.name in ("grad", "jac") and expr.args[0].kind is Kind.FUNCTION:
+        function, point = expr.args
+        name, body = spelled(function)
+        argument = replace(function.args[-1], kind=Kind.NAME, name=name, args=())
+        derivative = replace(expr, args=(printed(body), argument))
+        return replace(expr, kind=Kind.AT, args=(derivative, printed(point)), name="", names=(name,))
+    if expr.kind is Kind.FUNCTION:
+        name, body = spelled(expr)
+        return replace(expr, args=(printed(body), *expr.args[1:]), names=(name,))
+    return replace(expr, args=tuple(map(printed, expr.args)))
+
+
+def _shape(function: Expr) -> str:
+    """Return the shape of a function's argument in brackets, where it is known."""
+    stated = function.args[1] if len(function.args) > 1 else None
+    type_ = None if stated is None else stated.type
+    if type_ is not None:
+        sizes = [] if type_.sort is not Sort.MATRIX else [type_.rows] if type_.cols == ONE else [type_.rows, type_.cols]
+        return f"[{', '.join(map(str, sizes))}]"
+    if stated is None or stated.kind is not Kind.CALL or stated.names:
+        return ""
+    return f"[{', '.join(map(format_expr, stated.args))}]"
+
+
+_SIGNS, _MARKS = frozenset(Sign), frozenset(Mark)
 
 
 def _signed(expr: Expr) -> str:
@@ -222,6 +294,10 @@ def binding(expr: Expr) -> int:
 def _part(expr: Expr, wanted: int) -> str:
     text = format_expr(expr)
     return text if binding(expr) >= wanted else f"({text})"
+
+
+def _argument(expr: Expr) -> str:
+    return format_expr(expr) if expr.kind is Kind.FUNCTION else _part(expr, DISJUNCTION)
 
 
 def _quantified(expr: Expr) -> str:

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from ntk_deq.language.activation_functions import ACTIVATIONS, WITH_A_PARAMETER
 from ntk_deq.language.functionals import TO_NUMBERS
-from ntk_deq.language.matrix_functions import OF_MATRICES, OF_THE_MODEL
+from ntk_deq.language.matrix_functions import OF_FUNCTIONS, OF_MATRICES, OF_THE_MODEL
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import Entrywise, Function, Kink
 
 __all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]
 
-_ALL = (*PIECES, *OF_MATRICES, *TO_NUMBERS, *ACTIVATIONS, *WITH_A_PARAMETER, *OF_NUMBERS, *CONSTANTS, *OF_THE_MODEL)
+_ALL = (
+    *PIECES,
+    *OF_MATRICES,
+    *TO_NUMBERS,
+    *ACTIVATIONS,
+    *WITH_A_PARAMETER,
+    *OF_NUMBERS,
+    *CONSTANTS,
+    *OF_THE_MODEL,
+    *OF_FUNCTIONS,
+)
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _ALL}
 """Every function by name."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ntk_deq.language.calls import (
+    Call,
     Parameter,
     commutation_shape,
     diag_shape,
@@ -14,12 +17,14 @@ from ntk_deq.language.calls import (
     khatri_rao_shape,
     kron_shape,
     same_shape,
+    scalar_shape,
     shape_of_second,
     turned_shape,
     vec_shape,
 )
 from ntk_deq.language.interval import UNIT, Range
 from ntk_deq.language.record import TRANSPOSED, Degree, Function, word
+from ntk_deq.language.types import Type
 from ntk_deq.language.values import always, first, product, with_zero
 
 _P = Parameter
@@ -221,3 +226,40 @@ OF_THE_MODEL = (
     ),
 )
 """Derivatives, and what has a meaning only beside a model."""
+
+
+def _of_functions(name: str, rest: tuple[Parameter, ...], summary: str, result: Callable[[Call], Type]) -> Function:
+    return Function(name, "Functions", (_P.OPERAND, *rest), summary, result, partial=True)
+
+
+OF_FUNCTIONS = (
+    _of_functions(
+        "prox",
+        (_P.VALUE, _P.SCALAR),
+        "The u at which phi(u) + norm(u - x)^2/(2*mu) is least: `prox(phi, x, mu)`.",
+        shape_of_second,
+    ),
+    _of_functions(
+        "moreau",
+        (_P.VALUE, _P.SCALAR),
+        "Moreau envelope, the least value of phi(u) + norm(u - x)^2/(2*mu): `moreau(phi, x, mu)`.",
+        scalar_shape,
+    ),
+    _of_functions(
+        "conjugate",
+        (_P.VALUE,),
+        "Convex conjugate, the largest value of dot(u, y) - phi(u): `conjugate(phi, y)`.",
+        scalar_shape,
+    ),
+    _of_functions(
+        "argmin", (), "Where a function is least: `argmin(phi)`, or `argmin(f, u)` of a formula.", shape_of_second
+    ),
+    _of_functions("minimum", (), "Least value of a function: `minimum(phi)`, `minimum(f, u)`.", scalar_shape),
+    _of_functions(
+        "supremum", (), "Least upper bound of a function's values: `supremum(phi)`, `supremum(f, u)`.", scalar_shape
+    ),
+    _of_functions(
+        "infimum", (), "Greatest lower bound of a function's values: `infimum(phi)`, `infimum(f, u)`.", scalar_shape
+    ),
+)
+"""What takes a function of an argument."""

@@ -16,9 +16,10 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.brackets import literal_of, piece_of
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.misreadings import unexpected_character, unexpected_token
-from ntk_deq.language.tree import Expr, Kind, Sign, Span
+from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
@@ -135,7 +136,7 @@ class TreeBuilder(Transformer[Token, Expr]):
     def piece(self, children: list[Token | Expr]) -> Expr:
         """Build an entry, rows, columns or a block of a matrix."""
         matrix, *selectors = (child for child in children if isinstance(child, Expr))
-        return _piece(matrix, selectors, _span(children))
+        return piece_of(matrix, selectors, _span(children))
 
     def row(self, children: list[Token | Expr]) -> Expr:
         """Build a row of a literal; one entry alone stands for itself."""
@@ -145,7 +146,7 @@ class TreeBuilder(Transformer[Token, Expr]):
     def literal(self, children: list[Token | Expr]) -> Expr:
         """Build a matrix from its entries or blocks."""
         rows = [child for child in children if isinstance(child, Expr)]
-        return _literal(rows, _span(children))
+        return literal_of(rows, _span(children))
 
     def bracketed(self, children: list[Token | Expr]) -> Expr:
         """Pass on what stands in brackets, whose span now includes them."""
@@ -232,6 +233,47 @@ class TreeBuilder(Transformer[Token, Expr]):
         inside = "".join(f"[{format_expr(part)}]" for part in index)  # a member of a family
         return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name) + inside,))
 
+    def function(self, children: list[Token | Expr]) -> Expr:
+        """Build a function of one argument, with its shape where that is written: `u -> f`, `u[n] -> f`, `u[] -> f`."""
+        name = children[0]
+        assert isinstance(name, Token)
+        *sizes, body = (child for child in children if isinstance(child, Expr))
+        bracketed = any(isinstance(child, Token) and child.type == "LSQB" for child in children)
+        shape = (Expr(Kind.CALL, body.span, tuple(sizes), name=Mark.SHAPE),) if bracketed else ()
+        return Expr(Kind.FUNCTION, _span(children), (body, *shape), names=(_identifier(name),))
+
+    def shape(self, children: list[Token | Expr | None]) -> Expr:
+        """Build the shape of a parameter."""
+        return Expr(Kind.CALL, _span(children), tuple(c for c in children if isinstance(c, Expr)), name=Mark.SHAPE)
+
+    def parameter(self, children: list[Token | Expr | None]) -> Expr:
+        """Build a parameter of a function: a name, with its shape as argument where that is written."""
+        name = children[0]
+        assert isinstance(name, Token)
+        shape = tuple(child for child in children if isinstance(child, Expr))
+        return Expr(Kind.NAME, _span(children), shape, name=_identifier(name))
+
+    def head(self, children: list[Token | Expr]) -> Expr:
+        """Build the head of a function's definition: a call of its parameters, by a name or a member of a family."""
+        first, *rest = children
+        parameters = tuple(child for child in rest if isinstance(child, Expr))
+        if isinstance(first, Expr):
+            return Expr(Kind.CALL, _span(children), (first, *parameters))
+        return Expr(Kind.CALL, _span(children), parameters, name=_identifier(first))
+
+    def indexed_call(self, children: list[Token | Expr]) -> Expr:
+        """Build a call of a member of a family of functions, `f[l](z)`: nameless, its first part is the member."""
+        name = children[0]
+        assert isinstance(name, Token)
+        close = next(i for i, child in enumerate(children) if isinstance(child, Token) and child.type == "LPAR")
+        inside = tuple(child for child in children[:close] if isinstance(child, Expr))
+        arguments = [child for child in children[close:] if isinstance(child, Expr)]
+        if pairs := [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]:
+            where = (pairs[0].span.start, pairs[0].span.stop)
+            raise ExpressionError(f"`{name}[...]` takes no named arguments.", where)
+        member = Expr(Kind.INDEX, _span(children[:close]), inside, name=_identifier(name))
+        return Expr(Kind.CALL, _span(children), (member, *arguments))
+
     def call(self, children: list[Token | Expr | None]) -> Expr:
         """Build a call, or the node of `at`."""
         head = children[0]
@@ -258,47 +300,6 @@ class TreeBuilder(Transformer[Token, Expr]):
         return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
 
 
-def _piece(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
-    """Return the call that takes a piece out of a matrix: of an entry one index each, of a range two."""
-    if len(selectors) > 2:
-        raise ExpressionError(
-            f"a piece of a matrix has at most two indices, as in A{{i, j}}. Got {len(selectors)}.",
-            (span.start, span.stop),
-        )
-    ranges = [selector.args if selector.kind is Kind.AT and not selector.names else None for selector in selectors]
-    whole = [selector.kind is Kind.NAME and selector.name == ":" for selector in selectors]
-    single = [found is None and not every for found, every in zip(ranges, whole, strict=True)]
-    if all(whole):
-        return replace(matrix, span=span)
-    if all(single):
-        return Expr(Kind.CALL, span, (matrix, *selectors), name=Sign.ENTRY)
-    ends = [found or (selector, selector) for found, selector in zip(ranges, selectors, strict=True)]
-    if len(selectors) == 1:
-        return Expr(Kind.CALL, span, (matrix, *ends[0]), name=Sign.SEGMENT)
-    if True in whole:
-        rows = whole[1]
-        return Expr(Kind.CALL, span, (matrix, *ends[0 if rows else 1]), name=Sign.ROWS if rows else Sign.COLUMNS)
-    return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
-
-
-def _literal(rows: list[Expr], span: Span) -> Expr:
-    """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
-    for row in rows:
-        if len(row.args) > 1 and all(_is_bare_row(part) for part in row.args):
-            raise ExpressionError(
-                "rows of a matrix are separated by semicolons.", (span.start, span.stop), "write [1, 2; 3, 4]"
-            )
-    if len(rows) == 1:
-        return replace(rows[0], span=span)
-    parts = [row.args[0] if len(row.args) == 1 else row for row in rows]
-    parts = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in parts]
-    return Expr(Kind.CALL, span, tuple(parts), name=Sign.STACK)
-
-
-def _is_bare_row(expr: Expr) -> bool:
-    return expr.kind is Kind.CALL and expr.name == Sign.ROW
-
-
 def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     names = [pair.names[0] for pair in pairs]
     if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
@@ -312,7 +313,7 @@ def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
     return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
 
 
-__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_reach"]
+__all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_head", "parse_reach"]
 
 MAX_TEXT = 20_000
 # Comparing or pickling a tree costs the interpreter about four frames a level; its default limit is 1000 frames.
@@ -353,6 +354,22 @@ def parse_reach(text: str) -> Expr:
     return _parsed(text, "reach")
 
 
+def parse_head(text: str) -> Expr:
+    """Return what the key of a function's definition says, `map(z[n, N], W)`: a call of its parameters.
+
+    Of a member of a family, `f[l](z)`, the call has no name, and the member is its first argument.
+
+    Raises:
+        ExpressionError: The text is none.
+
+    Example:
+        >>> head = parse_head("map(z[n, N], W)")
+        >>> head.name, [(parameter.name, len(parameter.args)) for parameter in head.args]
+        ('map', [('z', 1), ('W', 0)])
+    """
+    return _parsed(text, "head")
+
+
 def _parsed(text: str, start: str) -> Expr:
     _check_limits(text)
     try:
@@ -372,7 +389,7 @@ def _parser() -> Lark:
     grammar = resources.files("ntk_deq.language").joinpath("grammar.lark").read_text(encoding="utf-8")
     return Lark(
         grammar,
-        start=["start", "reach"],
+        start=["start", "reach", "head"],
         parser="lalr",
         lexer="contextual",
         transformer=TreeBuilder(),

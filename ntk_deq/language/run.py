@@ -314,6 +314,8 @@ class Course:
         if not self.trains:
             return
         for node in expr.walk():
+            if node.args and node.args[0].kind is Kind.FUNCTION:
+                continue  # whatever it does not take as its argument is held fixed
             derives = node.kind is Kind.CALL and Parameter.VARIABLE in FUNCTIONS[node.name].parameters
             if node.kind is Kind.CALL and FUNCTIONS[node.name].needs_model:
                 later = self._late(node.args[0])

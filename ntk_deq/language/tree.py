@@ -56,6 +56,9 @@ class Kind(StrEnum):
     EACH = "for all in"  # args[0] for all names[0] in args[1]..args[2]: a letter that runs over a range
     SOME = "for some in"  # args[0] for some names[0] in args[1]..args[2]
     OVER = "over"  # args[0] for names[0] in args[1]..args[2], the only argument of sum, prod, max, min, blockdiag
+    FUNCTION = (
+        "function"  # names[0] -> args[0], the first argument of what takes a function; typed, args[1] is its name
+    )
 
 
 RANGED = frozenset({Kind.EACH, Kind.SOME, Kind.OVER})
@@ -72,6 +75,19 @@ class Sign(StrEnum):
     BLOCK = "{i..p, j..q}"
     ROW = "[,]"  # [A, B]: side by side
     STACK = "[;]"  # [A; B]: one above the other
+
+
+class Mark(StrEnum):
+    """Calls that no text holds: what `ntk_deq.language.application` leaves for the types, and these take away."""
+
+    APPLIED = "applied"  # the body args[0] of a function, names[0] its head and names[1] its text, at the step args[1]
+    ARGUMENT = "argument"  # in a body, what was given to it: args[0] stands outside of the body
+    SHAPED = "shaped"  # args[0], which must have the shape args[1]; names are the head and the parameter
+    SHAPE = "shape"  # the sizes of a number, a vector or a matrix: args
+
+
+BOUND = "·"
+"""What stands in the name of the argument of a function, once it has types, and in no name that can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +141,27 @@ def with_constants(expr: Expr, declared: Container[str] = ()) -> Expr:
 
 
 def names_in(expr: Expr) -> set[str]:
-    """Return every name that an expression reads, with a step or without.
+    """Return every name that an expression reads, with a step or without; not the arguments of functions in it.
 
     Example:
         >>> from ntk_deq.language.parser import parse
         >>> sorted(names_in(parse("norm(Z[l]) <= c*m")))
         ['Z', 'c', 'l', 'm']
     """
-    return {node.name for node in expr.walk() if node.kind in (Kind.NAME, Kind.INDEX)}
+    found = {node.name for node in expr.walk() if node.kind in (Kind.NAME, Kind.INDEX) and BOUND not in node.name}
+    return found if all(BOUND in name for name in _arguments(expr)) else found & _free(expr)
+
+
+def _arguments(expr: Expr) -> Iterator[str]:
+    return (node.names[0] for node in expr.walk() if node.kind is Kind.FUNCTION)
+
+
+def _free(expr: Expr) -> set[str]:
+    """Return the names that an expression without types reads and no function in it binds."""
+    own = {expr.name} if expr.kind in (Kind.NAME, Kind.INDEX) else set()
+    if expr.kind is not Kind.FUNCTION:
+        return own.union(*map(_free, expr.args))
+    return set().union(_free(expr.args[0]) - {expr.names[0]}, *map(_free, expr.args[1:]))
 
 
 def sort_definitions(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ntk_deq.errors import ExpressionError, nearest_name
-from ntk_deq.language.calls import Call, Parameter
+from ntk_deq.errors import nearest_name
+from ntk_deq.language.arguments import MARKS, Scope, Scoped, type_of
+from ntk_deq.language.calls import Call, Parameter, Role
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.families import Family, named_members
 from ntk_deq.language.functions import FUNCTIONS
@@ -39,6 +39,7 @@ def infer(
     index: Type = STEP,
     families: Mapping[str, Family] | None = None,
     letters: Mapping[str, Reach] | None = None,
+    start: bool = False,
 ) -> Expr:
     """Return the same tree with a type on every node; constants and derivatives by name are written out.
 
@@ -60,6 +61,7 @@ def infer(
         index: The type of a step: `TIME` where it is one, and Z[...] takes 0 or an index alone.
         families: Names whose first brackets take a member; the type of each is written in the family's own letter.
         letters: What letters run over outside of the tree, as in the definition of a member.
+        start: Whether a name without a step means the start of a run, so that functions that use one are refused.
 
     Raises:
         ExpressionError: The expression is ill-typed; the message names both shapes, the span points at the place.
@@ -84,8 +86,10 @@ def infer(
         variables=variables,
         steps=Steps(environment, indexed, trajectory or {}, index=index, any=bool(indexed or index_names)),
         members=Members(families or {}, sizes or {}, letters or {}),
+        scope=Scope(),
+        start=start,
     )
-    return checker.visit(expr, index_names, _Role.VALUE)
+    return checker.visit(expr, index_names, Role.VALUE)
 
 
 def expect_boolean(expr: Expr) -> Expr:
@@ -107,48 +111,40 @@ def _plain(type_: Type | None, shapes: Shapes | None = None) -> str:
     return "an expression without a type" if type_ is None else (shapes or Shapes({})).show(type_)
 
 
-class _Role(Enum):
-    """What a node is read as, which its parent decides."""
-
-    VALUE = auto()
-    STEP = auto()  # inside Z[...]
-    SIZE = auto()  # an argument of I, zeros, ones, commutation
-    PLACE = auto()  # an index of A{...}
-    VARIABLE = auto()  # the name in grad(f, x)
-    CONDITION = auto()  # behind `with`
-    BOUND = auto()  # a side of a comparison behind `with`
-    MEMBER = auto()  # inside the first brackets of a family
-
-
-_PARAMETER_ROLES = {Parameter.SIZE: _Role.SIZE, Parameter.INDEX: _Role.PLACE, Parameter.VARIABLE: _Role.VARIABLE}
+_PARAMETER_ROLES = {Parameter.SIZE: Role.SIZE, Parameter.INDEX: Role.PLACE, Parameter.VARIABLE: Role.VARIABLE}
 
 
 _OF_A_PLACE = (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY)
 
 
 @dataclass(frozen=True)
-class _Checker:
+class _Checker(Scoped):
     """One walk over a tree; `bound` is the set of step indices that can be used at a node."""
 
-    environment: Mapping[str, Type]
-    shapes: Shapes
     model: ModelSignature | None
-    variables: frozenset[str]
     steps: Steps
-    members: Members
     written: bool = False  # whether the tree is one that was written out, whose calls nobody has spelt
+    start: bool = False
 
-    def visit(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
+    def visit(self, node: Expr, bound: frozenset[str], role: Role) -> Expr:
         """Type a node and all below it. One interpreter frame a level, so that the parser's depth limit suffices."""
         if node.kind in RANGED:
             return self._ranged(node, bound, role)
         if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.OVER:
             return self._folded(node, bound, role)
-        if role is _Role.VALUE and node.kind is Kind.NAME and self._is_constant(node, bound):
+        if node.kind is Kind.CALL and node.name in MARKS:
+            return self.marked(node, bound, role)
+        if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.FUNCTION:
+            return self.of_function(node, bound, role)
+        if node.kind is Kind.NAME:
+            node = self.scope.renamed(node)
+        if role is Role.VALUE and node.name in self.steps.indexed:
+            node = self.scope.at_step(node, family=node.name in self.members.families, strict=self.start)
+        if role is Role.VALUE and node.kind is Kind.NAME and self._is_constant(node, bound):
             node = replace(node, kind=Kind.CALL)
-        elif role is _Role.VALUE and node.kind is Kind.CALL and node.name in BY_NAME:
+        elif role is Role.VALUE and node.kind is Kind.CALL and node.name in BY_NAME:
             self._parameters(node)
-            args = tuple(self.visit(arg, bound, _Role.VALUE) for arg in node.args[1:])
+            args = tuple(self.visit(arg, bound, Role.VALUE) for arg in node.args[1:])
             self._check_argument(node.name, Parameter.VALUE, args[0])
             formula = by_name(replace(node, args=(node.args[0], *args)))
             return replace(self, written=True).visit(formula, bound, role)
@@ -164,17 +160,17 @@ class _Checker:
             node = replace(node, args=tuple(typed))
         return _written_out(replace(node, type=self._type(node, bound, role)))
 
-    def _ranged(self, node: Expr, bound: frozenset[str], role: _Role, taken_by: str = "") -> Expr:
+    def _ranged(self, node: Expr, bound: frozenset[str], role: Role, taken_by: str = "") -> Expr:
         """Type what is said or taken over a range."""
-        if role is not _Role.VALUE or (node.kind is Kind.OVER and not taken_by):
+        if role is not Role.VALUE or (node.kind is Kind.OVER and not taken_by):
             fail(node.span, f"a range has no place here; {', '.join(FOLDED)} are taken over one.")
         members = self.members.within(node, {*self.environment, *self.steps.trajectory, *bound, *FUNCTIONS})
         body = replace(self, members=members).visit(node.args[0], bound, role)
-        ends = tuple(self.visit(end, bound, _Role.MEMBER) for end in node.args[1:])
+        ends = tuple(self.visit(end, bound, Role.MEMBER) for end in node.args[1:])
         node = replace(node, args=(body, *ends))
         return replace(node, type=self.members.ranged_type(node, self.shapes, taken_by))
 
-    def _folded(self, node: Expr, bound: frozenset[str], role: _Role) -> Expr:
+    def _folded(self, node: Expr, bound: frozenset[str], role: Role) -> Expr:
         """Type a sum, a product, a maximum over a range."""
         if node.name not in FOLDED:
             fail(node.span, f"`{node.name}` cannot be taken over a range.", f"over a range: {', '.join(FOLDED)}")
@@ -190,54 +186,56 @@ class _Checker:
             or node.name in self.members.letters
         )
 
-    def _roles(self, node: Expr, role: _Role) -> tuple[_Role, ...]:
+    def _roles(self, node: Expr, role: Role) -> tuple[Role, ...]:
         """Return how the children are to be read, and refuse a kind of node that has no place here."""
-        if role in (_Role.STEP, _Role.BOUND):
-            self.steps.check_part(node, bracket=role is _Role.STEP)
-        if role is _Role.MEMBER:
+        if role in (Role.STEP, Role.BOUND):
+            self.steps.check_part(node, bracket=role is Role.STEP)
+        if role is Role.MEMBER:
             self.members.check_index(node)
-        if node.kind is Kind.INDEX and role not in (_Role.STEP, _Role.BOUND, _Role.MEMBER, _Role.CONDITION):
+        if node.kind is Kind.INDEX and role not in (Role.STEP, Role.BOUND, Role.MEMBER, Role.CONDITION):
             return self._brackets(node)
-        if role is _Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
+        if role is Role.SIZE and node.kind not in (Kind.NUMBER, Kind.NAME, Kind.ADD, Kind.MULTIPLY):
             fail(node.span, "a size may be made of positive integers and size letters with + and * only.")
-        if role is _Role.PLACE and node.kind not in _OF_A_PLACE:
+        if role is Role.PLACE and node.kind not in _OF_A_PLACE:
             fail(node.span, "an index of an entry may be made of whole numbers and size letters with + - and * only.")
-        if role is _Role.CONDITION:
+        if role is Role.CONDITION:
             self.steps.check_condition(node)
             if node.kind is Kind.COMPARE:
-                return (_Role.BOUND,) * len(node.args)
-        if role is not _Role.VALUE:
+                return (Role.BOUND,) * len(node.args)
+        if role is not Role.VALUE:
             return (role,) * len(node.args)
         if node.kind is Kind.POWER and node.args[1].kind is Kind.NAME and node.args[1].name not in self.environment:
             exponent = node.args[1]
             if exponent.name in TRANSPOSES and exponent.name not in self.shapes.sizes:
                 fail(exponent.span, f"unknown name `{exponent.name}`.", "write A' for a transpose")
         if node.kind is Kind.FOR_ALL:
-            return (_Role.VALUE, _Role.CONDITION)[: len(node.args)]
+            return (Role.VALUE, Role.CONDITION)[: len(node.args)]
         if node.kind is Kind.CALL:
             parameters = self._parameters(node)
-            return tuple(_PARAMETER_ROLES.get(parameter, _Role.VALUE) for parameter in parameters)
-        return (_Role.VALUE,) * len(node.args)
+            return tuple(_PARAMETER_ROLES.get(parameter, Role.VALUE) for parameter in parameters)
+        return (Role.VALUE,) * len(node.args)
 
-    def _brackets(self, node: Expr) -> tuple[_Role, ...]:
+    def _brackets(self, node: Expr) -> tuple[Role, ...]:
         """Return what the brackets behind a name hold: the first ones behind a family a member, others a step."""
         if node.name in self.members.families:
-            return (_Role.MEMBER, _Role.STEP)[: len(node.args)]
+            return (Role.MEMBER, Role.STEP)[: len(node.args)]
         if len(node.args) > 1:
             fail(node.args[1].span, f"`{node.name}` is no family: it takes one step.")
-        return (_Role.STEP,)
+        return (Role.STEP,)
 
-    def _type(self, node: Expr, bound: frozenset[str], role: _Role) -> Type:
+    def _type(self, node: Expr, bound: frozenset[str], role: Role) -> Type:
         """Return the type of a node whose children have theirs."""
-        if role is _Role.MEMBER:
+        if role is Role.MEMBER:
             return self.members.index(node, bound)
-        if role in (_Role.STEP, _Role.BOUND):
+        if role in (Role.STEP, Role.BOUND):
             return self.steps.step(node, bound | self.members.letters.keys())
-        if role in (_Role.SIZE, _Role.PLACE):
+        if role in (Role.SIZE, Role.PLACE):
             return self._size_part(node)
-        if role is _Role.VARIABLE:
+        if role is Role.VARIABLE:
             return self._variable(node)
         match node.kind:
+            case Kind.FUNCTION:
+                fail(node.span, "a function is no value.")
             case Kind.NUMBER:
                 return SCALAR
             case Kind.NAME:
@@ -259,7 +257,7 @@ class _Checker:
             case Kind.TRANSPOSE:
                 return transposition(node, self.shapes)
             case Kind.COMPARE:
-                return BOOLEAN if role is _Role.CONDITION else comparison(node, self.shapes)
+                return BOOLEAN if role is Role.CONDITION else comparison(node, self.shapes)
             case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
                 return truth(node, self.shapes)
             case Kind.EACH | Kind.SOME | Kind.OVER:  # typed where they are visited
@@ -335,19 +333,21 @@ class _Checker:
                 near = nearest_name(name, sorted(self.variables))
                 hint = f"did you mean `{near}`?" if near and near != name else self._variable_list()
                 fail(value.span, f"`at` can replace free variables only, and `{name}` is none.", hint)
-            wanted, got = self.environment[name], _type_of(value)
+            wanted, got = self.environment[name], type_of(value)
             wanted = wanted if member is None else self.members.member_at(name, member, wanted)
             fits = self.shapes.is_scalar(got) if wanted == SCALAR else self.shapes.same_shape(wanted, got)
             if not fits:
                 show = self.shapes.show
                 fail(value.span, f"`at` needs {show(wanted)} for `{written}`. Got {show(got)}.")
-        inner = _type_of(node.args[0])
+        inner = type_of(node.args[0])
         if inner.sort is Sort.BOOLEAN:
             fail(node.args[0].span, "`at` takes a number or a matrix first. Got a statement.")
         return SCALAR if inner.sort.is_index else inner
 
     def _parameters(self, node: Expr) -> tuple[Parameter, ...]:
         """Return what each argument of a call must be; refuses unknown functions and wrong counts."""
+        if not node.name:
+            fail(node.args[0].span, f"`{node.args[0].name}` is no family of functions.", "write * for a product")
         function = FUNCTIONS.get(node.name)
         if function is not None and not self.written and (node.args or function.parameters):
             self._check_callable(node)
@@ -387,7 +387,7 @@ class _Checker:
         return function.result(
             Call(
                 name=node.name,
-                types=tuple(_type_of(argument) for argument in node.args),
+                types=tuple(type_of(argument) for argument in node.args),
                 sizes=tuple(sized),
                 spans=tuple(argument.span for argument in node.args),
                 span=node.span,
@@ -396,7 +396,7 @@ class _Checker:
         )
 
     def _check_argument(self, name: str, parameter: Parameter, argument: Expr) -> None:
-        type_, show = _type_of(argument), self.shapes.show
+        type_, show = type_of(argument), self.shapes.show
         if parameter is Parameter.STATE and self.model is not None:
             state = self.model.state_type
             if not self.shapes.same_shape(state, type_):
@@ -417,9 +417,3 @@ def _written_out(node: Expr) -> Expr:
 
 def _letters(shapes: Shapes) -> str | None:
     return f"size letters: {', '.join(shapes.sizes)}" if shapes.sizes else None
-
-
-def _type_of(node: Expr) -> Type:
-    if node.type is None:
-        raise ExpressionError("this part has no type yet.", (node.span.start, node.span.stop))
-    return node.type

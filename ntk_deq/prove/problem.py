@@ -131,7 +131,7 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
 
 
 _OWN = frozenset({"abs", "exp", "log", "max", "min", "norm"})  # the functions that there are terms for
-_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.TRANSPOSE, Kind.FOR_ALL}
+_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, Kind.FOR_ALL}
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
 )

@@ -29,7 +29,7 @@ from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import BOUND, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
 
@@ -260,7 +260,7 @@ def _names(claim: Claim) -> dict[str, Type]:
     }
     for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values(), *start):
         for node in formula.expr.walk():
-            if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or node.type is None:
+            if node.kind not in (Kind.NAME, Kind.INDEX) or node.name in own or BOUND in node.name or node.type is None:
                 continue
             if node.name in members:
                 name, type_ = members[node.name]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.slopes import IDENTITY, RELU, Activation
+from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.language.row_program import Op, Row, is_number
 from ntk_deq.language.rows import RowModel
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.systems.fixed_values import FixedValues
 from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.row_values import PreparedRows, RowProgram
 
 
 @dataclass(frozen=True)
@@ -135,3 +141,43 @@ def _parameter(expr: Expr, row: Row, model: RowModel) -> tuple[str, bool] | None
         flipped ^= expr.kind is Kind.TRANSPOSE
         expr = expr.args[0] if expr.kind is Kind.TRANSPOSE else model.typed.definitions[expr.name]
     return (expr.name, flipped) if expr.kind is Kind.NAME else None
+
+
+def monotone_layer(
+    root: Row, X: Float[Tensor, "N d"], fixed: FixedValues, parametric: Callable[[Expr], bool]
+) -> MonotoneLayer | None:
+    """Return a program as a layer act(W z + c), act proximal or the identity; None: it is not seen to be one.
+
+    Args:
+        root: The map.
+        X: Inputs, one sample a row.
+        fixed: Parameters.
+        parametric: Tells whether a formula depends on a parameter.
+    """
+    facts = entrywise_of(root.name) if root.op is Op.ENTRYWISE else None
+    inside = root.args[0] if facts is not None and facts.proximal else root
+    prepared = RowProgram(root, parametric).at(X, fixed)
+    terms = zip(inside.args, inside.signs, strict=True) if inside.op is Op.SUM else [(inside, 1)]
+    moving = [(_state_matrix(row, prepared), sign) for row, sign in terms if row.moving]
+    known = [sign * matrix for matrix, sign in moving if matrix is not None]
+    if not known or len(known) < len(moving):
+        return None
+    weight: Tensor = torch.stack(known).sum(dim=0).mT if len(known) > 1 else known[0].mT
+    nothing = X.new_zeros(X.shape[0], weight.shape[0])
+    source = RowProgram(inside, parametric).at(X, fixed).value(nothing)
+    if inside is root:
+        return MonotoneLayer(weight, source, None)
+    return MonotoneLayer(weight, source, torch.relu if root.name == "relu" else prepared.function(root))
+
+
+def _state_matrix(row: Row, prepared: PreparedRows) -> Tensor | None:
+    """Return the matrix that a term multiplies rows of the state with; None: it does something else."""
+    if row.op is Op.PRODUCT and row.args[0].op is Op.STATE:
+        return prepared.matrix(row)
+    if row.op is Op.STATE:
+        order = row.width.evaluate({letter: int(size) for letter, size in prepared.fixed.sizes.items()})
+        return torch.eye(order, dtype=prepared.fixed.like.dtype, device=prepared.fixed.like.device)
+    if row.op is Op.SCALE:
+        inner = _state_matrix(row.args[0], prepared)
+        return None if inner is None else inner * prepared.fixed.number(row.fixed[0])
+    return None

@@ -20,6 +20,7 @@ from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
 from ntk_deq.equilibrium.slopes import BallLayer
+from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.row_program import SHARE, Op, Row, averaged
@@ -30,7 +31,7 @@ from ntk_deq.systems.contraction import ContractionFactor
 from ntk_deq.systems.declared_model import DeclaredModel
 from ntk_deq.systems.draws import shrunk
 from ntk_deq.systems.fixed_values import FixedValues
-from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer
+from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer, monotone_layer
 from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_slopes import LinearRows
@@ -279,6 +280,15 @@ class FormulaModel(DeclaredModel):
         """Return the layer that the formulas are seen to be, if they are one."""
         layer = self._compiled.layer
         return None if layer is None else layer.form(self._values)
+
+    def monotone_layer(
+        self, X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> MonotoneLayer | None:
+        """Return the map as it is declared, read as one layer act(W z + c) with act proximal; None: it is none."""
+        root, rows = self._compiled.rows.map, self.input_rows(X)
+        if root is None:
+            return None
+        return monotone_layer(root, rows, self.fixed_values(parameters, rows), self._compiled.predictions.parametric)
 
     def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer | None:
         """Return that layer in balls."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS
 from ntk_deq.equilibrium.result import Equilibrium
 from ntk_deq.equilibrium.solvers import Solver
+from ntk_deq.equilibrium.splitting import Splitting
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems.checks import check_targets
 from ntk_deq.systems.losses import output_loss
@@ -27,7 +28,7 @@ class AnsweringModel(EquilibriumModel):
         self,
         X: Float[Tensor, "_ _"],
         *,
-        solver: str | Solver = "picard",
+        solver: str | Solver | Splitting = "picard",
         rtol: float | None = None,
         atol: float | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,

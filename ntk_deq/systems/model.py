@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.equilibrium.slopes import Activation, BallLayer
+from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.library import model_signature
@@ -211,6 +212,25 @@ class EquilibriumModel(ABC):
     def layer_form(self) -> LayerForm | None:
         """Return how the map depends on the parameters, for certified training runs; None: not of that form."""
         return None
+
+    def monotone_layer(
+        self, X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
+    ) -> MonotoneLayer | None:
+        """Return the map at the inputs X as one layer act(W z + c); None: it is not seen to be one.
+
+        Whether the layer is monotone is for its solver to find out.
+
+        Args:
+            X: Inputs.
+            parameters: Values to use in place of the model's own, by name.
+        """
+        form = self.layer_form()
+        if form is None:
+            return None
+        values = {**self.parameters(), **(parameters or {})}
+        weight, source = (values[name] if form.transposed else values[name].mT for name in form.names[:2])
+        fed = form.inner.function(self.input_rows(X) @ source.mT)
+        return MonotoneLayer(form.factor * weight, fed, None if form.activation.linear else form.activation.function)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0

@@ -12,8 +12,9 @@ from torch import Tensor
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
 from ntk_deq.equilibrium.implicit import fixed_point
 from ntk_deq.equilibrium.result import Equilibrium, is_traced
-from ntk_deq.equilibrium.solvers import Solver
-from ntk_deq.errors import EquilibriumError
+from ntk_deq.equilibrium.solvers import Solver, as_solver
+from ntk_deq.equilibrium.splitting import MonotoneLayer, Splitting
+from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.systems.accuracy import gradient_error, prediction_error, warn_if_large
 from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
@@ -27,7 +28,7 @@ def solve_equilibrium(
     *,
     parameters: Mapping[str, Tensor] | None = None,
     initial: Float[Tensor, "N m"] | None = None,
-    solver: str | Solver = "picard",
+    solver: str | Solver | Splitting = "picard",
     rtol: float | None = None,
     atol: float | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
@@ -42,7 +43,7 @@ def solve_equilibrium(
         X: Inputs, one sample a row.
         parameters: Values to use in place of the model's own, by name.
         initial: Where to start; None: the model's initial state.
-        solver: As in `solve_fixed_point`.
+        solver: As in `solve_fixed_point`; a splitting gets the layer that the model's map is.
         rtol: Likewise.
         atol: Likewise.
         max_steps: Likewise.
@@ -64,10 +65,12 @@ def solve_equilibrium(
     with torch.no_grad():
         start = model.initial_state(X) if initial is None else initial
         contraction = model.contraction_bound(values)
+        method = as_solver(solver)
+        step = _layer(model, X, values, method) if isinstance(method, Splitting) else _forward_map(model, X, values)
         return solve_fixed_point(
-            _forward_map(model, X, values),
+            step,
             start,
-            solver=solver,
+            solver=method,
             rtol=rtol,
             atol=atol,
             max_steps=max_steps,
@@ -388,6 +391,16 @@ def _judge_gradient(
 def _all_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
     """Return the model's parameters with those given put in their place."""
     return {**model.parameters(), **(parameters or {})}
+
+
+def _layer(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor], method: Splitting) -> MonotoneLayer:
+    layer = model.monotone_layer(X, values)
+    if layer is None:
+        raise ArgumentError(
+            f"The solver {method.name} needs a map act(W z + c), act proximal, which that of {model.signature.name} is "
+            "not seen to be. Use 'anderson'."
+        )
+    return layer
 
 
 def _forward_map(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:

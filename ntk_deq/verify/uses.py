@@ -52,6 +52,7 @@ class Uses:
     def _visit(self, expr: Expr) -> None:
         for node in expr.walk():
             self.operations += 1
+            self.derivatives |= node.kind is Kind.FUNCTION
             if node.kind is Kind.CALL:
                 self.derivatives |= node.name in ("grad", "jac")
                 if node.name == "fixed_point":

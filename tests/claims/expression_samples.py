@@ -123,6 +123,13 @@ CALLS = {
     "log": ("log(c)", "scalar"),
     "grad": ("grad(L, W)", "matrix d x m"),
     "jac": ("jac(Z, A)", "matrix N*m x m^2"),
+    "prox": ("prox(u -> norm(u), b, c)", "vector m"),
+    "moreau": ("moreau(u -> fro(u), X, c)", "scalar"),
+    "conjugate": ("conjugate(u -> norm(u)^2/2, b)", "scalar"),
+    "argmin": ("argmin(u[m] -> norm(u - b)^2)", "vector m"),
+    "minimum": ("minimum(u[m] -> norm(u - b)^2)", "scalar"),
+    "supremum": ("supremum(u[] -> tanh(u))", "scalar"),
+    "infimum": ("infimum(u[] -> tanh(u))", "scalar"),
     "fixed_point": ("fixed_point(Phi)", "matrix N x m"),
     "next": ("next(Z)", "matrix N x m"),
 }
@@ -135,6 +142,7 @@ STATEMENTS = (
     "grad(L, b) == Z'*(yhat - y)",
     "norm(at(Z, A = A + I(m), gamma = 0.5) - Z) <= 1e-9",
     "b'*b*A == A*(b'*b)",
+    "grad(u -> norm(X*W*u)^2, 2*b) == 4*W'*X'*X*W*b",
 )
 
 NAMES = ("gamma0", "A", "yhat", "x", "λ1", "lam_max")

@@ -100,7 +100,6 @@ def test_spans_cover_the_source() -> None:
         ("a ** b", "unexpected '*'", "*", "write ^ for a power"),
         ("a = b", "unexpected '='", "=", "write == for `equals`"),
         ("2 x", "unexpected 'x'", "x", "write * for a product"),
-        ("A[1](x)", "unexpected '('", "(", "write * for a product"),
         ("a ≤ b", "unexpected character '≤'", "≤", "write <="),
         ("A @ B", "unexpected character '@'", "@", "write * for a matrix product"),
         ("a\0", "unexpected character U+0000", "\0", None),

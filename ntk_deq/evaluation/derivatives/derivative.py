@@ -14,6 +14,7 @@ import torch
 from ntk_deq import certified as ct
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.balls import bound, evaluate
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, rearranged_ball
 from ntk_deq.evaluation.derivatives.estimate import estimated_derivative
 from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely
@@ -24,7 +25,7 @@ from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.functions.balls import guard_entries
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.tree import Expr
+from ntk_deq.language.tree import Expr, Kind
 
 CHUNK_ENTRIES = 2**22
 """Entries of the largest cotangent carried at once, 32 MiB; a Jacobian with more rows is computed in parts."""
@@ -32,6 +33,8 @@ CHUNK_ENTRIES = 2**22
 
 def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None = None) -> Scalar | Matrix:
     """Evaluate `grad(f, x)` (shape of x) or `jac(f, x)` (rows of vec f, columns of vec x).
+
+    Of a function of an argument, x is a point, and whatever the function does not name as its argument is held fixed.
 
     Args:
         expr: The call.
@@ -44,9 +47,12 @@ def derivative(expr: Expr, env: Environment, indices: Mapping[str, float] | None
         UndifferentiableError: f holds a derivative itself.
         LimitError: The Jacobian would be too large.
     """
-    inner, name = expr.args[0], expr.args[1].name
-    if not isinstance(env.derivatives, Derivatives):
-        env.derivatives = Derivatives(env)
+    inner, name, outside = expr.args[0], expr.args[1].name, None
+    if inner.kind is Kind.FUNCTION:
+        outside, env = env, bound(inner, evaluate(expr.args[1], env, indices), env)
+        inner, name = inner.args[0], inner.names[0]
+    if outside is not None or not isinstance(env.derivatives, Derivatives):
+        env.derivatives = Derivatives(env, outside)
     try:
         return env.derivatives.of(expr.name, inner, name, indices or {})
     except NoRuleError as missing:
@@ -61,11 +67,12 @@ class Derivatives:
 
     Args:
         env: What the names mean.
+        outside: For a derivative at a point, what they mean outside of the function; else None.
     """
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, outside: Environment | None = None) -> None:
         self._env = env
-        self._tape = Tape(env)
+        self._tape = Tape(env, outside)
         self._reverse = Reverse(self._tape, env.notes)
         self._smooth: set[tuple[int, int]] = set()
         self._results: dict[tuple[str, int, str], Scalar | Matrix] = {}

@@ -140,13 +140,20 @@ class Frame:
 class Tape:
     """The nodes of one environment.
 
+    Args:
+        env: The environment.
+        outside: For a derivative of a function at a point, the environment outside of the function, in which whatever
+            does not name its argument is evaluated and held fixed where it has no node of its own; else None.
+
     Attributes:
         base: The frame of the environment itself.
         equilibria: For each equilibrium node the state in its map, and the environment.
     """
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, outside: Environment | None = None) -> None:
         self._nodes: dict[tuple[object, ...], Node] = {}
+        self._outside = outside
+        self._own = env.variables.keys() - (env.variables if outside is None else outside.variables).keys()
         self._indices: Mapping[str, float] = {}
         self.base = Frame(env, {})
         for name, value in env.variables.items():
@@ -201,6 +208,8 @@ class Tape:
         if expr.kind is Kind.NUMBER:
             assert expr.value is not None
             return self._number(expr.value)
+        if frame is self.base and self._is_fixed(expr):
+            return self._fixed(expr)
         if expr.kind is Kind.NAME:
             return self._name(expr.name, frame)
         if expr.kind is Kind.INDEX:
@@ -209,10 +218,27 @@ class Tape:
             return self._at(expr, frame)
         if expr.kind is Kind.CALL and expr.name in ("grad", "jac"):
             raise UndifferentiableError(f"`{expr.name}` inside a derivative: second derivatives are not supported")
+        if expr.args and expr.args[0].kind is Kind.FUNCTION:
+            raise UndifferentiableError(f"`{expr.name}` has no derivative that is known")
         if expr.kind is Kind.CALL and expr.name == "fixed_point":
             return self._name(self._formulas(frame).state, frame.free)
         args = tuple(self._build(arg, frame) for arg in expr.args)
         return self._combined(expr, args, frame)
+
+    def _is_fixed(self, expr: Expr) -> bool:
+        """Whether a part of a function has no node of its own, as what derives or takes a step, and is held fixed."""
+        if self._outside is None or not self._own:
+            return False
+        takes = bool(expr.args) and expr.args[0].kind is Kind.FUNCTION
+        derives = expr.kind is Kind.CALL and (takes or expr.name in ("grad", "jac"))
+        stepped = expr.kind is Kind.INDEX and self._outside.moments is not None
+        return (derives or stepped) and not any(node.name in self._own for node in expr.walk())
+
+    def _fixed(self, expr: Expr) -> Node:
+        outside = self._outside
+        assert outside is not None
+        indices = dict(self._indices)
+        return self._leaf(CONSTANT, (id(expr), *indices.items()), lambda: _value(evaluate(expr, outside, indices)))
 
     def _combined(self, expr: Expr, args: tuple[Node, ...], frame: Frame) -> Node:
         """Return the node of an operator or a call of nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import format_expr, printed
 from ntk_deq.language.tree import Expr
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def to_sympy(expr: Expr) -> sympy.Basic:
     """
     from ntk_deq.language.notation.sympy import convert
 
-    return convert(expr)
+    return convert(printed(expr))
 
 
 def to_latex(expr: Expr) -> str:
@@ -45,7 +45,7 @@ def to_latex(expr: Expr) -> str:
     from ntk_deq.language.notation.latex import latex
 
     try:
-        return latex(expr)
+        return latex(printed(expr))
     except RecursionError:
         # SymPy's printer takes about ten frames a level; a tree near the parser's depth limit is shown as its text.
         return rf"\mathtt{{{_escaped(format_expr(expr))}}}"

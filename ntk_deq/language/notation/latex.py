@@ -31,10 +31,11 @@ _ACCENTS = {"hat": r"\hat", "bar": r"\bar", "tilde": r"\tilde", "dot": r"\dot"}
 _INDEXED = {"[]": r"{0}^{{\left({1}\right)}}", "()": r"{0}\left({1}\right)"}
 # Of a member of a family, and of one at a step or at a time.
 _INDEXED |= {"_": "{0}_{{{1}}}", "_[]": r"{0}_{{{1}}}^{{\left({2}\right)}}", "_()": r"{0}_{{{1}}}\left({2}\right)"}
+_INDEXED["->"] = r"{0} \mapsto {1}"
 _BIG = {"sum": r"\sum", "prod": r"\prod"}
 _WORD = r"\mathrm{"
 _ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
-_LEVELS = {"at": _TENSOR, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER, "_[]": POWER}
+_LEVELS = {"at": _TENSOR, "->": SUM, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER, "_[]": POWER}
 _LEVELS |= {name + OVER: SUM if name in _BIG else PRODUCT for name in FOLDED}
 
 

@@ -17,6 +17,7 @@ from ntk_deq.language.format import (
     SUM,
     binding,
     format_number,
+    printed,
     row_parts,
     selectors,
 )
@@ -44,7 +45,7 @@ def to_mathml(expr: Expr) -> str:
         >>> to_mathml(parse("gamma0 < 1"))
         '<math display="block"><mrow><msub><mi>γ</mi><mn>0</mn></msub><mo>&lt;</mo><mn>1</mn></mrow></math>'
     """
-    return f'<math display="block">{_show(expr)}</math>'
+    return f'<math display="block">{_show(printed(expr))}</math>'
 
 
 def _tag(name: str, *parts: str, **attributes: str) -> str:
@@ -187,6 +188,10 @@ def _show_at(expr: Expr) -> str:
         for name, value in zip(expr.names, expr.args[1:], strict=True)
     ]
     return _tag("msub", _row(_part(expr.args[0], ATOM), _mo("|", stretchy="true")), _listed(pairs))
+
+
+def _show_function(expr: Expr) -> str:
+    return _row(_symbol(symbol(expr.names[0])), _mo("↦"), _show(expr.args[0]))
 
 
 def _show_negate(expr: Expr) -> str:
@@ -432,6 +437,7 @@ _SHOWN: dict[Kind, Callable[[Expr], str]] = {
     Kind.INDEX: _show_index,
     Kind.CALL: _show_call,
     Kind.AT: _show_at,
+    Kind.FUNCTION: _show_function,
     Kind.NEGATE: _show_negate,
     Kind.ADD: _show_sum,
     Kind.SUBTRACT: _show_sum,

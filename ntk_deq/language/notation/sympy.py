@@ -77,6 +77,8 @@ def convert(expr: Expr) -> Any:
             for name, value in zip(expr.names, expr.args[1:], strict=True):
                 flat += [Str(name), convert(value)]
             return _quantity("at", expr, *flat)
+        case Kind.FUNCTION:
+            return _quantity("->", expr, Str(expr.names[0]), convert(expr.args[0]))
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
             over = expr.args[0]
             return _quantity(f"{expr.name}{OVER}", expr, convert(over.args[0]), *_reach(over))

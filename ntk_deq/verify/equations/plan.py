@@ -374,7 +374,9 @@ class _Rests:
                 more, inside = self._name(node.name)
                 names |= more
                 derives |= inside
-            derives |= node.kind is Kind.AT or (node.kind is Kind.CALL and node.name in ("grad", "jac"))
+            derives |= node.kind in (Kind.AT, Kind.FUNCTION) or (
+                node.kind is Kind.CALL and node.name in ("grad", "jac")
+            )
             if node.kind is Kind.CALL and node.name in ("next", "fixed_point"):
                 names |= self._model()
         return frozenset(names), derives

@@ -81,6 +81,8 @@ class Printer(ABC):
                 return self.name(expr.name)
             case Kind.INDEX | Kind.AT:
                 return self.special(expr)
+            case Kind.CALL if expr.args and expr.args[0].kind is Kind.FUNCTION:
+                raise UnwritableError(f"`{expr.name}` of a function is not written out")
             case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
                 return self.special(expr)
             case Kind.CALL if expr.name in _SIZED:

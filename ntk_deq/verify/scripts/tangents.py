@@ -43,7 +43,7 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
     facts = entrywise_of(expr.name) if expr.kind is Kind.CALL else None
     if facts is not None and facts.kink is Kink.JUMP:
         return None
-    if expr.kind in (Kind.INDEX, Kind.AT) or expr.name in ("grad", "jac", "next", "fixed_point"):
+    if expr.kind in (Kind.INDEX, Kind.AT, Kind.FUNCTION) or expr.name in ("grad", "jac", "next", "fixed_point"):
         raise UnwritableError(f"the derivative of `{expr.name or expr.kind}` is not written out")
     if _is_square_of_length(expr, shape):  # which has a derivative at zero too, where the length has none
         inside = expr.args[0].args[0]
