@@ -18,7 +18,6 @@ from ntk_deq.language.families import (
     size_of,
     split_member,
     type_at,
-    with_letters,
 )
 from ntk_deq.language.families import values_of as range_values
 from ntk_deq.language.format import format_expr
@@ -95,7 +94,7 @@ class Expansion:
         type_ = concrete_type(_type_of(node.args[1]), values, {})
         sizes = [] if type_.sort is not Sort.MATRIX else [type_.rows, type_.cols]
         letters = {letter: Size.of(value) for letter, value in values.items() if letter not in self.depth}
-        parts = tuple(size_expr(with_letters(size, letters), node.span) for size in sizes)
+        parts = tuple(size_expr(size.at(letters), node.span) for size in sizes)
         shape = Expr(Kind.CALL, node.span, parts, name=Mark.SHAPE)
         return replace(node, args=(self._visit(node.args[0], values, outer), shape), type=None)
 
