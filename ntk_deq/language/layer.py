@@ -6,6 +6,7 @@ activation must be the identity or proximal: a function of one number that nowhe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -80,17 +81,49 @@ def modulus_statement(weight: Expr, monotone: Expr) -> Expr:
     return Expr(Kind.COMPARE, _NOWHERE, args=(_pair(Kind.ADD, largest, monotone), _number(1)), operators=("<=",))
 
 
-def _inside(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr:
-    """Return what the activation of a map is applied to."""
+def activation_parameter(image: Expr, definitions: Mapping[str, Expr]) -> tuple[Expr, float, float] | None:
+    """Return the parameter of a map's activation that is proximal for some values only, and these values.
+
+    Args:
+        image: The map, typed.
+        definitions: The model's definitions, typed.
+
+    Example:
+        >>> from ntk_deq.language.format import format_expr
+        >>> from ntk_deq.language.parser import parse
+        >>> parameter, low, high = activation_parameter(parse("leaky_relu(W*z, a/2)"), {})
+        >>> format_expr(parameter), low, high, activation_parameter(parse("relu(W*z)"), {})
+        ('a/2', 0.0, 1.0, None)
+    """
+    image = _written(image, definitions)
+    definition = FUNCTIONS[image.name].defined(len(image.args)) if image.kind is Kind.CALL else None
+    if definition is None or definition.proximal in (None, (-math.inf, math.inf)):
+        return None
+    return image.args[1], *definition.proximal
+
+
+def _written(image: Expr, definitions: Mapping[str, Expr]) -> Expr:
     while image.kind is Kind.NAME and image.name in definitions:
         image = definitions[image.name]
+    return image
+
+
+def _inside(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr:
+    """Return what the activation of a map is applied to."""
+    image = _written(image, definitions)
     if image.kind is not Kind.CALL:
         return image
     facts, definition = entrywise_of(image.name), FUNCTIONS[image.name].defined(len(image.args))
     if definition is not None:
         moving = any(_terms(arg, state, definitions) for arg in image.args[1:])
-        return image.args[0] if definition.proximal and not moving else image
+        return image if moving or definition.proximal is None or _never(image, definition.proximal) else image.args[0]
     return image.args[0] if facts is not None and facts.proximal else image
+
+
+def _never(call: Expr, allowed: tuple[float, float]) -> bool:
+    """Whether the parameter of a call is a number outside of a range."""
+    value = call.args[1].value
+    return value is not None and not allowed[0] <= value <= allowed[1]
 
 
 def _terms(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> list[_Term]:

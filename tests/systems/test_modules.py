@@ -111,9 +111,40 @@ class Bare(nn.Module):
         return z
 
 
+class Detached(Cell):
+    def forward(self, z, x):
+        return super().forward(z.detach(), x)
+
+
+class Itemised(Cell):
+    def forward(self, z, x):
+        scale = self.W.weight[0, 0].item()
+        return super().forward(z, x) + scale
+
+
+class ThroughNumpy(Cell):
+    def forward(self, z, x):
+        return torch.from_numpy(super().forward(z, x).detach().numpy())
+
+
+class Numpy(Cell):
+    def forward(self, z, x):
+        return torch.from_numpy(super().forward(z, x).numpy())
+
+
+class Rounded(Cell):
+    def forward(self, z, x):
+        return super().forward(z, x).to(torch.float32)
+
+
 @pytest.mark.parametrize(
     ("cell", "readout", "message"),
     [
+        (Detached, nn.Linear(WIDTH, 1), r"`cell` .* loses derivatives with respect to the states.* say 0, and diff"),
+        (Itemised, nn.Linear(WIDTH, 1), r"`cell` .* loses derivatives with respect to cell.W.weight"),
+        (ThroughNumpy, nn.Linear(WIDTH, 1), r"`cell` .* loses derivatives"),
+        (Numpy, nn.Linear(WIDTH, 1), r"`cell` .* fails where derivatives are asked for"),
+        (Rounded, nn.Linear(WIDTH, 1), r"`cell` .* must return torch.float64, as its parameters are. Got torch.float3"),
         (Mixing, nn.Linear(WIDTH, 1), r"makes samples interact"),
         (Random, nn.Linear(WIDTH, 1), r"Two calls of `cell` .* it draws random numbers"),
         (
@@ -131,6 +162,16 @@ def test_modules_that_are_no_map_of_samples_are_refused(cell, readout, message):
     torch.manual_seed(0)
     with pytest.raises(ArgumentError, match=message):
         nd.equilibrium_module(cell().double(), readout.double(), width=WIDTH, inputs=INPUTS)
+
+
+def test_zeros_at_the_kink_of_relu_are_no_lost_derivatives():
+    class Kinked(Cell):
+        def forward(self, z, x):
+            return torch.relu(self.W(z))
+
+    cell = Kinked().double()
+    nn.init.zeros_(cell.W.weight)
+    nd.equilibrium_module(cell, nn.Linear(WIDTH, 1).double(), width=WIDTH, inputs=INPUTS)
 
 
 def test_batch_norm_in_evaluation_mode_is_a_map_of_samples():
