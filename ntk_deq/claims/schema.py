@@ -278,7 +278,7 @@ class SystemModel(_Strict):
     equilibrium: dict[Identifier, Expression] | None = Field(
         default=None,
         min_length=1,
-        max_length=1,
+        json_schema_extra={"maxProperties": 1},
         description="The state and its map: `{Z: relu(Z*A + X*W)}`; left out where there is none.",
     )
     shape: StateShapeText = Field(default="", description="Sizes of the state, where its map leaves a choice.")

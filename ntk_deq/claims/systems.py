@@ -118,6 +118,8 @@ class _Builder:
 
     def _checked_keys(self, state: str) -> bool:
         """Say what is wrong with which keys there are, and whether nothing is."""
+        if len(names := [*(self.model.equilibrium or {})]) > 1:
+            self._add(("equilibrium",), f"a system has at most one equilibrium. Got {', '.join(names)}.", key=True)
         if state and len(self.node.entries.keys() & {*_CERTIFICATES}) == 2:
             self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
         for key in () if state else ("shape", *_CERTIFICATES):

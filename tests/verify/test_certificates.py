@@ -9,6 +9,7 @@ from verify_harness import informed, judge_all, randn, truth_of, value_of
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.errors import ClaimFileError
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.instance import Instance
@@ -204,6 +205,28 @@ def test_a_range_in_a_system_without_families(tmp_path, conclude, verdict):
     file = DECLARED.format(conclude=conclude).replace("    monotone: mu\n", certificate)
     result = verdict_on(tmp_path, file, search=60)
     assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("conclude", "verdict"),
+    [
+        ("norm(z) <= norm(x)/mu", Verdict.HOLDS),
+        ("a <= 1", Verdict.HOLDS),
+        ("norm(z) <= norm(x)/(2*mu)", Verdict.REFUTED),
+    ],
+)
+def test_a_leaky_relu_is_proximal_where_its_slope_lies_between_zero_and_one(tmp_path, conclude, verdict):
+    file = DECLARED.format(conclude=conclude).replace("relu(W*z + x)", "leaky_relu(W*z + x, a)")
+    file = file.replace("      mu:", '      a: {role: hyperparameter, domain: "[-2, 2]"}\n      mu:')
+    result = verdict_on(tmp_path, file, search=60)
+    assert result.verdict is verdict, result.reason
+
+
+def test_a_slope_that_is_never_between_zero_and_one_is_no_layer(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(DECLARED.format(conclude="norm(z) >= 0").replace("relu(W*z + x)", "leaky_relu(W*z + x, 2)"))
+    with pytest.raises(ClaimFileError, match="not seen to be one layer"):
+        load_suite(path)
 
 
 def test_a_vector_before_a_matrix_is_no_layer(tmp_path):
