@@ -8,6 +8,7 @@ from importlib import resources
 import pytest
 
 from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.describe import describe_systems
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file
 from ntk_deq.claims.systems import read_systems
@@ -339,3 +340,29 @@ def test_a_part_of_the_parameters_or_another_loss_is_that_of_a_system(tmp_path, 
     path.write_text(FILE.replace("    instances: 10", f"    {run}"))
     (claim,) = load_suite(path).claims
     assert hint in claim.problems[0].hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kernel"),
+    [
+        ("", "", "N x N, a sample in each row of X; blocks of A, W, c (1 place each in the map), u (1 place in yhat)"),
+        ('u: {shape: "[m]"', 'u: {shape: "[m, k]"', "N*k x N*k in the order of vec(yhat), a sample in each row of X"),
+        ("drive)", "drive + X*W*A)", "blocks of A, W (2 places each in the map), c (1 place in the map), u"),
+        ("yhat: Z*u", "yhat: Z*u + Z*Z'*Z*u", "not sample by sample: `Z*Z'*Z` multiplies samples from the left"),
+        ("norm(yhat - y)^2/2", "norm(yhat - y)^2/2 + fro(W)^2", "u (1 place in yhat); L reads W beside yhat"),
+        ("norm(yhat - y)^2/2", "norm(yhat - y)^2/2 + sum(Z)^2", "u (1 place in yhat); L reads Z beside yhat"),
+        ("yhat: Z*u, ", "", ""),
+    ],
+)
+def test_what_the_kernel_consists_of(tmp_path, old, new, kernel):
+    text = FILE.replace(old, new)
+    if "k]" in new:
+        text = text.replace('y: {shape: "[N]"', 'y: {shape: "[N, k]"').replace("norm(yhat - y)", "fro(yhat - y)")
+        text = text.replace("N: 2,", "N: 2, k: 2,")
+    if not kernel:
+        text = text.replace(', L: "norm(yhat - y)^2/2"', "").replace("yhat", "q")
+        text = text.replace("define: {drive", "define: {drive")
+    path = tmp_path / "a.yaml"
+    path.write_text(text if kernel else text.replace(', L: "norm(q - y)^2/2"', ""))
+    (system,) = describe_systems(load_suite(path).claims)
+    assert kernel in system.kernel if kernel else system.kernel == ""
