@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import ntk_deq as nd
-from ntk_deq.dynamics import WellPosednessError
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.quantities import KernelMethod
 
 WIDTH, INPUTS = 4, 3
@@ -83,8 +82,41 @@ def test_the_kernel_is_worked_out_sample_by_sample(outputs):
 def test_no_certificate_is_claimed():
     model, X = made(squeeze=True), inputs()
     assert nd.lipschitz_bounds(model, X).upper == float("inf")
-    with pytest.raises(WellPosednessError, match="not below one"):
-        nd.train(model, X, torch.ones(5, dtype=torch.float64), step=0.1, progress=False)
+    run = nd.train(model, X, torch.ones(5, dtype=torch.float64), step=0.1, steps=3, progress=False)
+    assert "No certificate: nothing is known of the map's contraction factor" in run.detail
+
+
+def test_descent_is_that_of_a_plain_loop():
+    model, X, y, step = made(squeeze=True), inputs(), torch.linspace(-1, 1, 5, dtype=torch.float64), 0.05
+    run = nd.train(model, X, y, step=step, steps=20, progress=False)
+    values = {name: value.detach().clone() for name, value in model.parameters().items()}
+    for _ in range(20):
+        own = {name: value.requires_grad_() for name, value in values.items()}
+        loss = (unrolled(model, X, own) - y).square().sum() / 2
+        slopes = torch.autograd.grad(loss, list(own.values()))
+        values = {n: (v - step * s).detach() for (n, v), s in zip(own.items(), slopes, strict=True)}
+    assert run.status.value == "steps"
+    for name, value in run.snapshots[-1].parameters.items():
+        torch.testing.assert_close(value, values[name], rtol=1e-8, atol=1e-10)
+
+
+def test_flow_says_that_nothing_is_certified():
+    model, X, y = made(squeeze=True), inputs(), torch.linspace(-1, 1, 5, dtype=torch.float64)
+    run = nd.train(model, X, y, method="gradient-flow", horizon=0.5, progress=False)
+    assert run.status.value == "horizon"
+    assert "No certificate" in run.detail
+
+
+def test_a_map_that_does_not_settle_is_said_to_be_unsolved():
+    class Turning(Cell):
+        def forward(self, z, x):
+            return 2.0 - 1.5 * z + 0 * super().forward(z, x)
+
+    torch.manual_seed(0)
+    readout = nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0)).double()
+    model = nd.equilibrium_module(Turning().double(), readout, width=WIDTH, inputs=INPUTS)
+    with pytest.raises(EquilibriumError):
+        nd.train(model, inputs(), torch.ones(5, dtype=torch.float64), step=0.1, steps=3, progress=False)
 
 
 class Mixing(Cell):
