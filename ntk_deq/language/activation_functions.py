@@ -22,7 +22,7 @@ from ntk_deq.language.number_functions import (
     UPRIGHT,
 )
 from ntk_deq.language.record import Change, Definition, Entrywise, Function, Kink, applied, fenced
-from ntk_deq.language.values import always, positive_part
+from ntk_deq.language.values import always, magnitude, positive_part
 
 _P, _C = Parameter, Change
 _NO_SLOPE = "0*step(x)"  # the slope of what jumps at zero, where `step` says that there is none
@@ -45,7 +45,7 @@ ACTIVATIONS = (
             primitive="x*abs(x)/2",
         ),
         blind=frozenset({_C.SIGN}),
-        values=always(NOT_NEGATIVE),
+        values=magnitude,
         above=frozenset({"relu"}),
         latex=r"\left|{}\right|",
         mathml=fenced("|"),
