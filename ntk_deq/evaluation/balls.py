@@ -228,7 +228,8 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     steps, links = tuple(indices.items()), []
     for place, operator in enumerate(expr.operators):
         outcome = compare_chain(values[place : place + 2], [operator], steps, same[place : place + 1])
-        if outcome.truth is Truth.STRICT_TIGHT and _by_range(*expr.args[place : place + 2], operator, env):
+        sides = expr.args[place], expr.args[place + 1]
+        if outcome.truth is Truth.STRICT_TIGHT and _by_range(*sides, operator, env):
             outcome = replace(outcome, truth=Truth.TRUE)
         links.append(outcome)
     return conjunction(links)
