@@ -46,6 +46,8 @@ MAX_DEPTHS = 8
 """Choices of the depths of one setting; each is a claim of its own to judge."""
 
 _NOWHERE = Span(0, 0)
+_NO_VARIABLES: Mapping[str, Free] = {}
+_NO_FORMULAS: Mapping[Key, Formula] = {}
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,25 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
     Raises:
         ExpressionError: There are more than `MAX_DEPTHS`.
     """
+    letters = depth_letters(setting, given, formulas)
+    spans = [range(setting.sizes[letter].low, setting.sizes[letter].high + 1) for letter in letters]
+    count = 1
+    for span in spans:
+        count *= len(span)
+    if count > MAX_DEPTHS:
+        shown = ", ".join(f"{k} = {span[0]}..{span[-1]}" for k, span in zip(letters, spans, strict=True))
+        message = (
+            f"a claim may be judged for at most {MAX_DEPTHS} depths in a setting. {setting.name} has {count}: {shown}."
+        )
+        raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
+    choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
+    return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
+
+
+def depth_letters(
+    setting: Setting, given: Mapping[str, Free] = _NO_VARIABLES, formulas: Mapping[Key, Formula] = _NO_FORMULAS
+) -> list[str]:
+    """Return the letters that ranges and indices use, of a setting and its model, and of a claim."""
     used = set(_setting_letters(setting, given))
     families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
     formulas = {**model_definitions(setting), **formulas}
@@ -104,19 +125,7 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
         entry = defined(name) if section == "let" else None
         if entry is not None and entry.index is not None:
             used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
-    letters = [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
-    spans = [range(setting.sizes[letter].low, setting.sizes[letter].high + 1) for letter in letters]
-    count = 1
-    for span in spans:
-        count *= len(span)
-    if count > MAX_DEPTHS:
-        shown = ", ".join(f"{k} = {span[0]}..{span[-1]}" for k, span in zip(letters, spans, strict=True))
-        message = (
-            f"a claim may be judged for at most {MAX_DEPTHS} depths in a setting. {setting.name} has {count}: {shown}."
-        )
-        raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
-    choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
-    return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
+    return [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
 
 
 def _setting_letters(setting: Setting, given: Mapping[str, Free]) -> Iterator[str]:
