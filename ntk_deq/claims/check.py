@@ -58,6 +58,7 @@ def check_formulas(
     *,
     kind: RunKind | None,
     skip: Set[str] = frozenset(),
+    exists: Mapping[str, Free] | None = None,
 ) -> Checked:
     """Give every formula its types.
 
@@ -67,8 +68,9 @@ def check_formulas(
         given: The claim's own free variables.
         kind: What the claim's run does, which decides what may carry a step; None: it has no run.
         skip: Names whose definition is broken; what uses them is left out without an error.
+        exists: Variables that the claim says exist: they have types, and derivatives by them are not taken.
     """
-    types = environment(setting) | {name: free.type for name, free in given.items()}
+    types = environment(setting) | {name: free.type for name, free in {**given, **(exists or {})}.items()}
     variables = frozenset(setting.variable_types()) | frozenset(given)
     course = Course(kind, setting.model)
     broken, structured = set(skip), set[str]()
@@ -93,6 +95,8 @@ def check_formulas(
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)
+            if section == "witness" and exists and name in exists:
+                check_witness(typed, exists[name])
         except ExpressionError as error:
             checked.errors[key] = error
             if section == "let":
@@ -113,8 +117,19 @@ def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> 
     if section in START:
         expect_scalar(typed, sizes=setting.sizes)
         course.check_start(typed)
-    elif section != "let":
+    elif section not in ("let", "witness"):
         expect_boolean(typed)
+
+
+def check_witness(typed: Expr, free: Free) -> None:
+    """Refuse a witness of another shape than the variable that it stands for.
+
+    Raises:
+        ExpressionError: It has another one.
+    """
+    if typed.type != free.type:
+        message = f"a witness of `{free.name}` must be a {free.type}, as `exists` says. It is a {typed.type}."
+        raise ExpressionError(message, (typed.span.start, typed.span.stop))
 
 
 def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -13,7 +13,7 @@ from ntk_deq.language.interval import Range
 from ntk_deq.language.ranges import _constant, domain_range
 from ntk_deq.language.run import Run
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Formula
+from ntk_deq.language.tree import Formula, dependents, names_in
 
 
 def variable_ranges(claim: Claim) -> dict[str, Range]:
@@ -28,6 +28,15 @@ def variable_ranges(claim: Claim) -> dict[str, Range]:
             known = here.get(name, Range())
             ranges[name] = known if number == 0 else ranges.get(name, Range()).hull(known)
     return ranges | {name: domain_range(free.domain) for name, free in claim.given.items()}
+
+
+MEMBERSHIP = "(witness) "
+"""How the conclusions begin that say of a witness that it lies in its domain; no name in a file begins so."""
+
+
+def is_membership(name: str) -> bool:
+    """Whether a conclusion says that a witness lies in its domain."""
+    return name.startswith(MEMBERSHIP)
 
 
 class Verdict(StrEnum):
@@ -99,6 +108,10 @@ class Claim:
         warnings: What is odd about it and stops nothing.
         depths: Of a claim with families: for what it is judged, each an ordinary claim (`ntk_deq.claims.depths`).
         origin, depth: Of a claim that is written out for a depth: the claim with families, and the depth.
+        exists: Variables of which the claim says that, on every instance, values exist for which `conclude` holds.
+        witness: Formulas for such values, of all of them or of none. They stand among `let` too, and that each lies in
+            its domain among `conclude`: what judges the claim sees an ordinary one. `stated` is what was written.
+        uniform: What the existing values do not depend on: names of variables and sizes, or all of them.
     """
 
     id: str
@@ -123,6 +136,30 @@ class Claim:
     depths: tuple[Depth, ...] = ()
     origin: Claim | None = None
     depth: Depth | None = None
+    exists: dict[str, Free] = field(default_factory=dict)
+    witness: dict[str, Formula] = field(default_factory=dict)
+    uniform: frozenset[str] = frozenset()
+
+    @property
+    def stated(self) -> Claim:
+        """The claim as it was written: witnesses are no definitions, their lying in their domains no conclusion."""
+        if not self.witness:
+            return self
+        let = {name: formula for name, formula in self.let.items() if name not in self.witness}
+        conclude = {name: formula for name, formula in self.conclude.items() if not is_membership(name)}
+        return replace(self, let=let, conclude=conclude)
+
+    @property
+    def resting(self) -> frozenset[str]:
+        """The conclusions that rest on what the claim says exists."""
+        bound = dependents(set(self.exists), self.stated.let)
+        rest = {name for name, formula in self.conclude.items() if names_in(formula.expr) & bound}
+        return frozenset(rest) if self.exists else frozenset()
+
+    @property
+    def sought(self) -> frozenset[str]:
+        """The conclusions that rest on what exists where no witness is given: they are formulas of more than names."""
+        return frozenset() if self.witness else self.resting
 
     @property
     def depths_alike(self) -> int:

@@ -29,7 +29,7 @@ class FormulaLine:
     """One formula or quantified variable.
 
     Attributes:
-        section: `given`, `let`, `assume` or `conclude`.
+        section: `given`, `let`, `assume`, `exists`, `witness` or `conclude`.
         name: Its name in the file.
         text: Its formula, or its domain, on one line.
         type: Its type and shape, for example `matrix N x m^2`.
@@ -276,11 +276,17 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
         return ClaimDescription(
             claim.id, claim.title, claim.where, position, expect, None, claim.tags, problems=problems
         )
-    lines = [
-        FormulaLine("given", member_words(free.name, free.over), _domain(free), str(free.type))
-        for free in claim.given.values()
-    ]
-    for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
+    claim = claim.stated
+
+    def variables(section: str, found: Mapping[str, Free]) -> list[FormulaLine]:
+        names = [(member_words(free.name, free.over), free) for free in found.values()]
+        return [FormulaLine(section, name, _domain(free), str(free.type)) for name, free in names]
+
+    lines = variables("given", claim.given)
+    for section, formulas in (("let", claim.let), ("assume", claim.assume)):
+        lines += [_formula(section, formula) for formula in formulas.values()]
+    lines += variables("exists", claim.exists)
+    for section, formulas in (("witness", claim.witness), ("conclude", claim.conclude)):
         lines += [_formula(section, formula) for formula in formulas.values()]
     settings = tuple(_setting(setting) for setting in claim.settings)
     return ClaimDescription(

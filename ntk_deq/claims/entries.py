@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ntk_deq.errors import ExpressionError
+from ntk_deq.errors import ExpressionError, Problem
+from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar, plain
-from ntk_deq.language.families import defined, downward, split_member
+from ntk_deq.language.declaration import reserved
+from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
+from ntk_deq.language.families import defined, downward, split_for, split_member
+from ntk_deq.language.run import PATH_LENGTH, RunKind
+from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span
-from ntk_deq.language.types import Reach, SizeRange, Type
+from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type
 
 
 def one_line(entry: Mapping[str, object], head: str) -> str | None:
@@ -65,6 +70,67 @@ def range_letters(let: Mapping[str, Formula], statements: Iterable[Formula]) -> 
     """Return the letters that run over ranges in the formulas of a claim."""
     found = {name for f in (*let.values(), *statements) for n in f.expr.walk() if n.kind in RANGED for name in n.names}
     return found | {entry.reach.letter for entry in map(defined, let) if entry.reach is not None}
+
+
+def read_variables(
+    section: str, entries: Mapping[str, Node], settings: Iterable[Setting]
+) -> tuple[dict[str, Free], list[Problem], set[str]]:
+    """Return the variables of a section of a claim, what is wrong, and the names that cannot be used.
+
+    Args:
+        section: `given`, where a matrix that is written out is a definition and left out, or `exists`.
+        entries: Its entries.
+        settings: The claim's settings, which have the sizes.
+    """
+    found, problems, broken = dict[str, Free](), list[Problem](), set[str]()
+    for name, entry in entries.items():
+        where, node = f"{section}.{name}", flattened(entry, "domain")
+        if is_literal(expression_text(node)) and section == "given":
+            continue
+        try:
+            text, over = split_for(expression_text(node))
+            domain, shape = parse_domain(text)
+        except ExpressionError as error:
+            problems.append(expression_problem(node, error, where))
+            broken.add(name)
+            continue
+        type_ = shape or SCALAR
+        reason = misfit(domain, type_)
+        for setting in settings:
+            unknown = unknown_sizes(type_, setting.sizes, over)
+            if unknown:
+                reason = f"setting {setting.name} has no size {', '.join(unknown)}"
+            elif over is not None:
+                reason = (reach_fault(over, setting.sizes) or "").removesuffix(".") or reason
+        if reason:
+            problems.append(Problem(node.position, f"`{where}`: {reason}."))
+            broken.add(name)
+        else:
+            found[name] = Free(name, type_, domain, over)
+    return found, problems, broken
+
+
+def taken_by(name: str, settings: Iterable[Setting], kind: RunKind | None) -> str | None:
+    """Return what a name means already in a claim, or None.
+
+    Args:
+        name: The name.
+        settings: The claim's settings.
+        kind: What the claim's run does, or None.
+    """
+    if name == PATH_LENGTH and kind is not None and kind.trains:
+        return "the length of the trajectory of a training run"
+    for setting in settings:
+        if name in setting.variable_types():
+            return f"a variable of setting {setting.name}"
+        if name in setting.sizes:
+            return f"a size letter of setting {setting.name}"
+        if name in setting.constants:
+            return f"a constant of setting {setting.name}"
+        taken = reserved(name, setting.model)
+        if taken:
+            return taken
+    return reserved(name, None)
 
 
 def reach_fault(over: Reach, sizes: Mapping[str, SizeRange]) -> str | None:

@@ -6,10 +6,17 @@ from ntk_deq.errors import Problem
 from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, Scalar
 
-_BY_NAME = {"given": None, "let": None, "assume": "assumption", "conclude": "conclusion"}
+_BY_NAME = {
+    "given": None,
+    "exists": None,
+    "witness": None,
+    "let": None,
+    "assume": "assumption",
+    "conclude": "conclusion",
+}
 """Sections that are overridden entry by entry, with the name that a single formula stands for."""
 
-_OPEN = frozenset({"given", "let"})  # sections to which a mutant may add
+_OPEN = frozenset({"given", "exists", "witness", "let"})  # sections to which a mutant may add
 _NOT_INHERITED = frozenset({"id", "mutates", "expect"})
 
 
@@ -17,8 +24,8 @@ def inherit(base: Mapping, mutant: Mapping, base_id: str) -> tuple[Mapping, list
     """Return the claim that a mutant stands for.
 
     Every key of the base is taken over except `id`, `mutates` and `expect`. A key of the mutant replaces the base's; in
-    `given`, `let`, `assume` and `conclude` it does so entry by entry. An empty value (null) drops what it names. Every
-    node keeps the place where it was written.
+    `given`, `exists`, `witness`, `let`, `assume` and `conclude` it does so entry by entry. An empty value (null) drops
+    what it names. Every node keeps the place where it was written.
 
     Args:
         base: The claim that is mutated, itself complete.

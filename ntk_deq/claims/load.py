@@ -136,7 +136,7 @@ class _Loader:
         if len(chain) > 1 and isinstance(entry.node, Mapping) and isinstance(node, Mapping):
             inherited = frozenset(
                 name
-                for section in ("given", "let")
+                for section in ("given", "exists", "let")
                 for name in own_names(node, section) - own_names(entry.node, section)
             )
         files = [link.document for link in chain]

@@ -376,6 +376,12 @@ class ClaimModel(_Strict):
     given: dict[Identifier, DomainText] = Field(
         default={}, max_length=MAX_ENTRIES, description="Further universally quantified variables."
     )
+    exists: dict[Identifier, DomainText] = Field(
+        default={}, max_length=MAX_ENTRIES, description="Variables that are said to exist, for which `conclude` holds."
+    )
+    witness: dict[Identifier, Expression] = Field(
+        default={}, max_length=MAX_ENTRIES, description="A formula for each of them; left out where one is looked for."
+    )
     let: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."
     )

@@ -22,6 +22,7 @@ from ntk_deq.language.application import Functions
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, unshaped
 from ntk_deq.language.library import model_names
+from ntk_deq.language.notation.existence import exists_latex, exists_mathml, exists_text
 from ntk_deq.language.notation.formulas import to_latex
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import KeyValue, Run
@@ -57,10 +58,13 @@ def claim_file(claim: Claim) -> dict[str, Any]:
         if text:
             entry[key] = text
     entry["setting"] = [setting.name for setting in claim.settings]
+    claim = claim.stated
     if claim.given:
         entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
+    if claim.exists:
+        entry["exists"] = {name: _quantified(free) for name, free in claim.exists.items()}
     called = Functions.of(claim.functions)
-    for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
+    for section, formulas in _sections(claim):
         texts = {name: _written(formula, called) for name, formula in formulas.items()}
         if section == "let":
             texts |= {key: function.text for key, function in claim.functions.items()}
@@ -80,6 +84,11 @@ def claim_file(claim: Claim) -> dict[str, Any]:
     data["settings"] = {setting.name: _setting(setting) for setting in claim.settings}
     data["claims"] = [entry]
     return data
+
+
+def _sections(claim: Claim) -> list[tuple[str, dict[str, Formula]]]:
+    """Return the sections of formulas of a claim as it is stated, in the order in which they are written."""
+    return [("let", claim.let), ("assume", claim.assume), ("witness", claim.witness), ("conclude", claim.conclude)]
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -168,8 +177,10 @@ def parts(claim: Claim) -> dict[str, str]:
 
     Titles, tags, notes and the expected verdict are no part of it; the formulas of its models are.
     """
+    claim = claim.stated
     found = {f"given.{name}": _ranging(v) for name, v in claim.given.items()}
-    for section, formulas in (("let", claim.let), ("assume", claim.assume), ("conclude", claim.conclude)):
+    found |= {f"exists.{name}": _ranging(v) for name, v in claim.exists.items()}
+    for section, formulas in _sections(claim):
         found |= {f"{section}.{name}": _spelled(formula) for name, formula in formulas.items()}
     run = {"method": "none"} if claim.run is None else _run(claim.run)
     found["run"] = ", ".join([str(run.pop("method")), *(f"{key} {value}" for key, value in run.items())])
@@ -243,7 +254,8 @@ def _quoted(found: Mapping[str, str], key: str) -> str:
 
 
 def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
-    """Return the given, choose, let, assume, run and conclude lines; formulas also as MathML and LaTeX."""
+    """Return the given, choose, let, assume, run, exists and conclude lines; formulas also as MathML and LaTeX."""
+    claim = claim.stated
     lines = [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
     chosen = choose_words(claim)
     if chosen is not None:
@@ -252,6 +264,9 @@ def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
         lines += [_line(section, formula) for formula in formulas.values()]
     if claim.run is not None:
         lines.append(StatementLine("run", claim.run.kind.name, run_words(claim.run), "", ""))
+    for free in claim.exists.values():
+        lines.append(StatementLine("exists", free.name, exists_text(free), exists_mathml(free), exists_latex(free)))
+    lines += [_line("witness", formula) for formula in claim.witness.values()]
     return (*lines, *(_line("conclude", formula) for formula in claim.conclude.values()))
 
 

@@ -267,7 +267,7 @@ class TrainingRun:
         return run
 
     def plot(self) -> Any:
-        """Draw loss and recorded series; needs matplotlib, the extra `plots`."""
+        """Draw loss and recorded series."""
         # Plots lie above this layer, so that they are imported by name, and only when asked for.
         return importlib.import_module("ntk_deq.plots").plot_run(self)
 

@@ -193,9 +193,9 @@ def _evaluated(expr: Expr, names: ExactNames) -> Value:
         return value_of(expr.args[0], ExactNames({**names.values, **values}, names.lets, names.model))
     if expr.kind is Kind.CALL:
         return _called(expr, [value_of(arg, names) for arg in expr.args])
-    if expr.kind not in _OPERATORS:
+    if expr.kind not in OPERATORS:
         raise UndecidedError("a formula with steps")
-    return _OPERATORS[expr.kind](*(value_of(arg, names) for arg in expr.args))
+    return OPERATORS[expr.kind](*(value_of(arg, names) for arg in expr.args))
 
 
 def _called(expr: Expr, args: Sequence[Value]) -> Value:
@@ -216,8 +216,8 @@ def _part(node: Expr, args: Sequence[Value]) -> Value:
     matrices = [arg for arg in args if isinstance(arg, ExactMatrix)]
     if node.kind in (Kind.ADD, Kind.SUBTRACT) and len(matrices) == 1:
         left, right = (arg if isinstance(arg, ExactMatrix) else _spread(arg, matrices[0]) for arg in args)
-        return _OPERATORS[node.kind](left, right)
-    return _OPERATORS[node.kind](*args)
+        return OPERATORS[node.kind](left, right)
+    return OPERATORS[node.kind](*args)
 
 
 def _spread(number: Number, like: ExactMatrix) -> ExactMatrix:
@@ -333,7 +333,7 @@ def _matrix_power(base: ExactMatrix, degree: int) -> ExactMatrix:
     return result
 
 
-_OPERATORS: dict[Kind, Callable[..., Value]] = {
+OPERATORS: dict[Kind, Callable[..., Value]] = {
     Kind.NEGATE: _negated,
     Kind.ADD: _added,
     Kind.SUBTRACT: lambda left, right: _added(left, _negated(right)),
@@ -342,3 +342,4 @@ _OPERATORS: dict[Kind, Callable[..., Value]] = {
     Kind.POWER: _raised,
     Kind.TRANSPOSE: lambda value: as_matrix(value).transposed,
 }
+"""What joins values; the entries of matrices may be whatever can be added and multiplied."""

@@ -1,19 +1,22 @@
-"""Figures of training runs, for a notebook and for the command `convergence-figures`; they need the extra `plots`.
+"""Figures of training runs, landscapes and trajectories, for a notebook and for the command `convergence-figures`.
 
-Every function takes a `TrainingRun` or a `TrainingRecord`, draws into `ax` or into a new figure, and returns the axes.
-None shows a window or changes a setting of matplotlib.
+Every function takes what is drawn (a `TrainingRun` or a `TrainingRecord`, a `Landscape`, a `Trajectory`), draws into
+`ax` or into a new figure, and returns the axes. None shows a window or changes a setting of matplotlib.
 """
 
 from ntk_deq.plots.convergence import convergence
 from ntk_deq.plots.figure import plot_run, rates_figure, run_figure, save_figure
+from ntk_deq.plots.landscapes import landscape
 from ntk_deq.plots.norms import norms
 from ntk_deq.plots.panels import paths
 from ntk_deq.plots.rates import rates
 from ntk_deq.plots.style import MissingPlotsError
+from ntk_deq.plots.trajectories import trajectories
 
 __all__ = [
     "MissingPlotsError",
     "convergence",
+    "landscape",
     "norms",
     "paths",
     "plot_run",
@@ -21,4 +24,5 @@ __all__ = [
     "rates_figure",
     "run_figure",
     "save_figure",
+    "trajectories",
 ]

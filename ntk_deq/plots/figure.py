@@ -14,7 +14,7 @@ from ntk_deq.plots.convergence import draw_loss
 from ntk_deq.plots.labels import escaped, fitted, title_lines
 from ntk_deq.plots.norms import draw_shares, norms
 from ntk_deq.plots.panels import draw_paths, paths, set_steps
-from ntk_deq.plots.rates import draw_rates, rates_height
+from ntk_deq.plots.rates import by_unit, draw_rates, rates_panels
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import COLUMN, paper_style
 from ntk_deq.report.console import one_line
@@ -104,7 +104,7 @@ def plot_run(
 
 
 def rates_figure(rows: Sequence[tuple[str, TrainingRecord]]) -> Figure:
-    """Return the overview of runs: predicted against measured rates, a row a run.
+    """Return the overview of runs: predicted against measured rates, a row a run, per step and per time apart.
 
     Args:
         rows: Pairs (name, record), each with a rate.
@@ -115,8 +115,9 @@ def rates_figure(rows: Sequence[tuple[str, TrainingRecord]]) -> Figure:
     with paper_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(COLUMN, rates_height(rows)), layout="constrained")
-        draw_rates(figure.subplots(), rows)
+        figure, groups = Figure(layout="constrained"), by_unit(rows)
+        for panel, group in zip(rates_panels(figure, groups), groups, strict=True):
+            draw_rates(panel, group)
         return figure
 
 

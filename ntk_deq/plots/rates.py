@@ -1,4 +1,4 @@
-"""Predicted against measured rates of several runs, in one unit: per unit of time, a step of descent being its size."""
+"""Predicted against measured rates of several runs: those per step and those per unit of time, an axis each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ntk_deq.errors import ArgumentError
 from ntk_deq.plots.labels import escaped, math_number, row_names
 from ntk_deq.plots.source import Drawable, as_record
-from ntk_deq.plots.style import BOUND, FAINT, INK, MEASURED, SOFT, axes_or_new, paper_style
+from ntk_deq.plots.style import BOUND, COLUMN, FAINT, INK, MEASURED, SOFT, paper_style
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import told_in
 from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
@@ -17,6 +17,7 @@ from ntk_deq.verify.training.summary import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _ROW = 0.2
 _TALL_ROW = 0.3  # where a name takes two lines
@@ -27,30 +28,35 @@ _LARGEST = 1e100  # a rate that is shown, and its inverse the smallest: far beyo
 
 
 def rates(
-    records: Drawable | Iterable[Drawable], ax: Axes | None = None, *, names: Sequence[str] | None = None
-) -> Axes:
-    """Draw the predicted and the measured rate of each run on one logarithmic axis, a row a run.
+    records: Drawable | Iterable[Drawable],
+    ax: Axes | Sequence[Axes] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+) -> tuple[Axes, ...]:
+    """Draw the predicted and the measured rate of each run on a logarithmic axis, a row a run.
 
-    A rate per step of size eta counts as rate/eta per unit of time, so that descent and flow can be compared. A hollow
-    ring is the rate that the theorem states, a dot the measured one with its interval; the thin line behind spans the
-    rates from the kernel along the run. On the right stand measured over predicted, as a number, and the step size.
+    Rates per step and rates per unit of time are different things: where there are runs of both kinds, each has an axis
+    of its own. A hollow ring is the rate that the theorem states, a dot the measured one with its interval; the thin
+    line behind spans the rates from the kernel along the run. On the right stand measured over predicted, as a number,
+    and the step size.
 
     Args:
-        records: Runs, or records of judged ones, or a single one; those without any rate are left out, and those told
-            in steps of an unknown size. A run of a notebook has a measured rate only.
-        ax: Where to draw; None: a new figure of one column, as high as it needs to be.
+        records: Runs, or records of judged ones, or a single one; those without any rate are left out. A run of a
+            notebook has a measured rate only.
+        ax: Where to draw; two axes where there are runs of both kinds, steps first; None: a new figure of one column,
+            as high as it needs to be.
         names: What to call the runs, one a record; None: setting, instance and role.
 
     Returns:
-        The axes.
+        The axes, one or two.
 
     Raises:
         MissingPlotsError: matplotlib is not installed.
-        ArgumentError: No record has a rate, or there are not as many names as records.
+        ArgumentError: No record has a rate, or there are not as many names as records, or as many axes as kinds.
 
     Example:
         >>> from ntk_deq import plots
-        >>> ax = plots.rates(records)  # doctest: +SKIP
+        >>> (ax,) = plots.rates(records)  # doctest: +SKIP
     """
     single = isinstance(records, TrainingRecord) or not isinstance(records, Iterable)
     runs = [cast("Drawable", records)] if single else list(cast("Iterable[Drawable]", records))
@@ -61,10 +67,38 @@ def rates(
     rows = [(name, record) for name, record in named if has_rate(record)]
     if not rows:
         raise ArgumentError("`records` must hold a run with a rate > 0, predicted or measured. Got none.")
+    groups = by_unit(rows)
     with paper_style():
-        ax = axes_or_new(ax, height=rates_height(rows))
-        draw_rates(ax, rows)
-        return ax
+        if ax is None:
+            from matplotlib import pyplot
+
+            panels = rates_panels(pyplot.figure(layout="constrained"), groups)
+        else:
+            panels = tuple(ax) if isinstance(ax, Iterable) else (ax,)
+        if len(panels) != len(groups):
+            kinds = "one kind" if len(groups) == 1 else "both kinds, per step and per unit of time,"
+            raise ArgumentError(f"`ax` of rates must be {len(groups)} axes for runs of {kinds}. Got {len(panels)}.")
+        for panel, group in zip(panels, groups, strict=True):
+            draw_rates(panel, group)
+        return panels
+
+
+Rows = Sequence[tuple[str, TrainingRecord]]
+"""Runs with their names."""
+
+
+def by_unit(rows: Rows) -> list[Rows]:
+    """Return the rows whose rates are per step, and those per unit of time; one of the two where there is only one."""
+    groups = [[row for row in rows if told_in(row[1]).index.whole is whole] for whole in (True, False)]
+    return [group for group in groups if group]
+
+
+def rates_panels(figure: Figure, groups: Sequence[Rows]) -> tuple[Axes, ...]:
+    """Return an axis for each group in a figure, which is made as high as they need."""
+    heights = [rates_height(group) for group in groups]
+    figure.set_size_inches(COLUMN, sum(heights))
+    found = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)
+    return tuple(found[:, 0])
 
 
 def has_rate(record: TrainingRecord) -> bool:
@@ -89,7 +123,8 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, TrainingRecord]]) -> None:
     ax.set_ylim(-len(rows) + 0.4, 0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel("rate of the loss per unit of time")
+    index = told_in(rows[0][1]).index
+    ax.set_xlabel(f"rate of the loss {index.each if index.whole else 'per unit of time'}")
     _numbers(ax, [record for _, record in rows])
     _key(ax, drawn)
 
@@ -123,23 +158,22 @@ def _draw_row(ax: Axes, y: float, record: TrainingRecord) -> set[str]:
     """Draw a run and return the names of the marks that it has."""
     ax.axhline(y, color=FAINT, linewidth=0.3, zorder=0)
     drawn = set()
-    size = _step_time(record)
     predicted, measured, span = record.predicted, record.measured, instantaneous_range(record)
-    if span is not None and all(_is_shown(end / size) for end in span):
-        ax.plot([end / size for end in span], (y, y), **_MARKS["kernel"] | {"solid_capstyle": "butt", "zorder": 1})
+    if span is not None and all(_is_shown(end) for end in span):
+        ax.plot([end for end in span], (y, y), **_MARKS["kernel"] | {"solid_capstyle": "butt", "zorder": 1})
         drawn.add("kernel")
-    predicted = predicted if predicted is not None and _is_shown(predicted.value / size) else None
-    measured = measured if measured is not None and _is_shown(measured.value / size) else None
+    predicted = predicted if predicted is not None and _is_shown(predicted.value) else None
+    measured = measured if measured is not None and _is_shown(measured.value) else None
     if predicted is not None and measured is not None:
-        ax.plot((predicted.value / size, measured.value / size), (y, y), color=FAINT, linewidth=0.9, zorder=2)
+        ax.plot((predicted.value, measured.value), (y, y), color=FAINT, linewidth=0.9, zorder=2)
     if measured is not None:
         left, right = ax.get_xlim()
-        ends = (max(measured.low / size, left), min(measured.high / size, right))
+        ends = (max(measured.low, left), min(measured.high, right))
         ax.plot(ends, (y, y), color=MEASURED, linewidth=1.1, marker="|", markersize=4, markeredgewidth=0.7, zorder=3)
-        ax.plot(measured.value / size, y, **_MARKS["measured"] | {"zorder": 5})
+        ax.plot(measured.value, y, **_MARKS["measured"] | {"zorder": 5})
         drawn.add("measured")
     if predicted is not None:
-        ax.plot(predicted.value / size, y, **_MARKS["predicted"] | {"zorder": 4})
+        ax.plot(predicted.value, y, **_MARKS["predicted"] | {"zorder": 4})
         drawn.add("predicted")
     return drawn
 
@@ -173,20 +207,14 @@ def _key(ax: Axes, drawn: set[str]) -> None:
     )
 
 
-def _step_time(record: TrainingRecord) -> float:
-    """Return how long a step of a run's rates is, in time: its size, and 1 where they are per unit of time already."""
-    return 1.0 if not told_in(record).index.whole else math.nan if record.step is None else record.step
-
-
 def _positive(record: TrainingRecord) -> list[float]:
-    """Return the rates of a run per unit of time that a logarithmic axis can show."""
+    """Return the rates of a run that a logarithmic axis can show."""
     found = [rate.value for rate in (record.predicted, record.measured) if rate is not None]
     if record.measured is not None:
         found += [record.measured.low, record.measured.high]
     if found:
         found += instantaneous_range(record) or ()
-    size = _step_time(record)
-    return [value / size for value in found if _is_shown(value / size)] if size > 0 else []
+    return [value for value in found if _is_shown(value)]
 
 
 def _is_shown(rate: float) -> bool:

@@ -92,7 +92,7 @@ def paper_style() -> Iterator[None]:
     """Set the look for the figures drawn inside, and put everything back afterwards.
 
     Raises:
-        MissingPlotsError: matplotlib is not installed; says which extra brings it.
+        MissingPlotsError: matplotlib is not installed; says how to install it.
     """
     try:
         import matplotlib

@@ -1,6 +1,13 @@
-"""Quantities of equilibrium models: tangent kernels, spectra, Lipschitz bounds. Imports torch."""
+"""Quantities of equilibrium models: tangent kernels, spectra, Lipschitz bounds, loss landscapes, trajectories.
+
+kernel.py, tangent_kernel.py, structured.py, kernel_solves.py   the tangent kernel and its result; how it is worked out
+spectra.py, lipschitz.py                                        singular and eigenvalues; Lipschitz constants
+objective.py, landscapes.py                                     the loss as a function of parameters; around a model
+trajectories.py                                                 the way of a solver to the equilibrium
+"""
 
 from ntk_deq.quantities.kernel import ntk_gram
+from ntk_deq.quantities.landscapes import Landscape, NeighbourhoodWidth, Normalisation, landscape, neighbourhood_width
 from ntk_deq.quantities.lipschitz import LipschitzBounds, lipschitz_bounds
 from ntk_deq.quantities.spectra import (
     Measured,
@@ -13,20 +20,29 @@ from ntk_deq.quantities.spectra import (
     spectrum,
 )
 from ntk_deq.quantities.tangent_kernel import KernelMethod, SolveRecord, TangentKernel
+from ntk_deq.quantities.trajectories import Components, Trajectory, trajectory
 
 __all__ = [
+    "Components",
     "KernelMethod",
+    "Landscape",
     "LipschitzBounds",
     "Measured",
+    "NeighbourhoodWidth",
+    "Normalisation",
     "SolveRecord",
     "Spectrum",
     "TangentKernel",
+    "Trajectory",
     "condition_number",
     "lambda_max",
     "lambda_min",
+    "landscape",
     "lipschitz_bounds",
+    "neighbourhood_width",
     "ntk_gram",
     "sigma_max",
     "sigma_min",
     "spectrum",
+    "trajectory",
 ]

@@ -250,7 +250,12 @@ def _setting_words(setting: Setting) -> list[Piece]:
 
 def _names(claim: Claim) -> dict[str, Type]:
     """Return the type of each name of the model or setting that the formulas use, sizes and step indices apart."""
-    own = {*claim.given, *by_names(claim.let), *(letter for setting in claim.settings for letter in setting.sizes)}
+    own = {
+        *claim.given,
+        *claim.exists,
+        *by_names(claim.let),
+        *(letter for setting in claim.settings for letter in setting.sizes),
+    }
     own |= range_letters(claim.let, (*claim.assume.values(), *claim.conclude.values()))
     used: dict[str, Type] = {}
     start = start_formulas(claim).values()
@@ -280,16 +285,20 @@ def _domain_words(free: Free) -> str:
 
 
 def _render_lines(console: Console, claim: Claim) -> None:
+    claim = claim.stated
     rows: list[tuple[str, str, str, list[Piece]]] = []
-    for free in claim.given.values():
-        over = "" if free.over is None else f" for {free.over.text}"
-        rows.append(("given", member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
-    groups: list[tuple[str, dict[str, Formula]]] = [
-        ("let", claim.let),
-        ("assume", claim.assume),
-        ("conclude", claim.conclude),
+    groups: list[tuple[str, dict[str, Free], dict[str, Formula]]] = [
+        ("given", claim.given, {}),
+        ("let", {}, claim.let),
+        ("assume", {}, claim.assume),
+        ("exists", claim.exists, {}),
+        ("witness", {}, claim.witness),
+        ("conclude", {}, claim.conclude),
     ]
-    for section, formulas in groups:
+    for section, variables, formulas in groups:
+        for free in variables.values():
+            over = "" if free.over is None else f" for {free.over.text}"
+            rows.append((section, member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
         for formula in formulas.values():
             words = highlight(one_line(formula.text))
             rows.append((section, one_line(formula.name), type_words(formula.expr), words))

@@ -41,7 +41,8 @@ def _details(result: ClaimResult) -> str:
     witness = result.counterexample or result.nearest
     if witness is not None:
         margin = margin_words(witness.margin, witness.scale)
-        lines.append(f"{witness.conclusion}: {witness.lhs} {witness.relation} {witness.rhs}, margin {margin}")
+        sides = f"{witness.lhs} {witness.relation} {witness.rhs}, margin {margin}"
+        lines.append(f"{witness.conclusion}: {witness.argument or sides}")
         lines.append(f"instance {witness.index} of setting {witness.setting}: {witness.family}, sizes {witness.sizes}")
     lines += [f"{p.position}: {p.message}" for p in result.problems]
     if result.position:

@@ -297,6 +297,8 @@ class TerminalReport:
                 f"margin {margin_words(witness.margin, witness.scale)}",
                 indent=_INDENT,
             )
+        elif witness.argument:
+            say(console, (f"{witness.conclusion}: ", "cyan"), one_line(witness.argument), indent=_INDENT)
         say_values(console, witness.values, indent=_INDENT)
         sizes = ", ".join(f"{name} = {size}" for name, size in {**witness.sizes, **witness.step}.items())
         place = f"setting {witness.setting}, {witness.numbered}, seed {result.seed}"

@@ -149,11 +149,15 @@ def check_samples(
         check_like(f"`{name}` in `parameters` of {where}", value, own[name])
     first = next(iter(own.values()))
     check_like(f"`X` of {where}", X, first, shaped=False)
-    width = _input_width(model)
-    if X.ndim != 2:
+    width, shape = _input_width(model), model.input_shape
+    if shape is not None and len(shape) > 1:
+        if X.shape[1:] != shape:
+            got = f"Got shape {tuple(X.shape)}."
+            raise ArgumentError(f"`X` of {where} must be N x {' x '.join(map(str, shape))}, as the model has. {got}")
+    elif X.ndim != 2:
         lie = "row" if model.input_rows(X.new_zeros(1, 2)).shape[0] == 1 else "column"
         raise ArgumentError(f"`X` of {where} must be a matrix, one sample a {lie}. Got shape {tuple(X.shape)}.")
-    if width is not None and model.input_rows(X).shape[1] != width:
+    elif width is not None and model.input_rows(X).shape[1] != width:
         across = "columns" if model.input_rows(X) is X else "rows"
         raise ArgumentError(f"`X` of {where} must have {width} {across}, as the model has. Got shape {tuple(X.shape)}.")
     if initial is not None:

@@ -157,6 +157,11 @@ class EquilibriumModel(ABC):
         """Return the predictions that belong to the features Z of the inputs X."""
         return self.readout(Z, parameters)
 
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample's input where it is declared so; None: it is read off the parameters."""
+        return None
+
     def input_rows(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, "N d"]:
         """Return inputs, as they are declared, with one sample a row."""
         return X

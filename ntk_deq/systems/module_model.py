@@ -24,14 +24,16 @@ _SAME = 1e-6  # relative; what a module may make of a row alone and among others
 class ModuleModel(AnsweringModel):
     """A model z = cell(z, x) with predictions readout(z), of modules of the user's own.
 
-    One sample is one row. The contraction factor is not known, so that results have a status and no error bound; the
-    tangent kernel is worked out sample by sample (`KernelMethod.ADJOINT`).
+    One sample is one row. Where a sample's state has more axes, as channels, height and width of an image, the modules
+    get and return states of that shape, and the state of a solve has them in one row. The contraction factor is not
+    known, so that results have a status and no error bound; the tangent kernel is worked out sample by sample
+    (`KernelMethod.ADJOINT`).
 
     Args:
         cell: Takes states N x m and inputs N x d and returns states.
         readout: Takes states and returns N predictions, or N x k.
-        width: m.
-        inputs: d.
+        width: m, or the shape of a sample's state.
+        inputs: d, or the shape of a sample's input.
         outputs: k where the readout returns a matrix; None: it returns a vector.
         values: Parameters in place of the modules' own, by name.
     """
@@ -40,17 +42,19 @@ class ModuleModel(AnsweringModel):
         self,
         cell: nn.Module,
         readout: nn.Module,
-        width: int,
-        inputs: int,
+        width: int | tuple[int, ...],
+        inputs: int | tuple[int, ...],
         outputs: int | None = None,
         values: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self._cell, self._readout, self._width, self._inputs = cell, readout, width, inputs
+        self._cell, self._readout, self._width, self._inputs = cell, readout, _shape(width), _shape(inputs)
         own = {f"cell.{name}": value for name, value in cell.named_parameters()}
         own |= {f"readout.{name}": value for name, value in readout.named_parameters()}
         self._values = own if values is None else {name: values[name] for name in own}
         self._outputs = outputs
-        self.signature = _signature(type(cell).__name__, self._values, width, inputs, outputs)  # type: ignore[misc]
+        self.signature = _signature(  # type: ignore[misc]
+            type(cell).__name__, self._values, math.prod(self._width), self._inputs, outputs
+        )
 
     @property
     def outputs(self) -> int | None:
@@ -80,11 +84,29 @@ class ModuleModel(AnsweringModel):
         self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
     ) -> Float[Tensor, "N m"]:
         """Apply the cell once."""
-        return self._call(self._cell, "cell.", parameters, Z, X)
+        image = self._call(self._cell, "cell.", parameters, self._shaped(Z, self._width), X)
+        return image.flatten(1) if image.ndim > 1 else image
 
     def readout(self, Z: Float[Tensor, "N m"], parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, N * k]:
         """Return the predictions."""
-        return self._call(self._readout, "readout.", parameters, Z)
+        return self._call(self._readout, "readout.", parameters, self._shaped(Z, self._width))
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of a sample's input."""
+        return self._inputs
+
+    def input_rows(self, X: Float[Tensor, "N ..."]) -> Float[Tensor, "N d"]:
+        """Return inputs with one sample a row."""
+        return X if X.ndim == 2 else X.flatten(1)
+
+    def inputs_of(self, rows: Float[Tensor, "N d"]) -> Float[Tensor, "N ..."]:
+        """Return inputs in the shape that the cell takes, from one sample a row."""
+        return self._shaped(rows, self._inputs)
+
+    @staticmethod
+    def _shaped(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return rows if len(shape) == 1 else rows.reshape(*rows.shape[:-1], *shape)
 
     def _call(self, module: nn.Module, prefix: str, parameters: Mapping[str, Tensor] | None, *args: Tensor) -> Tensor:
         values = {**self._values, **(parameters or {})}
@@ -94,7 +116,7 @@ class ModuleModel(AnsweringModel):
 
     def initial_state(self, X: Float[Tensor, "N d"]) -> Float[Tensor, "N m"]:
         """Return zeros."""
-        return X.new_zeros(X.shape[0], self._width)
+        return X.new_zeros(X.shape[0], math.prod(self._width))
 
     def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
         """Return infinity: nothing is known."""
@@ -103,10 +125,13 @@ class ModuleModel(AnsweringModel):
 
     def __repr__(self) -> str:
         count = sum(value.numel() for value in self._values.values())
-        return f"ModuleModel({type(self._cell).__name__}, m={self._width}, d={self._inputs}, {count} parameters)"
+        m, d = (" x ".join(map(str, shape)) for shape in (self._width, self._inputs))
+        return f"ModuleModel({type(self._cell).__name__}, m={m}, d={d}, {count} parameters)"
 
 
-def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, inputs: int) -> ModuleModel:
+def equilibrium_module(
+    cell: nn.Module, readout: nn.Module, *, width: int | tuple[int, ...], inputs: int | tuple[int, ...]
+) -> ModuleModel:
     """Make a model of a map and a readout written as `torch.nn.Module`.
 
     The modules are tried on random rows first: samples must not interact, two calls must agree, what comes back must
@@ -115,8 +140,9 @@ def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, input
     Args:
         cell: Takes states N x m and inputs N x d and returns states.
         readout: Takes states and returns N predictions, or N x k.
-        width: m.
-        inputs: d.
+        width: m, or the shape of a sample's state, as (channels, height, width): then the modules get states N x c x h
+            x w, and the equilibrium has c h w entries a row.
+        inputs: d, or the shape of a sample's input; then inputs are N x c x h x w.
 
     Raises:
         ArgumentError: There is no parameter, another shape or precision comes back, samples interact (batch norm in
@@ -141,8 +167,11 @@ def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, input
                 f"`{name}` of equilibrium_module must be a torch.nn.Module. Got {type(module).__name__}."
             )
     for name, size in (("width", width), ("inputs", inputs)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ArgumentError(f"`{name}` of equilibrium_module must be an integer >= 1. Got {size!r}.")
+        sizes = size if isinstance(size, tuple) and size else (size,)
+        if any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in sizes):
+            raise ArgumentError(
+                f"`{name}` of equilibrium_module must be an integer >= 1, or a tuple of them. Got {size!r}."
+            )
     own = [*cell.named_parameters(), *readout.named_parameters()]
     if not own:
         raise ArgumentError("`cell` and `readout` of equilibrium_module have no parameter: there is nothing to train.")
@@ -151,12 +180,16 @@ def equilibrium_module(cell: nn.Module, readout: nn.Module, *, width: int, input
     if first.dtype not in (torch.float64, torch.float32):
         raise ArgumentError(f"The parameters of equilibrium_module must be float64 or float32. Got {first.dtype}.")
     generator = torch.Generator().manual_seed(0)
-    Z, X = (torch.randn(_PROBES, size, generator=generator, dtype=torch.float64).to(first) for size in (width, inputs))
+    Z, X = (
+        torch.randn(_PROBES, *size, generator=generator, dtype=torch.float64).to(first)
+        for size in ((math.prod(_shape(width)),), _shape(inputs))
+    )
     with torch.no_grad(), _random_state_kept():
         image = _tried("cell", lambda *rows: model.step(*rows), Z, X)
         if image.shape != Z.shape:
             shapes = f"the states' shape {tuple(Z.shape)}. Got {tuple(image.shape)}"
-            raise ArgumentError(f"`cell` of equilibrium_module must return {shapes}.")
+            flat = "" if len(_shape(width)) == 1 else ", both with one state a row"
+            raise ArgumentError(f"`cell` of equilibrium_module must return {shapes}{flat}.")
         found = _tried("readout", lambda *rows: model.readout(*rows), Z)
         if found.ndim not in (1, 2) or found.shape[0] != _PROBES:
             raise ArgumentError(
@@ -272,14 +305,21 @@ def _random_state_kept() -> Iterator[None]:
         yield
 
 
-def _signature(name: str, values: Mapping[str, Tensor], width: int, inputs: int, outputs: int | None) -> ModelSignature:
+def _shape(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    return size if isinstance(size, tuple) else (size,)
+
+
+def _signature(
+    name: str, values: Mapping[str, Tensor], width: int, inputs: tuple[int, ...], outputs: int | None
+) -> ModelSignature:
     """Return a declaration of the variables alone; there are no formulas."""
-    letters = {width: "m", inputs: "d"} if width != inputs else {}
+    letters = {width: "m", inputs[0]: "d"} if width != inputs[0] and len(inputs) == 1 else {}
     variables = [
         Variable(key, tuple(letters.get(size, f"n{size}") for size in value.shape), Role.PARAMETER, "")
         for key, value in values.items()
     ]
     targets = ("N",) if outputs is None else ("N", "k")
-    variables += [Variable("X", ("N", "d"), Role.INPUT, ""), Variable("y", targets, Role.TARGET, "")]
+    axes = ("d",) if len(inputs) == 1 else tuple(f"d{place}" for place in range(1, len(inputs) + 1))
+    variables += [Variable("X", ("N", *axes), Role.INPUT, ""), Variable("y", targets, Role.TARGET, "")]
     sizes = tuple(dict.fromkeys(letter for variable in variables for letter in variable.shape))
     return ModelSignature(name, f"Z = {name}(Z, X)", sizes, tuple(variables), "Z", ("N", "m"))

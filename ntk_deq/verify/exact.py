@@ -9,28 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from flint import fmpq
 
 from ntk_deq.certified.algebraic import UndecidedError
-from ntk_deq.certified.algebraic_matrix import ExactMatrix
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.claims.claim import Claim
-from ntk_deq.evaluation.arithmetic import to_matrix
-from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.environment import Notes, OutsideClaimError, model_formulas
-from ntk_deq.evaluation.equilibria import float_centre
+from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided
-from ntk_deq.evaluation.functions.exact import Value
-from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.falsify.domains import contains
 from ntk_deq.language.layer import modulus_statement
-from ntk_deq.language.parser import parse
-from ntk_deq.verify.instance_environment import instance_environment
-from ntk_deq.verify.judge import ELSEWHERE, Judgement, Standing, modulus_name
-
-MOST_NUMBERS = 64
-"""Numbers of the largest instance that is decided exactly."""
+from ntk_deq.verify.instance_environment import exact_names
+from ntk_deq.verify.judge import ELSEWHERE, Judgement, Standing, modulus_name, of_witnesses
 
 _CERTAIN = (Truth.TRUE, Truth.FALSE)
 _OPEN = (Truth.UNSURE, Truth.STRICT_TIGHT, Truth.NEAR_ZERO)
@@ -55,6 +42,8 @@ def decided_exactly(claim: Claim, judgement: Judgement, *, dtype: torch.dtype) -
     if any(outcome.truth is Truth.FALSE for outcome in hypotheses.values()):
         return Judgement(judgement.instance, Standing.UNMET, hypotheses, estimated=judgement.estimated)
     conclusions, outside = _conclusions(claim, judgement, names)
+    if claim.exists:
+        conclusions, outside = of_witnesses(claim, conclusions, outside)
     if not conclusions:
         if set(claim.conclude) - outside.keys():
             return judgement
@@ -72,55 +61,6 @@ def _open(judgement: Judgement) -> bool:
     if judgement.standing is Standing.UNSURE:
         return True
     return judgement.standing is Standing.MET and any(o.truth in _OPEN for o in judgement.conclusions.values())
-
-
-def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.float64) -> ExactNames | None:
-    """Return the exact meaning of an instance's names; None where it has none: a large one, or values that are balls.
-
-    Args:
-        claim: The claim; one with a run is about more than formulas.
-        instance: The instance.
-        dtype: Type to which values are rounded.
-    """
-    numbers = sum(value.numel() for value in instance.values.values())
-    if claim.run is not None or instance.solved or numbers > MOST_NUMBERS:
-        return None
-    setting = next(s for s in claim.settings if s.name == instance.setting)
-    values: dict[str, Value] = {letter: fmpq(size) for letter, size in instance.sizes.items()}
-    for name, tensor in instance.values.items():
-        moved = tensor.to(dtype).to(torch.float64)
-        if instance.rounded.get(name, 0.0) > 0 or (name in instance.rounded and not torch.equal(moved, tensor)):
-            continue  # its floats stand for what lies near them: what depends on it has no exact value here
-        free = claim.given.get(name) or setting.free.get(name)
-        if tensor.ndim > 0 and dtype != tensor.dtype and free is not None and not contains(free.domain, moved):
-            return None  # rounded out of its domain: a ball, for what it was
-        values[name] = exact_value(tensor if tensor.ndim == 0 else moved)
-    lets = {name: formula.expr for name, formula in claim.let.items()}
-    if setting.model is None:
-        return ExactNames(values, lets)
-    model = model_formulas(setting.model)
-
-    def near() -> list[list[float]]:
-        env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())
-        try:
-            state = dense_form(to_matrix(evaluate(parse(model.state), env)).ball)
-        except OutsideClaimError as outside:  # in balls, and so perhaps only for want of digits
-            raise UndecidedError(str(outside)) from outside
-        floats = float_centre(state).double()
-        if not bool(floats.isfinite().all()):
-            raise UndecidedError("an equilibrium that is not known")
-        rows: list[list[float]] = floats.tolist()
-        return rows
-
-    return ExactNames(values, lets, model, near)
-
-
-def exact_value(tensor: torch.Tensor) -> Value:
-    """Return what a float64 tensor holds, exactly; a vector is one column."""
-    entries = [fmpq(*entry.as_integer_ratio()) for entry in tensor.flatten().tolist()]
-    if tensor.ndim == 0:
-        return entries[0]
-    return ExactMatrix(tensor.shape[0], tensor.shape[1] if tensor.ndim == 2 else 1, entries)
 
 
 def _hypotheses(claim: Claim, judgement: Judgement, names: ExactNames) -> dict[str, Outcome] | None:

@@ -1,19 +1,32 @@
-"""The formulas of a claim on one instance: the environment that they are evaluated in."""
+"""The formulas of a claim on one instance: the environment that they are evaluated in, in balls and exactly."""
 
 from __future__ import annotations
 
 import torch
+from flint import fmpq
 
 from ntk_deq.certified import ball
+from ntk_deq.certified.algebraic import UndecidedError
+from ntk_deq.certified.algebraic_matrix import ExactMatrix
+from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.rounding import add_up, fro_up
 from ntk_deq.certified.scalar import with_radius
 from ntk_deq.claims.claim import Claim
-from ntk_deq.evaluation.environment import Environment, Notes
+from ntk_deq.evaluation.arithmetic import to_matrix
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError, model_formulas
+from ntk_deq.evaluation.equilibria import float_centre
+from ntk_deq.evaluation.exact import ExactNames
+from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.falsify.domains import contains
+from ntk_deq.language.parser import parse
+
+MOST_NUMBERS = 64
+"""Numbers of the largest instance that is decided exactly."""
 
 
 def instance_environment(
@@ -53,3 +66,52 @@ def instance_environment(
     return Environment(
         setting.model, instance.sizes, variables, claim.let, notes, PROVIDERS, last_step=last_step, precision=precision
     )
+
+
+def exact_names(claim: Claim, instance: Instance, dtype: torch.dtype = torch.float64) -> ExactNames | None:
+    """Return the exact meaning of an instance's names; None where it has none: a large one, or values that are balls.
+
+    Args:
+        claim: The claim; one with a run is about more than formulas.
+        instance: The instance.
+        dtype: Type to which values are rounded.
+    """
+    numbers = sum(value.numel() for value in instance.values.values())
+    if claim.run is not None or instance.solved or numbers > MOST_NUMBERS:
+        return None
+    setting = next(s for s in claim.settings if s.name == instance.setting)
+    values: dict[str, Value] = {letter: fmpq(size) for letter, size in instance.sizes.items()}
+    for name, tensor in instance.values.items():
+        moved = tensor.to(dtype).to(torch.float64)
+        if instance.rounded.get(name, 0.0) > 0 or (name in instance.rounded and not torch.equal(moved, tensor)):
+            continue  # its floats stand for what lies near them: what depends on it has no exact value here
+        free = claim.given.get(name) or setting.free.get(name)
+        if tensor.ndim > 0 and dtype != tensor.dtype and free is not None and not contains(free.domain, moved):
+            return None  # rounded out of its domain: a ball, for what it was
+        values[name] = exact_value(tensor if tensor.ndim == 0 else moved)
+    lets = {name: formula.expr for name, formula in claim.let.items()}
+    if setting.model is None:
+        return ExactNames(values, lets)
+    model = model_formulas(setting.model)
+
+    def near() -> list[list[float]]:
+        env = instance_environment(claim, instance, device=torch.device("cpu"), dtype=dtype, notes=Notes())
+        try:
+            state = dense_form(to_matrix(evaluate(parse(model.state), env)).ball)
+        except OutsideClaimError as outside:  # in balls, and so perhaps only for want of digits
+            raise UndecidedError(str(outside)) from outside
+        floats = float_centre(state).double()
+        if not bool(floats.isfinite().all()):
+            raise UndecidedError("an equilibrium that is not known")
+        rows: list[list[float]] = floats.tolist()
+        return rows
+
+    return ExactNames(values, lets, model, near)
+
+
+def exact_value(tensor: torch.Tensor) -> Value:
+    """Return what a float64 tensor holds, exactly; a vector is one column."""
+    entries = [fmpq(*entry.as_integer_ratio()) for entry in tensor.flatten().tolist()]
+    if tensor.ndim == 0:
+        return entries[0]
+    return ExactMatrix(tensor.shape[0], tensor.shape[1] if tensor.ndim == 2 else 1, entries)

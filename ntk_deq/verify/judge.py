@@ -34,6 +34,12 @@ IMPLICIT = {
 }
 
 
+FAILING = "the witness given breaks it, which does not show that there is none"
+"""Why a conclusion stays open that the formula under `witness` does not meet."""
+
+NOT_SOUGHT = "no witness is given"
+"""Why a conclusion is open before what is said to exist is looked for."""
+
 NO_LATER_STEP = "the loss is zero at the start, where the run ends: there is no later step"
 
 
@@ -59,6 +65,7 @@ class Judgement:
         runs: The training runs that the conclusions were judged on.
         start: Their start.
         nearby: Within which distance the equilibrium is known to be the only one, where no more is known; else inf.
+        found: Floats next to values that are proven to be such as the claim says exist.
     """
 
     instance: Instance
@@ -70,6 +77,7 @@ class Judgement:
     runs: tuple[TrainingRecord, ...] = ()
     start: Start | None = None
     nearby: float = math.inf
+    found: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 def judge_instance(
@@ -199,8 +207,12 @@ def _conclusions(
     claim: Claim, env: Environment, run: Course
 ) -> tuple[dict[str, Outcome], list[OutsideClaimError], list[LimitError]]:
     """Evaluate the conclusions one by one; those without a value, and those beyond a limit, come apart."""
-    conclusions, gaps, limits = {}, list[OutsideClaimError](), list[LimitError]()
+    conclusions, gaps, limits = {}, dict[str, OutsideClaimError](), list[LimitError]()
+    sought = claim.sought
     for name, formula in claim.conclude.items():
+        if name in sought:
+            conclusions[name] = Outcome(Truth.UNSURE, None, NOT_SOUGHT)
+            continue
         try:
             outcome = _outcome(formula, env)
             if run.only_starts and outcome.reason == NO_STEP:
@@ -212,10 +224,31 @@ def _conclusions(
             # A step after the end of the run, say. What has no derivative at a kink is passed over, as in other claims.
             if run.leaves_open and not outside.certain and outside.hypothesis != "differentiable":
                 conclusions[name] = Outcome(Truth.UNSURE, None, str(outside))
-            gaps.append(outside)
+            gaps[name] = outside
         except LimitError as limit:
             limits.append(limit)
-    return conclusions, gaps, limits
+    if claim.exists:
+        conclusions, gaps = of_witnesses(claim, conclusions, gaps)
+    return conclusions, list(gaps.values()), limits
+
+
+def of_witnesses(
+    claim: Claim, conclusions: Mapping[str, Outcome], gaps: Mapping[str, OutsideClaimError]
+) -> tuple[dict[str, Outcome], dict[str, OutsideClaimError]]:
+    """Return outcomes in which a witness that fails, or that has no value, refutes nothing: others may serve.
+
+    Args:
+        claim: A claim that says that something exists.
+        conclusions: Outcomes with the witness in its place.
+        gaps: The conclusions that have no value with it.
+    """
+    resting = claim.resting
+    found = dict(conclusions)
+    for name, outcome in conclusions.items():
+        if name in resting and outcome.truth is Truth.FALSE:
+            found[name] = replace(outcome, truth=Truth.UNSURE, reason=FAILING)
+    found |= {name: Outcome(Truth.UNSURE, None, f"{FAILING}: {gap}") for name, gap in gaps.items() if name in resting}
+    return found, {name: gap for name, gap in gaps.items() if name not in resting}
 
 
 def _outside(instance: Instance, hypotheses: dict[str, Outcome], gaps: list[OutsideClaimError]) -> Judgement:

@@ -17,6 +17,7 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.exact import decided_exactly
+from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.refine import FLOAT_BITS, undecided
 from ntk_deq.verify.witness import plainness
@@ -137,6 +138,7 @@ class _Search:
         self.best = best
         self._claim, self._device, self._dtype = claim, device, dtype
         self._precision, self._deadline = precision, deadline
+        self._existence = ExistenceStage(claim, refuting=True, deadline=deadline)
 
     def still_refutes(self, instance: Instance) -> bool:
         """Judge a candidate; one that cannot be judged, or not in time, is no counterexample."""
@@ -146,6 +148,7 @@ class _Search:
             judgement = self._judge(instance)
         except NtkDeqError:
             return False
+        judgement = self._existence.decide(judgement)
         if refutes(judgement):
             self.best = judgement
             return True

@@ -65,7 +65,7 @@ def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> 
         deadline: When to stop, on the clock of `time.thread_time`.
 
     Returns:
-        The outcome; None for a claim that is not `applicable`.
+        The outcome; None for a claim that is not `applicable`, or says that something exists without saying what.
 
     Example:
         >>> from ntk_deq.claims.load import load_suite
@@ -73,7 +73,7 @@ def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> 
         >>> prove_claim(claims["N.log"], budget=100).verdict
         <Verdict.PROVED: 'proved'>
     """
-    if not applicable(claim):
+    if claim.sought or not applicable(claim):
         return None
     attempts: list[_Attempt] = []
     try:

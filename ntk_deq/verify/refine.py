@@ -11,6 +11,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.verify.exact import decided_exactly
+from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 
 FLOAT_BITS = 53
@@ -42,6 +43,8 @@ class Refiner:
     Args:
         claim: The claim.
         bits: Precision of the second judgement.
+        seed: Of the search for what the claim says exists.
+        deadline: When that stops, on the clock of `time.thread_time`.
 
     Attributes:
         tried: Instances judged again.
@@ -49,8 +52,9 @@ class Refiner:
         exact: Instances that exact arithmetic decided more of.
     """
 
-    def __init__(self, claim: Claim, bits: int) -> None:
+    def __init__(self, claim: Claim, bits: int, *, seed: int = 0, deadline: float | None = None) -> None:
         self._claim, self._bits = claim, bits
+        self._existence = ExistenceStage(claim, seed, deadline=deadline)
         self._in_vain = self._exact_in_vain = self._exact_tried = 0
         self.exact = 0
         self.tried = 0
@@ -70,6 +74,13 @@ class Refiner:
             DeadlineError: The deadline passed.
             RuntimeError: The two judgements contradict each other; one of them rests on a wrong bound.
         """
+        if self._claim.exists:
+            if self._claim.sought and first.standing is Standing.MET:
+                return self._existence.decide(first)
+            return self._existence.decide(self._refined(first, dtype=dtype, deadline=deadline))
+        return self._refined(first, dtype=dtype, deadline=deadline)
+
+    def _refined(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None) -> Judgement:
         if not self._worthwhile(first):
             return self._settled(_doubted(first), dtype)
         self.tried += 1

@@ -102,6 +102,7 @@ class Witness:
         computed_values: Of a counterexample: the equilibrium and the definitions, as far as they are known.
         script: Of a counterexample: a Python script that reproduces both sides with NumPy alone, or nothing.
         unwritten: Why there is no script.
+        argument: Of a counterexample to a claim that something exists: why nothing does.
     """
 
     setting: str
@@ -121,6 +122,7 @@ class Witness:
     computed_values: tuple[Computed, ...] = ()
     script: str = ""
     unwritten: str = ""
+    argument: str = ""
 
     @property
     def numbered(self) -> str:

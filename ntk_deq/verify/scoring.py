@@ -88,9 +88,10 @@ class ClaimScorer:
         self.like = torch.zeros((), device=device, dtype=dtype)
         self._types = {**setting.variable_types(), **{name: free.type for name, free in claim.given.items()}}
         self._hypotheses = [part for f in claim.assume.values() for part in parts(f.name, f.expr)]
-        self._conclusions = [part for f in claim.conclude.values() for part in parts(f.name, f.expr)]
+        known = {name: formula for name, formula in claim.conclude.items() if name not in claim.sought}
+        self._conclusions = [part for f in known.values() for part in parts(f.name, f.expr)]
         self._formulas = None if setting.model is None else model_formulas(setting.model)
-        used = self._used([f.expr for f in (*claim.assume.values(), *claim.conclude.values())])
+        used = self._used([f.expr for f in (*claim.assume.values(), *known.values())])
         self.goals = tuple(_shown(part) for part in self._conclusions)
         self.strict = tuple(part.strict for part in self._conclusions)
         self._solvable = Equations(claim, setting)

@@ -100,7 +100,7 @@ class Trial:
         limit = self.options.time_limit
         self.deadline = None if limit is None else time.thread_time() + limit
         self.tally = Tally(self.claim)
-        self.refiner = Refiner(self.claim, self.options.precision)
+        self.refiner = Refiner(self.claim, self.options.precision, seed=self.options.seed, deadline=self.deadline)
         if self.options.store is not None:
             self.store = InstanceStore(Path(self.options.store), self.warnings)
 
@@ -284,6 +284,8 @@ class Trial:
         for setting in self.claim.settings:
             proved = self.proof is not None and self.proof.verdict is Verdict.PROVED
             if self.tally.counterexamples or proved or self.options.search == 0:
+                return
+            if self.claim.sought == self.claim.conclude.keys():  # no formula says how well an instance does
                 return
             self.entered("searching")
             asked = self.options.search

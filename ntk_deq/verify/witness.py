@@ -50,6 +50,8 @@ def witness(judgement: Judgement, name: str, outcome: Outcome) -> Witness:
         index=instance.index,
         solved=tuple(name for name in instance.values if name in instance.solved),
         scale=comparison.scale if comparison else 0.0,
+        argument="" if comparison or outcome.truth is not Truth.FALSE else outcome.reason,
+        computed_values=tuple(_found(name, value) for name, value in judgement.found.items()),
     )
 
 
@@ -113,6 +115,13 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
             yield Computed(name, show_ball(value.ball))
         elif isinstance(value, Matrix):
             yield _matrix(name, value)
+
+
+def _found(name: str, value: Tensor) -> Computed:
+    """Return the record of what was found to exist."""
+    if value.ndim == 0:
+        return Computed(name, f"{float(value):.12g}")
+    return Computed(name, value.reshape(len(value), -1).tolist() if value.numel() <= MAX_PRINTED else None)
 
 
 def _formulas(claim: Claim) -> Iterator[Formula]:

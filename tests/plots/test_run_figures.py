@@ -494,24 +494,33 @@ MARKS = {
 }
 
 
-def test_rates_of_descent_and_flow_stand_side_by_side_in_one_unit(ax):
+def test_rates_per_step_and_per_time_have_an_axis_each():
     descent = dataclasses.replace(training_record(rate=0.0255, predicted=0.0182), step=0.01, instantaneous=())
     flow = training_record(method="gradient-flow", rate=1.82, predicted=0.7, at=even_times(8.0))
-    plots.rates([descent, flow], ax, names=["a", "b"])
-    assert ax.get_xlabel() == "rate of the loss per unit of time"
-    assert marks(ax, "measured") == pytest.approx([2.55, 1.82])
-    assert marks(ax, "predicted") == pytest.approx([1.82, 0.7])
-    written = [text.get_text() for text in ax.texts]
-    assert written == ["measured/\npredicted", "$1.4$", "$2.6$", "step", "$0.01$", ""]
+    steps, times = plots.rates([flow, descent], names=["a", "b"])
+    assert steps.get_xlabel() == "rate of the loss per step"
+    assert times.get_xlabel() == "rate of the loss per unit of time"
+    assert marks(steps, "measured") == pytest.approx([0.0255])
+    assert marks(steps, "predicted") == pytest.approx([0.0182])
+    assert marks(times, "measured") == pytest.approx([1.82])
+    assert marks(times, "predicted") == pytest.approx([0.7])
+    written = [text.get_text() for text in (*steps.texts, *times.texts)]
+    assert written == ["measured/\npredicted", "$1.4$", "step", "$0.01$", "measured/\npredicted", "$2.6$"]
+    panels = Figure().subplots(2)
+    assert plots.rates([flow, descent], panels) == tuple(panels)
+    assert rates_figure([("a", flow), ("b", descent)]).axes[0].get_xlabel() == "rate of the loss per step"
+    with pytest.raises(ArgumentError, match=r"must be 2 axes for runs of both kinds, .* Got 1\."):
+        plots.rates([flow, descent], Figure().subplots())
+    with pytest.raises(ArgumentError, match=r"must be 1 axes for runs of one kind\. Got 2\."):
+        plots.rates([flow], Figure().subplots(2))
 
 
 def test_rates_without_any_mark_are_left_out(ax):
     slow = training_record(measured=None, instantaneous=())
     unknown = dataclasses.replace(training_record(), step=None, method="gradient-descent")
-    left = [training_record(predicted=None, measured=None), unknown]
-    plots.rates([training_record(), slow, *left], ax, names=["a", "b", "c", "d"])
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
-    assert marks(ax, "predicted") == pytest.approx([1.2, 1.2])
+    left = [training_record(predicted=None, measured=None)]
+    plots.rates([training_record(), slow, *left, unknown], ax, names=["a", "b", "c", "d"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b", "d"]
 
 
 def test_the_key_names_only_what_is_drawn(ax):

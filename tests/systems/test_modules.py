@@ -215,7 +215,9 @@ def test_batch_norm_in_evaluation_mode_is_a_map_of_samples():
 def test_wrong_arguments_are_said_and_random_numbers_are_left_alone():
     with pytest.raises(ArgumentError, match=r"`cell` of equilibrium_module must be a torch.nn.Module. Got function"):
         nd.equilibrium_module(lambda z, x: z, nn.Linear(4, 1), width=4, inputs=3)
-    with pytest.raises(ArgumentError, match=r"`width` of equilibrium_module must be an integer >= 1. Got 0"):
+    with pytest.raises(
+        ArgumentError, match=r"`width` of equilibrium_module must be an integer >= 1, or a tuple of them. Got 0"
+    ):
         nd.equilibrium_module(Cell(), nn.Linear(4, 1), width=0, inputs=3)
     torch.manual_seed(5)
     before = torch.get_rng_state()

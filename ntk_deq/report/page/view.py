@@ -227,7 +227,7 @@ def _statement(lines: tuple[StatementLine, ...]) -> list[tuple[str, list[LineVie
     """Return the lines under their sections, in the order in which the sections first occur."""
     groups: dict[str, list[LineView]] = {}
     for line in lines:
-        sign = symbol(line.name) if line.section in ("given", "let") else None
+        sign = symbol(line.name) if line.section in ("given", "let", "witness") else None
         view = LineView(line.name, sign, line.text, line.latex, safe_mathml(line.mathml))
         groups.setdefault(line.section, []).append(view)
     return list(groups.items())

@@ -31,6 +31,7 @@ from ntk_deq.language.domain import Domain
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.exact import decided_exactly
+from ntk_deq.verify.existence.decision import decided_existence
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
@@ -77,7 +78,8 @@ def judge_again(
             deadline=deadline,
             anew=False,
         )
-    return judgement if precision is None else decided_exactly(claim, judgement, dtype=dtype)
+        judgement = judgement if precision is None else decided_exactly(claim, judgement, dtype=dtype)
+        return decided_existence(claim, judgement)
 
 
 def reproducible(

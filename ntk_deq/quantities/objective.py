@@ -1,0 +1,174 @@
+"""The loss of a model or module as a function of its parameters alone, evaluated in chunks of samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ntk_deq.equilibrium.result import Equilibrium
+from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.solve import solve_equilibrium
+
+Values = dict[str, Tensor]
+"""Parameters by name."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Of predictions and targets, one number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What is evaluated: predictions from parameters, sample by sample, and one loss of all of them.
+
+    Attributes:
+        parameters: Those of the model.
+        evaluate: Returns the loss at parameters, and what failed: the first solve with an unsolved sample, or None.
+    """
+
+    parameters: Values
+    evaluate: Callable[[Values], tuple[float, Equilibrium | None]]
+    where: str
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Tensor | None,
+        y: Tensor | None,
+        *,
+        loss: Loss | None,
+        chunk: int | None,
+        solver: Any,
+        rtol: float,
+        max_steps: int,
+        where: str,
+    ) -> Objective:
+        """Check the arguments and return the objective.
+
+        Args:
+            model: An equilibrium model or a module.
+            X: Inputs.
+            y: Targets.
+            loss: A loss, or None.
+            chunk: Samples at a time, or None.
+            solver: As in `solve_equilibrium`.
+            rtol: Likewise.
+            max_steps: Likewise.
+            where: The function that was called.
+
+        Raises:
+            ArgumentError: One is not what is allowed.
+        """
+        if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+            raise ArgumentError(f"`chunk` of {where} must be an integer >= 1 or None. Got {chunk!r}.")
+        if loss is not None and not callable(loss):
+            raise ArgumentError(f"`loss` of {where} must be a function of predictions and targets. Got {loss!r}.")
+        if isinstance(model, EquilibriumModel):
+            options = {"solver": solver, "rtol": rtol, "max_steps": max_steps}
+            return cls(_detached(model.parameters()), _of_model(model, X, y, loss, chunk, options), where)
+        if not isinstance(model, nn.Module):
+            raise ArgumentError(
+                f"`model` of {where} must be an equilibrium model or a torch.nn.Module. Got {type(model).__name__}."
+            )
+        if loss is None or X is None or y is None:
+            raise ArgumentError(f"{where} of a torch.nn.Module needs `X`, `y` and `loss`.")
+        return cls(_detached(dict(model.named_parameters())), _of_module(model, X, y, loss, chunk), where)
+
+    def centre(self) -> float:
+        """Return the loss at the model.
+
+        Raises:
+            ArgumentError: Two evaluations differ, or it is not finite.
+            EquilibriumError: An equilibrium is not found.
+        """
+        value, failed = self.evaluate(self.parameters)
+        if failed is not None:
+            raise EquilibriumError(
+                f"The equilibrium at the model itself is not found; {self.where} needs it.\n"
+                f"{failed.describe_failures()}",
+                failed,
+            )
+        again, _ = self.evaluate(self.parameters)
+        if value != again:
+            raise ArgumentError(
+                f"Two evaluations of the loss by {self.where} differ ({value:g} and {again:g}): the model draws random "
+                "numbers, or changes as it is called. Put it into evaluation mode (`.eval()`)."
+            )
+        if not math.isfinite(value):
+            raise ArgumentError(f"The loss of {self.where} must be finite at the model. Got {value}.")
+        return value
+
+    def at(self, values: Values) -> float:
+        """Return the loss at parameters; NaN where an equilibrium is not found."""
+        value, failed = self.evaluate(values)
+        return value if failed is None else math.nan
+
+
+def _detached(values: Mapping[str, Tensor]) -> Values:
+    if not values:
+        raise ArgumentError("`model` must have a parameter. Got none.")
+    return {name: value.detach() for name, value in values.items()}
+
+
+def _chunks(count: int, chunk: int | None) -> list[slice]:
+    size = chunk or max(count, 1)
+    return [slice(start, start + size) for start in range(0, max(count, 1), size)]
+
+
+def _number(found: object, where: str = "`loss`") -> float:
+    if isinstance(found, Tensor) and found.numel() != 1:
+        raise ArgumentError(f"{where} must return one number. Got a tensor of shape {tuple(found.shape)}.")
+    return float(found)  # type: ignore[arg-type]
+
+
+def _of_model(
+    model: EquilibriumModel, X: Tensor | None, y: Tensor | None, loss: Loss | None, chunk: int | None, options: Any
+) -> Callable[[Values], tuple[float, Equilibrium | None]]:
+    inputs, targets = model.data(X, y)
+    rows, state = model.input_rows(inputs), model.signature.state
+    declared = None if loss is not None else output_loss(model, inputs, targets)
+
+    @torch.no_grad()
+    def evaluate(values: Values) -> tuple[float, Equilibrium | None]:
+        features, predictions = [], []
+        for part in _chunks(len(rows), chunk if state else None):
+            some = model.inputs_of(rows[part]) if state else inputs
+            if state:
+                found = solve_equilibrium(model, some, parameters=values, raise_on_failure=False, **options)
+                if not found.all_converged:
+                    return math.nan, found
+                Z = found.value
+            else:
+                Z = model.initial_state(some)
+            features.append(Z)
+            predictions.append(model.predictions(Z, some, values))
+        outputs = torch.cat(predictions)
+        if loss is not None:
+            return _number(loss(outputs, targets)), None
+        assert declared is not None
+        more = {**values, state: model.declared(state, torch.cat(features))} if state else values
+        return float(declared.value(outputs, more)), None
+
+    return evaluate
+
+
+def _of_module(
+    module: nn.Module, X: Tensor, y: Tensor, loss: Loss, chunk: int | None
+) -> Callable[[Values], tuple[float, Equilibrium | None]]:
+    buffers = {name: value.clone() for name, value in module.named_buffers()}
+
+    @torch.no_grad()
+    def evaluate(values: Values) -> tuple[float, Equilibrium | None]:
+        # Copies of the buffers: batch norm in training mode writes into them.
+        own = {**values, **{name: value.clone() for name, value in buffers.items()}}
+        outputs = torch.cat([torch.func.functional_call(module, own, (X[part],)) for part in _chunks(len(X), chunk)])
+        return _number(loss(outputs, y)), None
+
+    return evaluate

@@ -1,0 +1,230 @@
+"""What among constraints contradicts itself, over the rationals; and a point that meets those that are linear.
+
+Linear ones are decided (`linear.py`); of a matrix that must be semidefinite, directions v with v'Xv >= 0 are added as
+long as the point found breaks one. Beyond that, a combination of equations, and of bounds with factors that are not
+negative, that is below zero everywhere shows that nothing meets them: as a quadratic form in (1, x) it is negative
+definite. Multipliers are looked for in floats, and the combination is checked over the rationals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from flint import fmpq, fmpq_mat
+
+from ntk_deq.verify.existence.constraints import Bound, Constraints, Semidefinite, linear_form, quadratic_form
+from ntk_deq.verify.existence.linear import ZERO, Row, solve_linear
+
+_CUTS = 24
+"""Directions along which matrices are asked to be semidefinite, one after the other."""
+
+_GRID = 2**20  # of the entries of a direction, and of multipliers
+_ROUNDS = 80  # of the search for multipliers
+_CLEAR = 1e-7  # by how much the largest eigenvalue must be below zero to be checked exactly
+_MOST_FORMS = 64
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Conclusions that nothing meets together; `names` is empty where domains alone are empty.
+
+    Attributes:
+        names: The conclusions.
+        why: The argument in words.
+    """
+
+    names: frozenset[str]
+    why: str
+
+
+def linear_point(found: Constraints) -> list[fmpq] | Contradiction | None:
+    """Return a point that meets the linear constraints, what contradicts itself among them, or None: neither is known.
+
+    Args:
+        found: The constraints of an instance.
+    """
+    count = found.unknowns
+    equations, equation_names = list[tuple[list[fmpq], fmpq]](), list[frozenset[str]]()
+    for form, names in found.equations:
+        linear = linear_form(form, count)
+        if linear is not None:
+            equations.append((linear[0], -linear[1]))
+            equation_names.append(names)
+    bounds = [bound for bound in found.bounds if linear_form(bound.form, count) is not None]
+    bounds += [bound for matrix in found.semidefinite for bound in _first_directions(matrix)]
+    for _ in range(_CUTS):
+        outcome = solve_linear(equations, [_row(bound, count) for bound in bounds], count)
+        if outcome.contradiction is not None:
+            lines, rows = outcome.contradiction
+            names = frozenset[str]().union(*(equation_names[k] for k in lines), *(bounds[k].names for k in rows))
+            return Contradiction(names, _words(bool(lines), bool(rows)))
+        if outcome.point is None:
+            return None
+        cuts = [cut for matrix in found.semidefinite for cut in _broken(matrix, outcome.point)]
+        if not cuts:
+            return outcome.point
+        bounds += cuts
+    return outcome.point
+
+
+def _words(equations: bool, bounds: bool) -> str:
+    if not bounds:
+        return "its linear equations contradict each other: the rank with the right side is larger than without"
+    what = "linear equations and bounds" if equations else "linear bounds"
+    return f"its {what} contradict each other: multipliers add them up to a negative number that is not negative"
+
+
+def _row(bound: Bound, count: int) -> Row:
+    linear = linear_form(bound.form, count)
+    assert linear is not None  # nothing else is asked for
+    return Row(tuple(linear[0]), -linear[1], bound.strict)
+
+
+def _first_directions(matrix: Semidefinite) -> list[Bound]:
+    """Return what a matrix that is semidefinite says of its diagonal and of each pair of its rows."""
+    order = len(matrix.entries)
+    unit = [[fmpq(int(i == k)) for i in range(order)] for k in range(order)]
+    pairs = [(i, j, s) for i in range(order) for j in range(i) for s in (1, -1)]
+    return [
+        matrix.along(v)
+        for v in [*unit, *([a + s * b for a, b in zip(unit[i], unit[j], strict=True)] for i, j, s in pairs)]
+    ]
+
+
+def _broken(matrix: Semidefinite, point: Sequence[fmpq]) -> list[Bound]:
+    """Return a direction along which a matrix has a negative value at a point, if it has one that shows in floats."""
+    order = len(matrix.entries)
+    values = [[_at(entry, point) for entry in row] for row in matrix.entries]
+    floats = torch.tensor([[float(v.p) / float(v.q) for v in row] for row in values], dtype=torch.float64)
+    roots, vectors = torch.linalg.eigh((floats + floats.T) / 2)
+    if not float(roots[0]) < 0:
+        return []
+    direction = [fmpq(round(entry * _GRID), _GRID) for entry in vectors[:, 0].tolist()]
+    value = sum((direction[i] * direction[j] * values[i][j] for i in range(order) for j in range(order)), ZERO)
+    return [matrix.along(direction)] if value < 0 else []
+
+
+def _at(entry: object, point: Sequence[fmpq]) -> fmpq:
+    linear = linear_form(entry, len(point))  # type: ignore[arg-type]
+    if linear is None:
+        return ZERO
+    return sum((a * x for a, x in zip(linear[0], point, strict=True)), linear[1])
+
+
+def contradicting_combination(found: Constraints) -> Contradiction | None:
+    """Return constraints a combination of which is negative everywhere, or None where none is found.
+
+    Args:
+        found: The constraints of an instance.
+    """
+    count = found.unknowns
+    bounds = [
+        *found.bounds,
+        *(bound for matrix in found.semidefinite for bound in _first_directions(matrix) if _plain(bound, count)),
+    ]
+    forms = [(form, names, False) for form, names in found.equations]
+    forms += [(bound.form, bound.names, True) for bound in bounds]
+    if not forms or len(forms) > _MOST_FORMS or all(linear_form(form, count) is not None for form, _, _ in forms):
+        return None
+    matrices = [quadratic_form(form, count) for form, _, _ in forms]
+    curved = [k for k in range(1, count + 1) if any(m[k, j] != 0 for m in matrices for j in range(1, count + 1))]
+    flat = [k for k in range(1, count + 1) if k not in curved]
+    basis = _without(matrices, flat)
+    if not basis:
+        return None
+    kept = [0, *curved]
+    combined = [
+        [sum((y * m[i, j] for y, m in zip(step, matrices, strict=True)), ZERO) for i in kept for j in kept]
+        for step in basis
+    ]
+    signs = [k for k, (_, _, positive) in enumerate(forms) if positive]
+    weights = _negative_weights(combined, len(kept), [[step[k] for k in signs] for step in basis])
+    if weights is None:
+        return None
+    multipliers = [sum((w * step[k] for w, step in zip(weights, basis, strict=True)), ZERO) for k in range(len(forms))]
+    if any(multipliers[k] < 0 for k in signs):
+        return None
+    total = [
+        sum((y * m[i, j] for y, m in zip(multipliers, matrices, strict=True)), ZERO)
+        for i in range(count + 1)
+        for j in range(count + 1)
+    ]
+    whole = fmpq_mat(count + 1, count + 1, total)
+    if any(whole[i, j] != 0 for i in flat for j in range(count + 1)):
+        return None
+    if not _negative_definite([[whole[i, j] for j in kept] for i in kept]):
+        return None
+    names = frozenset[str]().union(*(names for (_, names, _), y in zip(forms, multipliers, strict=True) if y != 0))
+    return Contradiction(names, "a combination of its equations and bounds is a quadratic form that is never zero")
+
+
+def _plain(bound: Bound, count: int) -> bool:
+    return linear_form(bound.form, count) is not None
+
+
+def _without(matrices: Sequence[fmpq_mat], flat: Sequence[int]) -> list[list[fmpq]]:
+    """Return a basis of the multipliers for which unknowns that have no square anywhere cancel."""
+    high = len(matrices)
+    if not flat:
+        return [[fmpq(int(i == k)) for i in range(high)] for k in range(high)]
+    whole = fmpq_mat(len(flat), high, [matrices[j][0, k] for k in flat for j in range(high)])
+    reduced, rank = whole.rref()
+    pivots = [next(j for j in range(high) if reduced[i, j] != 0) for i in range(rank)]
+    basis = []
+    for free in (k for k in range(high) if k not in pivots):
+        step = [fmpq(int(k == free)) for k in range(high)]
+        for i, j in enumerate(pivots):
+            step[j] = -reduced[i, free]
+        basis.append(step)
+    return basis
+
+
+def _float(number: fmpq) -> float:
+    return float(int(number.p)) / float(int(number.q))
+
+
+def _negative_weights(
+    combined: Sequence[Sequence[fmpq]], order: int, signs: Sequence[Sequence[fmpq]]
+) -> list[fmpq] | None:
+    """Return weights whose combination looks negative definite, with multipliers of bounds that are not negative."""
+    try:
+        stack = torch.tensor([[_float(e) for e in m] for m in combined], dtype=torch.float64).reshape(-1, order, order)
+        positive = torch.tensor([[_float(e) for e in row] for row in signs], dtype=torch.float64)
+    except (OverflowError, ZeroDivisionError):
+        return None
+    sizes = torch.linalg.matrix_norm(stack).clamp_min(1e-300)
+    stack, positive = stack / sizes[:, None, None], positive / sizes[:, None]
+    for start in (
+        -torch.einsum("kii->k", stack),
+        *torch.randn((1, len(stack)), dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+    ):
+        weights = start.clone()
+        for k in range(_ROUNDS):
+            weights = weights / torch.linalg.vector_norm(weights).clamp_min(1e-300)
+            roots, vectors = torch.linalg.eigh(torch.einsum("k,kij->ij", weights, stack))
+            below = positive.T @ weights if positive.numel() else weights.new_ones(1)
+            if float(roots[-1]) < -_CLEAR and float(below.min()) >= 0:
+                scaled = (weights / sizes).tolist()
+                largest = max(abs(w) for w in scaled)
+                return [fmpq(*(w / largest).as_integer_ratio()) for w in scaled]
+            top = vectors[:, -1]
+            slope = torch.einsum("kij,i,j->k", stack, top, top)
+            if positive.numel() and float(below.min()) < 0:
+                slope = slope - positive[:, below.argmin()]
+            weights = weights - slope / torch.linalg.vector_norm(slope).clamp_min(1e-300) * (1.0 / (k + 2) ** 0.5)
+    return None
+
+
+def _negative_definite(rows: list[list[fmpq]]) -> bool:
+    """Whether a symmetric rational matrix is negative definite, by elimination."""
+    rows = [[-entry for entry in row] for row in rows]
+    while rows:
+        pivot = rows[0][0]
+        if not pivot > 0:
+            return False
+        rows = [
+            [rows[i][j] - rows[i][0] * rows[0][j] / pivot for j in range(1, len(rows))] for i in range(1, len(rows))
+        ]
+    return True
