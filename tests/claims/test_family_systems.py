@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
 from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.describe import describe_claim, describe_suite
 from ntk_deq.claims.load import load_suite
@@ -15,6 +15,7 @@ from ntk_deq.errors import ClaimFileError, ExpressionError
 from ntk_deq.files.yaml_text import to_yaml
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.parser import parse
+from ntk_deq.verify.runner import Options, judge
 
 FILE = """suite: t
 systems:
@@ -119,6 +120,9 @@ class TestRuns:
         (claim,) = loaded(tmp_path, statement="norm(X[k]) + norm(W[1][k]) >= 0 for all k", claim=self.RUN).claims
         assert isinstance(claim, IllFormed)
         assert claim.problems[0].hint == "what carries a step: L, W, path_length, z"
+
+    def test_a_product_over_the_layers_of_a_step(self, tmp_path):
+        claim_of(tmp_path, statement="prod(norm(W[l][k]) for l in 1..D) >= 0 for all k", claim=self.RUN)
 
     def test_a_step_where_a_member_is_meant(self, tmp_path):
         (claim,) = loaded(tmp_path, statement="norm(W[k][1]) >= 0 for all k", claim=self.RUN).claims
@@ -278,3 +282,45 @@ class TestEquilibria:
         except ClaimFileError as error:
             problems = error.problems
         assert message in " ".join(problem.message for problem in problems)
+
+
+def test_an_equilibrium_of_layers_is_trained(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(TRAINED)
+    descent, rise = (judge(claim, Options(search=0)) for claim in load_suite(path).claims)
+    assert (descent.verdict, rise.verdict) == (Verdict.HOLDS, Verdict.REFUTED), (descent.reason, rise.reason)
+
+
+TRAINED = """suite: t
+systems:
+  net:
+    variables:
+      W: {shape: "[m, m] for l in 1..D", role: parameter}
+      a: {shape: "[m]", role: parameter}
+      X: {shape: "[m, N]", role: input}
+      y: {shape: "[N]", role: target}
+    equilibrium: {Z: "z[D]"}
+    contraction: prod(norm(W[l]) for l in 1..D)
+    define:
+      z[0]: Z
+      z[l] for l in 1..D: relu(W[l]*z[l-1] + X)
+      yhat: Z'*a/D
+      L: norm(yhat - y)^2/2
+settings:
+  s:
+    model: net
+    sizes: {D: 1..2, N: 2, m: 2}
+    init: {W: "normal(0, 1/36)", a: "normal(0, 1/3)"}
+    data: {X: gaussian, y: rademacher}
+claims:
+  - id: T
+    setting: s
+    instances: 1
+    run: {method: gradient-descent, step: 1/100, steps: 6, until: 0.7, beyond: false}
+    conclude: L[k+1] <= L[k] for all k
+  - id: F
+    setting: s
+    instances: 1
+    run: {method: gradient-descent, step: 1/100, steps: 6, until: 0.7, beyond: false}
+    conclude: L[k+1] >= L[k] for all k
+"""
