@@ -97,7 +97,7 @@ def models() -> str:
         ]
         defined = [
             f"- state `{model.state}` ({' x '.join(model.state_shape)}): the fixed point of `{model.map}`",
-            f"- contraction factor `{model.contraction}`",
+            f"- contraction factor `{model.contraction}`" if model.contraction else f"- modulus `{model.monotone}`",
             *(f"- `{key}` = `{text}`" for key, text in model.definitions.items()),
         ]
         head = ["variable", "shape", "role", "meaning", "domain where a setting names none"]

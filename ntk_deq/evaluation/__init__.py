@@ -8,7 +8,7 @@ compare.py       comparisons: certain, tight or open, with the margin and what i
 equilibria.py    the model's state: solved in floats, enclosed by residual and gap; existence.py: why it is the only one
 nearby.py        a fixed point that is only known to be the only one near by
 derivatives/     grad and jac: a tape, reverse mode in balls, kinks, quotients, an estimate where there is no rule
-extremes.py      what takes a function to be minimised: prox, argmin and the like
+convex/          what takes a function to be minimised: prox, argmin and the like, certified by convexity
 providers.py     the one place that hands states and derivatives to environments
 floats.py        the same formulas in torch, differentiable, many instances at once; batches.py: their equilibria
 margins.py       relative margins of comparisons in floats, for the search; magnitudes.py: below which they are noise

@@ -66,7 +66,7 @@ def _only_one(names: TensorNames) -> Tensor:
         if formulas.monotone is not None:
             declared = scalar(tensor_value(formulas.monotone, names))
             reached = modulus - declared + _TIE * (1 + declared.detach().abs())
-            margin = torch.minimum(margin, torch.minimum(reached, declared))
+            margin = torch.minimum(margin, declared if formulas.reached else torch.minimum(reached, declared))
     return margin
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flint import arb
 
@@ -10,7 +12,17 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.evaluation.arithmetic import to_matrix, to_scalar
-from ntk_deq.evaluation.quantity import TIGHT, Comparison, Matrix, Outcome, Scalar, Truth, margin_of, show_ball
+from ntk_deq.evaluation.quantity import (
+    TIGHT,
+    Comparison,
+    Matrix,
+    Outcome,
+    Scalar,
+    Truth,
+    infinite,
+    margin_of,
+    show_ball,
+)
 from ntk_deq.language.interval import Margin
 
 Steps = tuple[tuple[str, float], ...]
@@ -61,9 +73,26 @@ def _compare_scalars(left: Scalar, relation: str, right: Scalar, steps: Steps) -
     if sign in ("==", "!="):
         distance = abs(margin)
         margin = -distance if sign == "==" else distance
+    if infinite(a.ball) or infinite(b.ball):
+        shown = show_ball(left.ball), show_ball(right.ball)
+        return _of_infinite(a.ball, sign, b.ball, Comparison(*shown, relation, margin_of(margin), 1.0, steps))
     scale = max(left.scale, right.scale)
     comparison = Comparison(show_ball(left.ball), show_ball(right.ball), relation, margin_of(margin), scale, steps)
     return _judge(sign, margin, max(_size(left.ball), _size(right.ball)), comparison)
+
+
+def _of_infinite(a: arb, sign: str, b: arb, comparison: Comparison) -> Outcome:
+    """Compare numbers one of which is infinite for certain, as a convex function's value may be.
+
+    What is true then is passed, as a tight inequality is: it bears nothing out.
+    """
+    if not all(ball.is_finite() or infinite(ball) for ball in (a, b)):
+        return Outcome(Truth.UNSURE, comparison, "a side is undefined or unbounded", sign == "==")
+    left, right = infinite(a), infinite(b)
+    true = {"<": left < right, "<=": left <= right, "==": left == right, "!=": left != right}[sign]
+    if true:
+        return Outcome(Truth.TIGHT, comparison)
+    return Outcome(Truth.FALSE, replace(comparison, margin=Margin(-math.inf, -math.inf)))
 
 
 def _size(ball: arb) -> float:

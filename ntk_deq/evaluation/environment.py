@@ -17,7 +17,7 @@ from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.layer import activation_parameter, layer_weight
+from ntk_deq.language.layer import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
@@ -38,6 +38,7 @@ class ModelFormulas:
         parameter: The parameter of act where that is proximal for some values only, with the least and the largest one.
         monotone: The declared m with I - W >= m I, or None.
         local: Whether a fixed point counts that is only known to be the only one near by.
+        reached: Whether I - W >= m I by the form of W, whatever the values are.
     """
 
     state: str
@@ -48,6 +49,7 @@ class ModelFormulas:
     parameter: tuple[Expr, float, float] | None = None
     monotone: Expr | None = None
     local: bool = False
+    reached: bool = False
 
     @property
     def map(self) -> Expr:
@@ -83,6 +85,9 @@ def model_formulas(model: str | ModelSignature) -> ModelFormulas:
         parameter=parameter,
         monotone=typed.monotone,
         local=signature.local,
+        reached=weight is not None
+        and typed.monotone is not None
+        and reaches_modulus(weight, typed.monotone, typed.definitions),
     )
 
 
@@ -197,6 +202,10 @@ class Along(Protocol):
         """Return the environment at a step."""
 
 
+Least = tuple[Scalar, Scalar | Matrix]
+"""The least value of a function, and where it is reached; without information where they are not proven."""
+
+
 @dataclass(frozen=True)
 class Providers:
     """What a formula needs from further up; handed over in one place (`ntk_deq.evaluation.providers`).
@@ -208,6 +217,8 @@ class Providers:
         quotients: A ball of every difference quotient of the map between two states of a ball, or None: there is none.
         derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
         extreme: The value of what takes a function to be minimised, as `prox` and `argmin`, likewise.
+        least: The least value of what it minimises, and where, what it takes beside the function being known by name.
+        moved: How a cotangent of a minimiser, a node of a tape, passes to a variable.
     """
 
     equilibrium: Callable[[Environment, Matrix | None], Matrix]
@@ -216,6 +227,8 @@ class Providers:
     quotients: Callable[[Environment, Matrix], Ball | None]
     derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
     extreme: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
+    least: Callable[[Expr, Environment, Mapping[str, float]], Least]
+    moved: Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass

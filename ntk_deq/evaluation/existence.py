@@ -142,6 +142,8 @@ def _compared_modulus(env: Environment, monotone: Expr) -> Outcome:
         assert env.formulas.parameter is not None
         name = format_expr(env.formulas.parameter[0])
         return Outcome(Truth.FALSE, None, f"the activation is no proximal map: its parameter {name} is outside [0, 1]")
+    if declared > 0 and env.formulas is not None and env.formulas.reached and _proximal(env):
+        return Outcome(Truth.TRUE, None, "")
     known = None if weight is None else modulus(weight)
     if known is not None and known < declared:
         detail = f"the declared {text} = {float(declared.mid()):.6g} is more than {sc.upper(known):.6g}"
@@ -156,7 +158,7 @@ def _other_gap(env: Environment) -> arb:
     weight = _weight(env)
     if weight is None:
         return arb(0)
-    size = _by_dominance(weight) or _by_monotonicity(weight) or _by_patterns(weight)
+    size = _by_dominance(weight) or _by_monotonicity(weight, _declared(env)) or _by_patterns(weight)
     return arb(0) if size is None else (1 / size).lower()
 
 
@@ -206,9 +208,19 @@ def modulus(weight: ct.Ball) -> arb:
     return ct.lambda_min(ct.subtract(one, half), symmetric=True)
 
 
-def _by_monotonicity(weight: ct.Ball) -> arb | None:
+def _declared(env: Environment) -> arb:
+    """Return the declared modulus where it is reached for certain, else zero."""
+    found = declared_modulus(env)
+    if found is None or found.truth is not Truth.TRUE:
+        return arb(0)
+    assert env.formulas is not None
+    assert env.formulas.monotone is not None
+    return evaluate_scalar(env.formulas.monotone, env).ball
+
+
+def _by_monotonicity(weight: ct.Ball, declared: arb) -> arb | None:
     """Return a bound of norm(e)/norm(r) by the second reason, or None."""
-    known = modulus(weight)
+    known = maximum(declared, modulus(weight))
     return (1 + ct.spectral_norm(weight) / known).upper() if known > 0 else None
 
 

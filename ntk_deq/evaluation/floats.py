@@ -22,6 +22,8 @@ from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import step_of
+from ntk_deq.evaluation.convex.descent import rounded_off
+from ntk_deq.evaluation.convex.tensors import tensor_extreme
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
@@ -66,6 +68,7 @@ class TensorNames:
         trains: Whether an index is a step of a training run; the values are those of its start.
         moments: What names mean at the steps of that run that are known, or None: only at its start.
         known: At a step of runs from a batch of instances: which of the runs get there; None: all.
+        rounded: Over what distance corners are rounded off, as in a descent; 0: not at all.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
     """
@@ -87,6 +90,7 @@ class TensorNames:
     trains: bool = False
     moments: Mapping[float, TensorNames] | None = None
     known: Tensor | None = None
+    rounded: float = 0.0
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -196,7 +200,7 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
 
         return tensor_derivative(expr, names, indices)
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
-        raise UndifferentiableError(f"`{expr.name}` is not computed in floats")
+        return tensor_extreme(expr, names, indices, tensor_value)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
@@ -225,6 +229,10 @@ def _applied(name: str, args: Sequence[Tensor], names: TensorNames) -> Tensor:
         gathered.append(zero.any(-1).any(-1) if zero.ndim > 1 else zero)
     if names.upper and kink is Kink.CORNER:
         return from_above(name, args[0])
+    if names.rounded:
+        rounded = rounded_off(name, args, names.rounded)
+        if rounded is not None:
+            return rounded
     return FUNCTIONS[name](names.like, *args)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ntk_deq.evaluation.convex.moved import moved
+from ntk_deq.evaluation.convex.operators import extreme, least
 from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.derivatives.quotients import state_quotients
 from ntk_deq.evaluation.environment import Providers
 from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
-from ntk_deq.evaluation.extremes import extreme
 
 PROVIDERS = Providers(
     equilibrium=equilibrium_ball,
@@ -15,5 +16,7 @@ PROVIDERS = Providers(
     quotients=state_quotients,
     derivative=derivative,
     extreme=extreme,
+    least=least,
+    moved=moved,
 )
 """Equilibria by a float solve and a certificate, derivatives by reverse mode, minima where they are known."""

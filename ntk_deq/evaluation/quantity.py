@@ -107,6 +107,16 @@ def margin_of(ball: arb) -> Margin:
     return Margin(lower(ball) + 0.0, upper(ball) + 0.0)  # + 0.0 turns the bound -0.0 into 0.0
 
 
+def infinite(ball: arb) -> int:
+    """Return 1 or -1 for what is infinite for certain, with that sign, and 0 for any other ball.
+
+    Example:
+        >>> infinite(arb("inf")), infinite(arb("-inf")), infinite(arb("nan")), infinite(arb(0, "inf"))
+        (1, -1, 0, 0)
+    """
+    return 0 if ball.is_finite() else int(ball > 0) - int(ball < 0)
+
+
 def show_ball(ball: arb) -> str:
     """Return a ball as short text: no digit finer than its radius, and a radius that takes the rounding in.
 
@@ -116,6 +126,8 @@ def show_ball(ball: arb) -> str:
         >>> show_ball(arb(0.25)), show_ball(arb(4e-10, 5.6e-11)), show_ball(arb(1 / 3, 2.0**-55))
         ('0.25', '4.0e-10 ± 0.6e-10', '0.333333333333… ± 2.8e-17')
     """
+    if infinite(ball):
+        return "inf" if ball > 0 else "-inf"
     if not ball.is_finite():
         return "undefined"
     mid = float(ball.mid())

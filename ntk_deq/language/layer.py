@@ -15,6 +15,7 @@ from functools import reduce
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.families import size_expr, size_of
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
+from ntk_deq.language.symmetry import is_gram
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import ONE, Sort
 
@@ -79,6 +80,19 @@ def modulus_statement(weight: Expr, monotone: Expr) -> Expr:
     half = Expr(Kind.DIVIDE, _NOWHERE, args=(_pair(Kind.ADD, weight, _transposed(weight)), _number(2)))
     largest = Expr(Kind.CALL, _NOWHERE, args=(half,), name="lambda_max")
     return Expr(Kind.COMPARE, _NOWHERE, args=(_pair(Kind.ADD, largest, monotone), _number(1)), operators=("<=",))
+
+
+def reaches_modulus(weight: Expr, monotone: Expr, definitions: Mapping[str, Expr]) -> bool:
+    """Whether I - W >= m I by the form of W, as for (1 - m)I - A'A + B - B', whatever the values are.
+
+    Args:
+        weight: W.
+        monotone: m.
+        definitions: The model's definitions, typed.
+    """
+    identity = Expr(Kind.CALL, _NOWHERE, args=(Expr(Kind.NAME, _NOWHERE, name="n"),), name="I")
+    rest = _pair(Kind.SUBTRACT, _pair(Kind.SUBTRACT, identity, weight), _pair(Kind.MULTIPLY, monotone, identity))
+    return is_gram(rest, definitions)
 
 
 def activation_parameter(image: Expr, definitions: Mapping[str, Expr]) -> tuple[Expr, float, float] | None:

@@ -6,6 +6,7 @@ transpose turns words round. Two formulas with the same words are equal. What is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -60,6 +61,36 @@ def parity(expr: Expr, sign: Callable[[str], int], lets: Mapping[str, Expr]) -> 
     return -1 if words == {word: -number for word, number in turned.items()} else 0
 
 
+def is_gram(expr: Expr, lets: Mapping[str, Expr]) -> bool:
+    """Whether the symmetric part of a formula is positive semidefinite by its form: it is a sum of products X'X.
+
+    Args:
+        expr: A square matrix formula.
+        lets: Definitions.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> [is_gram(parse(text), {}) for text in ("A'*A + B - B'", "m^2*I(n) + (A*B)'*A*B", "m*I(n)", "A*A")]
+        [True, True, False, False]
+    """
+    try:
+        words = _Expansion(lambda name: 0, lets).words(expr)
+        whole = _plus(words, _turned(words))
+    except (_TooLongError, RecursionError):
+        return False
+    return all(number > 0 and _is_square(word) for word, number in whole.items())
+
+
+def _is_square(word: tuple[tuple[Key, ...], tuple[Letter, ...]]) -> bool:
+    """Whether a word is w'w times a square of scalars."""
+    scalars, letters = word
+    if len(letters) % 2 or any(number % 2 for number in Counter(scalars).values()):
+        return False
+    left, right = letters[: len(letters) // 2], letters[len(letters) // 2 :]
+    ((_, turned),) = _turned({((), right): Fraction(1)}).keys()
+    return turned == left and all(skew == 1 for _, _, skew in letters)
+
+
 def order_of(statement: Expr) -> tuple[Expr, Expr | None, bool] | None:
     """Return the larger and the smaller of two symmetric matrices that a comparison orders, and whether strictly.
 
@@ -111,7 +142,11 @@ class _Expansion:
             case Kind.MULTIPLY:
                 return _times(*(self._factor(arg) for arg in expr.args))
             case Kind.DIVIDE:
-                return _times(self._factor(expr.args[0]), {((("1/", structure(expr.args[1])),), ()): Fraction(1)})
+                divisor = expr.args[1].value
+                part: Words = (
+                    {((), ()): 1 / divisor} if divisor else {((("1/", structure(expr.args[1])),), ()): Fraction(1)}
+                )
+                return _times(self._factor(expr.args[0]), part)
             case Kind.POWER:
                 degree = integer_literal(expr.args[1])
                 if degree is not None and 1 <= degree <= _POWER:

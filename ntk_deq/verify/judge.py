@@ -26,10 +26,17 @@ from ntk_deq.verify.runs import Course, NoRunError
 from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.twins import twin_of
 
+_MODULUS, _MODULUS_ASIDE = "monotone", "monotone, as declared"
+ELSEWHERE = "monotone at other values"
+"""What the same hypothesis is called about the values that `at` puts in, and those along a run."""
+
+_REACHED = "(implicit) the declared modulus m is above zero, and the weight of the layer has I - W >= m I"
 IMPLICIT = {
     "differentiable": "(implicit) no argument of relu is zero where a derivative is taken, and no eigenvalue repeated",
     "equilibrium": "(implicit) a fixed point of the map is found, and shown to be the only one near by",
-    "monotone": "(implicit) the declared modulus m is above zero, and the weight of the layer has I - W >= m I",
+    _MODULUS: _REACHED,
+    _MODULUS_ASIDE: _REACHED,
+    ELSEWHERE: f"{_REACHED}, at other values too",
     "defined": "(implicit) every quotient, inverse, root and logarithm exists, and every step that is named",
 }
 
@@ -150,13 +157,9 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     return _concluded(claim, instance, env, hypotheses, run)
 
 
-ELSEWHERE = "monotone at other values"
-"""What the same hypothesis is called about the values that `at` puts in."""
-
-
 def modulus_name(claim: Claim) -> str:
     """Return what the hypothesis is called that the modulus which a system declares is one; it stands in no claim."""
-    return "monotone" if "monotone" not in claim.assume else "monotone, as declared"
+    return _MODULUS if _MODULUS not in claim.assume else _MODULUS_ASIDE
 
 
 def _without_run(

@@ -146,7 +146,7 @@ class TestSizes:
     def test_an_unknown_model_names_the_nearest(self):
         ((line, column, message, hint),) = wrong("sizes: {N: 1}\nmodel: implicit-rely")
         assert (line, column) == (2, 8)
-        assert "Known models: implicit-relu, linear-implicit." in message
+        assert "Known models: implicit-relu, linear-implicit, monotone-deq." in message
         assert hint == "did you mean `implicit-relu`?"
 
     def test_a_size_that_is_a_function(self):

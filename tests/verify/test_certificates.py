@@ -11,7 +11,7 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ClaimFileError
 from ntk_deq.evaluation.environment import OutsideClaimError
-from ntk_deq.evaluation.existence import existence
+from ntk_deq.evaluation.existence import declared_modulus, existence
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
@@ -93,6 +93,15 @@ def test_a_modulus_is_certified_and_not_believed():
         value_of("Z", env_of(COLUMNS, {**large, "mu": -0.5}, sizes))
 
 
+def test_a_modulus_that_the_form_of_the_weight_reaches_is_certain_where_balls_touch():
+    flat = {**values(0), "A": torch.zeros(3, 3).double(), "mu": 0.1}  # I - W = mu I, and no eigenvalue is above it
+    assert declared_modulus(env_of(COLUMNS, flat, {"n": 3, "N": 2})).truth is Truth.TRUE
+    skewed = ModelSignature(**{**vars(COLUMNS), "monotone": "mu/2 + mu/2", "name": "skewed"})
+    assert declared_modulus(env_of(skewed, flat, {"n": 3, "N": 2})).truth is Truth.TRUE
+    more = ModelSignature(**{**vars(COLUMNS), "monotone": "mu + mu^2/10", "name": "more"})
+    assert declared_modulus(env_of(more, flat, {"n": 3, "N": 2})).truth is Truth.FALSE
+
+
 SETTING = """
   s:
     model: layer
@@ -102,6 +111,17 @@ systems:
     variables: {W: {shape: "[n, n]", role: parameter}, c: {shape: "[n]", role: input}}
     equilibrium: {z: "MAP"}
 """
+
+
+def test_a_modulus_that_is_open_at_other_values_is_a_hypothesis_of_the_result(tmp_path):
+    claim = '{given: {M: "real[n, n]"}, conclude: "norm(at(z, W = M)) >= 0"}'
+    result = judge_all(
+        tmp_path,
+        f"  - {{id: T, setting: s, {claim[1:-1]}}}",
+        SETTING.replace("MAP", "relu(W*z + c)").rstrip() + "\n    monotone: 1/2\n",
+        instances=60,
+    )["T"]
+    assert result.verdict != "error", result.reason
 
 
 def judged(folder, text, conclude, more="", assume="", **options):

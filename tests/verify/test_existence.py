@@ -239,7 +239,7 @@ def test_derivatives_through_such_an_equilibrium(kind):
 def test_the_weight_is_read_off_the_map(name):
     formulas = model_formulas(name)
     names = [node.name for node in formulas.weight.walk() if node.name]
-    assert names == {"implicit-relu": ["gamma", "A"], "linear-implicit": ["W"]}[name]
+    assert names == {"implicit-relu": ["gamma", "A"], "linear-implicit": ["W"], "monotone-deq": ["W"]}[name]
 
 
 TYPES = {name: shape_type(("n", "n")) for name in "ZABP"} | {"g": SCALAR}

@@ -18,8 +18,9 @@ from ntk_deq.evaluation.balls import bound, evaluate
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, rearranged_ball
 from ntk_deq.evaluation.derivatives.estimate import estimated_derivative
 from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely
+from ntk_deq.evaluation.derivatives.nodes import Node, reachable
 from ntk_deq.evaluation.derivatives.reverse import Reverse
-from ntk_deq.evaluation.derivatives.tape import Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.functions.balls import guard_entries

@@ -30,8 +30,8 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.eigenvalues import eigenvalue_discs
 from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.precise.matrix import whole_matrix
+from ntk_deq.evaluation.derivatives.nodes import EQUILIBRIUM, MINIMISER, STATE, Node, reachable
 from ntk_deq.evaluation.derivatives.rules import number_place
-from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, STATE, Node, reachable
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
 from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Scalar
@@ -176,7 +176,11 @@ class Kinks:
     ) -> None:
         """Find what moves of a node and what is alive, at the equilibrium or at every state that is zero as said."""
         shape, certain = node.shape, not (everywhere and node.number in self._resting)
-        if node.operation == STATE:
+        if node.operation == STATE and node.number not in moving:  # a minimiser, held fixed
+            moves, lives = torch.zeros(shape, dtype=torch.bool), torch.ones(shape, dtype=torch.bool)
+        elif node.operation == MINIMISER:
+            moves = lives = torch.ones(shape, dtype=torch.bool)
+        elif node.operation == STATE:
             moves, lives = moving[node.number], alive[node.number]
         elif node is self._target:
             moves = lives = torch.ones(shape, dtype=torch.bool)

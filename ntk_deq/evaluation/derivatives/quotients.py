@@ -19,9 +19,10 @@ from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, times_entries
 from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.nodes import Node, reachable
 from ntk_deq.evaluation.derivatives.reverse import Reverse
 from ntk_deq.evaluation.derivatives.rules import Rule
-from ntk_deq.evaluation.derivatives.tape import Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError, rule_of
@@ -47,7 +48,7 @@ def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
             return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, rows * cols).clone()))
         if _jumps(image, state):
             return None
-        found = Reverse(tape, inside.notes, rules=_rule).pull(image, Cotangent(unit, 1.0), state).ball
+        found = Reverse(tape, inside.notes, rules=quotient_rule).pull(image, Cotangent(unit, 1.0), state).ball
     except (NoRuleError, OutsideClaimError, UndifferentiableError):
         return None
     except LimitError:
@@ -67,7 +68,7 @@ def _jumps(image: Node, state: Node) -> bool:
     return False
 
 
-def _rule(operation: str) -> Rule:
+def quotient_rule(operation: str) -> Rule:
     """Return the rule of an operation by which quotients pass it."""
     facts = entrywise_of(operation)
     if facts is None or facts.sides is None:

@@ -27,8 +27,9 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangent import Cotangent, plus
+from ntk_deq.evaluation.derivatives.nodes import EQUILIBRIUM, MINIMISER, Node, reachable
 from ntk_deq.evaluation.derivatives.rules import Rule
-from ntk_deq.evaluation.derivatives.tape import EQUILIBRIUM, Node, Tape, reachable
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import contraction_factor
@@ -249,6 +250,10 @@ class Reverse:
                 continue
             self._notes.check_time()
             arriving = found.pop(node.number)
+            if node.operation == MINIMISER:
+                share = self._tape.base.env.providers.moved(self._tape, node, arriving, target)
+                found[target.number] = plus(found[target.number], share) if target.number in found else share
+                continue
             for place, arg in enumerate(node.args):
                 if target.number not in arg.depends:
                     continue

@@ -22,7 +22,7 @@ from ntk_deq.evaluation.derivatives.cotangent import (
     times_right,
     transposed,
 )
-from ntk_deq.evaluation.derivatives.tape import ONE, SQUARED_LENGTH, Node
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, ONE, SQUARED_LENGTH, Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Kind
@@ -118,4 +118,5 @@ OPERATOR_RULES: dict[str, Rule] = {
     str(Kind.POWER): _power,
     str(Kind.TRANSPOSE): _transpose,
     SQUARED_LENGTH: _squared_length,
+    MINIMUM: _add,
 }

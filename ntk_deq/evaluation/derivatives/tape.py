@@ -1,23 +1,32 @@
-"""The graph of a formula: every name followed to its definition, and equal subformulas one node.
-
-The nodes of a formula's graph: quantities, what they were computed from, and what they change with.
-"""
+"""The graph of a formula: every name followed to its definition, and equal subformulas one node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 
-from flint import arb
+import torch
+from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate, is_symmetric, step_of
-from ntk_deq.evaluation.environment import Environment, ModelFormulas
+from ntk_deq.evaluation.convex.objective import NEGATED, POINTS, given_name, given_names, objective
+from ntk_deq.evaluation.derivatives.nodes import (
+    CONSTANT,
+    EQUILIBRIUM,
+    MINIMISER,
+    MINIMUM,
+    SQUARED_LENGTH,
+    STATE,
+    VARIABLE,
+    Node,
+    Value,
+)
+from ntk_deq.evaluation.environment import Environment, Least, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
@@ -28,77 +37,6 @@ from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.written import definition_of, put
-
-Value = Scalar | Matrix
-EQUILIBRIUM, VARIABLE, STATE, CONSTANT, SQUARED_LENGTH = (
-    "equilibrium",
-    "variable",
-    "state",
-    "constant",
-    "squared length",
-)
-"""What nodes do besides the operators and functions of the language."""
-
-ONE = Scalar(arb(1), 1.0)
-
-
-@dataclass(eq=False)
-class Node:
-    """A quantity and how it was computed.
-
-    Attributes:
-        number: Its place in the tape; arguments have smaller ones.
-        operation: An operator or function of the language, or one of the words above.
-        args: What it was computed from.
-        depends: Numbers of the variables and states that it changes with.
-        compute: Returns its value.
-    """
-
-    number: int
-    operation: str
-    args: tuple[Node, ...]
-    depends: frozenset[int]
-    compute: Callable[[], Value]
-
-    @cached_property
-    def value(self) -> Value:
-        """The value as a ball."""
-        return self.compute()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns; 1 x 1 for a number."""
-        return self.value.ball.shape if isinstance(self.value, Matrix) else (1, 1)
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is a number, not a matrix."""
-        return isinstance(self.value, Scalar)
-
-    def matrix(self) -> Matrix:
-        """Return its value, which must be a matrix."""
-        return ar.to_matrix(self.value)
-
-    def dense(self) -> ct.Ball:
-        """Return its value as a dense ball, a number as 1 x 1."""
-        value = self.value
-        if isinstance(value, Scalar):
-            return ct.from_scalar(value.ball)
-        ball: ct.Ball = dense_form(value.ball)
-        return ball
-
-
-def reachable(roots: Iterable[Node]) -> list[Node]:
-    """Return every node that a formula rests on, the latest first."""
-    seen: dict[int, Node] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.number not in seen:
-            seen[node.number] = node
-            stack.extend(node.args)
-    return [seen[number] for number in sorted(seen, reverse=True)]
-
 
 _BINARY = {
     Kind.ADD: ar.add,
@@ -182,6 +120,72 @@ class Tape:
         given = self._leaf(STATE, ("given",), partial(_value, state))
         return given, self._build(self._formulas(self.base).map, self.base.with_state(given))
 
+    def applied(self, expr: Expr, args: tuple[Node, ...]) -> Node:
+        """Return the node of an operator or a function of nodes."""
+        return self._apply(expr, args, self.base.env)
+
+    def built(self, expr: Expr, frame: Frame) -> Node:
+        """Return the node of an expression whose names mean what a frame says."""
+        return self._build(expr, frame)
+
+    def number(self, value: Fraction | int) -> Node:
+        """Return the node of a number."""
+        return self._number(value)
+
+    def constant(self, tensor: Tensor) -> Node:
+        """Return the node of a constant matrix of floats."""
+        key = ("given", *tensor.shape, *tensor.flatten().tolist())
+        ball = self.base.env.constant(ct.ball(tensor.to(self.base.env.like)))
+        return self._leaf(CONSTANT, key, lambda: Matrix(ball, float(torch.linalg.vector_norm(tensor))))
+
+    def given(self, value: Value) -> Node:
+        """Return the node of a value that changes with nothing."""
+        return self._leaf(CONSTANT, ("value", len(self._nodes)), lambda: value)
+
+    def state(self, value: Value) -> Node:
+        """Return a new leaf that formulas may be differentiated by."""
+        return self._leaf(STATE, ("value", len(self._nodes)), lambda: value)
+
+    def scalar_power(self, base: Node, exponent: Node) -> Node:
+        """Return the node of a power of a number."""
+        return self._scalar_power(base, exponent, self.base.env)
+
+    def _extreme(self, expr: Expr, frame: Frame) -> Node:
+        """Return the node of what takes a function to be minimised: a least value, or where it is reached.
+
+        A least value moves as the function does where it is reached, which is held fixed.
+        """
+        given = {name: self._build(arg, frame) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)}
+        given = {
+            name: self._as_number(node, frame.env) if name == given_name("mu", expr) else node
+            for name, node in given.items()
+        }
+        variables = {**frame.variables, **given}
+        key = (expr.name, id(expr.args[0]), *sorted((name, node.number) for name, node in variables.items()))
+        found: list[Least] = []
+
+        def least() -> Least:
+            if not found:
+                values = {name: node.value for name, node in variables.items()}
+                env = replace(frame.env, variables={**frame.env.variables, **values}, cache=dict(frame.env.cache))
+                found.append(frame.env.providers.least(expr, env, dict(self._indices)))
+            return found[0]
+
+        name = expr.args[0].names[0]
+        state = self._leaf(STATE, key, lambda: least()[1])
+        image = self._build(objective(expr), Frame(frame.env, {**variables, name: state}))
+        node = minimiser = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
+        minimiser.operation, minimiser.depends = MINIMISER, image.depends - state.depends
+        if expr.name not in POINTS:
+            reached = self._build(objective(expr), Frame(frame.env, {**variables, name: minimiser}))
+            node = self._add((MINIMUM, *key), MINIMUM, (image,), lambda: least()[0])
+            node.depends, node.reached = minimiser.depends, reached
+        for part in (node, minimiser):
+            part.state, part.image = state, image
+        if expr.name in NEGATED:
+            return self._operator(str(Kind.NEGATE), (node,), lambda: _value(ar.negate(node.value)))
+        return node
+
     def _add(
         self, key: tuple[object, ...], operation: str, args: tuple[Node, ...], compute: Callable[[], Value]
     ) -> Node:
@@ -219,7 +223,7 @@ class Tape:
         if expr.kind is Kind.CALL and expr.name in ("grad", "jac"):
             raise UndifferentiableError(f"`{expr.name}` inside a derivative: second derivatives are not supported")
         if expr.args and expr.args[0].kind is Kind.FUNCTION:
-            raise UndifferentiableError(f"`{expr.name}` has no derivative that is known")
+            return self._extreme(expr, frame)
         if expr.kind is Kind.CALL and expr.name == "fixed_point":
             return self._name(self._formulas(frame).state, frame.free)
         args = tuple(self._build(arg, frame) for arg in expr.args)

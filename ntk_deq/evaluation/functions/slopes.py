@@ -24,8 +24,8 @@ from ntk_deq.evaluation.derivatives.cotangent import (
     times_signs,
 )
 from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.nodes import Node
 from ntk_deq.evaluation.derivatives.rules import OPERATOR_RULES, Rule, transposed_value
-from ntk_deq.evaluation.derivatives.tape import Node
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS

@@ -23,7 +23,7 @@ ExactValue = Number | ExactMatrix
 
 
 class Passed(Protocol):
-    """A node of a tape, as a rule for cotangents sees it: `ntk_deq.evaluation.derivatives.tape.Node`."""
+    """A node of a tape, as a rule for cotangents sees it: `ntk_deq.evaluation.derivatives.nodes.Node`."""
 
     @property
     def operation(self) -> str:

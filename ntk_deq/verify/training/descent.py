@@ -149,9 +149,12 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     multiple = trainee.multiple
     noise_of = LossNoise(trainee) if multiple is None else None
 
+    slopes: dict[str, Tensor] = {}
+
     def watch(k: int, point: FieldPoint) -> None:
         env.notes.check_time()
         losses.append(point.loss_value)
+        slopes.update(point.gradients)
         if noise_of is not None:
             noises.append(noise_of.at(point))
 
@@ -180,8 +183,9 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
     points, slack = proven.points, LOSS_ROUNDING
     if known < len(ats):
         points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
-        steepness = SAFETY * done["gradient_norm"].values[-1].item() / losses[-1] if losses[-1] > 0 else 0.0
-        slack = max(slack, steepness * math.hypot(*points[-1].radius.values()))
+        # A large weight is known to less than a small one, along which the loss may be the steeper.
+        off_by = sum(float(slopes[name].norm()) * radius for name, radius in points[-1].radius.items())
+        slack = max(slack, SAFETY * off_by / losses[-1]) if losses[-1] > 0 else slack
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
         ranges = () if multiple is None else _ranges(losses, points)

@@ -1,0 +1,333 @@
+"""From a point to its distance from the minimiser: a subgradient there, over the modulus of strong convexity.
+
+For F with F - m |u|^2/2 convex and g a subgradient at v, the minimiser lies within |g|/m of v, and the least value
+between F(v) - |g|^2/(2m) and F(v). Where functions have corners, a subgradient is made by the chain rule of any slopes
+between those on the two sides. Where v is at a corner of an affine map, v is known as a ball that holds a point at
+which that map is zero for certain, and the slope is chosen so that the subgradient vanishes.
+
+Where strong convexity is known near v alone, m on a ball of radius r, convexity everywhere and r > 2 |g|/m do.
+
+References:
+    Rockafellar, Convex analysis, 1970, theorems 23.8, 23.9 and 27.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
+from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
+from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, sides
+from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node, reachable
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.floats import UndifferentiableError
+from ntk_deq.evaluation.functions.slopes import NoRuleError
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.interval import Range
+from ntk_deq.language.tree import Kind
+
+CLOSE, CLOSER = 2e-2, 1e-6
+"""Relative; an argument of a corner below that is taken to be zero at the minimiser, and then shown to be."""
+
+_CHANGES = 6  # of what is taken to be at a corner
+_WIDTHS = (2.0**-6, 2.0**-12, 2.0**-20)  # relative; how far around a point its curvature is looked at
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """What is known of a minimum.
+
+    Attributes:
+        value: The least value.
+        point: Where it is reached.
+        reason: Why neither is proven; empty where they are.
+        alone: Whether the minimum is known to be reached nowhere else.
+    """
+
+    value: Scalar
+    point: Value
+    reason: str = ""
+    alone: bool = True
+
+
+def certified_minimum(problem: Problem, guess: Tensor, close: float = CLOSER) -> Minimum:
+    """Return the minimum near a point found in floats, proven where that can be done.
+
+    Args:
+        problem: What is to be least.
+        guess: The point, a row of numbers.
+        close: How far from a corner the point may be, relative to its size, if the minimiser is at it.
+    """
+    try:
+        return _certified(problem, guess, close)
+    except (NoRuleError, UndifferentiableError) as error:
+        reason = str(error)
+    except OutsideClaimError as error:
+        reason = error.args[0]
+    unknown = Scalar(sc.nan(), math.inf)
+    return Minimum(unknown, problem.valued([arb(x) for x in guess.tolist()], math.inf), reason)
+
+
+def _certified(problem: Problem, guess: Tensor, close: float) -> Minimum:
+    largest = float(guess.abs().max())
+    numbers = [arb(x if abs(x) > SNAP * largest else 0.0) for x in guess.tolist()]
+    contacts = At(problem, problem.valued(numbers)).contacts(close)
+    for _ in range(_CHANGES):
+        numbers, contacts, outside = polished(problem, numbers, contacts)
+        if outside is None:
+            break
+        contacts = outside
+    return _proven(problem, numbers, contacts)
+
+
+def followed_minimum(problem: Problem, start: Tensor) -> Minimum | None:
+    """Return the minimum that an active set leads to from a point, proven; None where it leads to none.
+
+    Args:
+        problem: What is to be least.
+        start: The point, a row of numbers.
+    """
+    numbers = [arb(x) for x in start.tolist()]
+    try:
+        held = _at_lengths(problem, numbers)
+        found = approached(problem, numbers) if held is None else held
+        return None if found is None else _proven(problem, *found)
+    except (NoRuleError, UndifferentiableError, OutsideClaimError):
+        return None
+
+
+def _at_lengths(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[Contact]] | None:
+    """Return the point at which all lengths of affine maps are zero, if slopes of theirs make it a minimum."""
+    at = At(problem, problem.valued(numbers))
+    lengths = [node for node in at.kinks if is_length(node) and at.holds(node)]
+    if not lengths or len(lengths) < len(at.kinks):
+        return None
+    counts = [(node.number, node.args[0].shape[0] * node.args[0].shape[1]) for node in lengths]
+    contacts = [Contact(number, list(range(count)), [arb(0)] * count) for number, count in counts]
+    numbers, contacts, outside = polished(problem, [arb(0)] * problem.size, contacts)
+    return (numbers, contacts) if outside is None and contacts else None
+
+
+def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Minimum:
+    """Return the minimum near a point, with what is proven of its distance."""
+    at = At(problem, problem.valued(numbers))
+    contacts, off = _reached(at, [contact for contact in contacts if _legal(at, contact)], problem.size)
+    if off > 0:
+        at = At(problem, problem.valued(numbers, off))
+    slope, leaves = at.slope(contacts)
+    value = at.value
+    size = (
+        sc.upper(ct.frobenius(slope.value.ball)) if isinstance(slope.value, Matrix) else sc.upper(abs(slope.value.ball))
+    )
+    if not (value.ball.is_finite() and size < math.inf):
+        reason = "; ".join(at.notes.unsure) or "the function or its slope has no value at the point found"
+        return Minimum(Scalar(sc.nan(), math.inf), problem.valued(numbers, math.inf), reason)
+    bounds = curvatures(at.tape, at.root, at.leaf, at.shapes)
+    convex = at.shapes.of(at.root).convex or bool(bounds.low >= 0)
+    vertex = convex and _at_vertex(at, contacts, slope, leaves, size)
+    if vertex and off == 0:
+        return Minimum(value, problem.valued(numbers))
+    if bounds.low > 0:
+        modulus = sc.lower(bounds.low)
+        reach = divide_up(size, modulus)
+        if _may_end(at) and not _defined(problem, numbers, add_up(off, 2.0 * reach)):
+            return Minimum(value, problem.valued(numbers, math.inf), "the function may end close to the point found")
+        return _within(problem, numbers, value, add_up(off, reach), size, modulus)
+    if not convex:
+        return Minimum(value, problem.valued(numbers, math.inf), "the function is not seen to be convex")
+    if vertex:
+        return Minimum(value, problem.valued(numbers, off))
+    for width in _WIDTHS:
+        radius = width * max(1.0, *(abs(float(x.mid())) for x in numbers))
+        if not radius > off:
+            break
+        modulus = _modulus_near(problem, numbers, radius, contacts)
+        if modulus > 0 and multiply_up(2.0, divide_up(size, modulus)) < (radius - off) * (1 - 2.0**-40):
+            return _within(problem, numbers, value, add_up(off, divide_up(size, modulus)), size, modulus)
+    if size == 0:  # least for certain; whether nowhere else is not known
+        return Minimum(value, problem.valued(numbers, math.inf), alone=False)
+    return Minimum(value, problem.valued(numbers, math.inf), "the function is not seen to be strongly convex")
+
+
+def _legal(at: At, contact: Contact) -> bool:
+    """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
+    node = at.node(contact.node)
+    return bool(slack(node, contact) >= 0)
+
+
+def slack(node: Node, contact: Contact) -> arb:
+    """Return how far the slopes of a contact are from the end of what is allowed."""
+    slopes = contact.slopes
+    if node.operation in EXTREMES:
+        slopes[0] = 1 - sum(slopes[1:], arb(0))
+        return _least(slopes) / max(1, len(slopes) - 1)
+    if is_length(node):
+        return 1 - sum((s * s for s in slopes), arb(0)).sqrt()  # of exact numbers
+    low, high = sorted(sides(node))
+    return _least([ct.minimum(s - arb(low), arb(high) - s) for s in slopes])
+
+
+def _least(numbers: Sequence[arb]) -> arb:
+    least = numbers[0]
+    for number in numbers[1:]:
+        least = ct.minimum(least, number)
+    return least
+
+
+def _at_vertex(at: At, contacts: Sequence[Contact], slope: Node, leaves: Mapping[int, Node], size: float) -> bool:
+    """Whether slopes near those chosen give all subgradients near zero, so that it is least there alone."""
+    columns = []
+    for contact in contacts:
+        by = jacobian(at.tape, slope, leaves[contact.node])
+        if by is None or not by.is_finite:
+            return False
+        unit = torch.zeros(by.shape[1], len(contact.places), dtype=torch.float64)
+        unit[contact.places, torch.arange(len(contact.places))] = 1.0
+        node = at.node(contact.node)
+        if node.operation in EXTREMES:
+            unit = unit[:, 1:] - unit[:, :1]
+        columns.append(ct.matmul(by, at.tape.base.env.constant(ct.Ball(unit))))
+    if not columns:
+        return False
+    joined = ct.beside(*columns) if len(columns) > 1 else columns[0]
+    if joined.shape[1] < joined.shape[0]:
+        return False
+    least = ct.sigma_min(joined)
+    if not least > 0:
+        return False
+    moved = divide_up(size, sc.lower(least))
+    nodes = {node.number: node for node in at.kinks}
+    return all(bool(slack(nodes[contact.node], contact) > moved) for contact in contacts)
+
+
+def _within(problem: Problem, numbers: list[arb], value: Scalar, radius: float, size: float, modulus: float) -> Minimum:
+    gap = divide_up(multiply_up(size, size), modulus)  # twice what is needed
+    low = value.ball - sc.from_bounds(0.0, gap) if gap > 0 else value.ball
+    return Minimum(Scalar(low, value.scale), problem.valued(numbers, radius))
+
+
+def _reached(at: At, contacts: list[Contact], width: int) -> tuple[list[Contact], float]:
+    """Return the contacts that some point near by has all at once, and how far off that point is at most.
+
+    Those that weigh most in the slope come first, as long as their maps are independent; what is left out keeps all of
+    its slopes.
+    """
+    parts = [part for contact in contacts for part in _split(at, contact)]
+    if all(part.exact for part in parts):
+        return contacts, 0.0
+    slope, leaves = at.slope(contacts)
+    weights = {number: jacobian(at.tape, slope, leaf) for number, leaf in leaves.items()}
+
+    def weight(part: _Part) -> float:
+        by = weights.get(part.contact.node)
+        return 0.0 if by is None else -float(floats_of(by)[:, part.contact.places].abs().max())
+
+    kept: list[_Part] = []
+    rows: ct.Ball | None = None
+    for part in sorted(parts, key=weight):
+        wider = part.rows if rows is None else ct.above(rows, part.rows)
+        if wider.shape[0] <= width and ct.sigma_min(wider) > 0:
+            kept, rows = [*kept, part], wider
+    if rows is None or not kept:
+        return [], 0.0
+    length = math.hypot(*(sc.upper(abs(x)) for part in kept for x in part.values))
+    miss = multiply_up(length, 1 + 2.0**-50)  # hypot errs by an ulp at most
+    if miss == 0:
+        kept = [part for part in parts if part.exact]
+    joined: dict[int, Contact] = {}
+    for part in kept:
+        own = joined.setdefault(part.contact.node, Contact(part.contact.node, [], []))
+        own.places += part.contact.places
+        own.slopes += part.contact.slopes
+    return list(joined.values()), divide_up(miss, sc.lower(ct.sigma_min(rows))) if miss > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A contact of one entry, or one that cannot be taken apart: rows of maps, and what these are at the point."""
+
+    contact: Contact
+    rows: ct.Ball
+    values: list[arb]
+
+    @property
+    def exact(self) -> bool:
+        return all(bool(value == 0) for value in self.values)
+
+
+def _split(at: At, contact: Contact) -> list[_Part]:
+    found = at.met(contact)
+    if found is None:
+        return []
+    node = at.node(contact.node)
+    rows, values = found
+    if node.operation in EXTREMES or is_length(node):
+        return [_Part(contact, rows, values)]
+    single = [Contact(contact.node, [p], [s]) for p, s in zip(contact.places, contact.slopes, strict=True)]
+    return [_Part(one, ct.block(rows, k, k + 1, 0, rows.shape[1]), [values[k]]) for k, one in enumerate(single)]
+
+
+def _may_end(at: At) -> bool:
+    """Whether the function may have no value somewhere."""
+    for node in reachable([at.root]):
+        if at.leaf.number not in node.depends:
+            continue
+        facts = entrywise_of(node.operation)
+        if facts is not None and facts.domain != Range():
+            return True
+        if node.operation == Kind.DIVIDE and at.leaf.number in node.args[1].depends:
+            return True
+        if node.operation in (Kind.POWER, "inv", "sqrtm", "pinv", MINIMUM):
+            return True
+    return False
+
+
+def _defined(problem: Problem, numbers: list[arb], radius: float) -> bool:
+    try:
+        around = At(problem, problem.valued(numbers, max(radius, 2.0**-200)))
+        return bool(around.value.ball.is_finite()) and not around.notes.unsure
+    except OutsideClaimError:
+        return False
+
+
+def _modulus_near(problem: Problem, numbers: list[arb], radius: float, contacts: Sequence[Contact]) -> float:
+    """Return a modulus of strong convexity within a radius of a point; 0 where none is seen.
+
+    Terms with corners that are or may be met count as convex, and add nothing.
+    """
+    at = At(problem, problem.valued(numbers, radius))
+    ops, smooth = Operations(at.tape), None
+    for factor, node in terms(at.root, at.shapes):
+        met = any(part in at.kinks and _open(at, part) for part in reachable([node]))
+        if met:
+            shape = at.shapes.of(node)
+            if not (shape.convex and factor.ball >= 0) and not (shape.concave and factor.ball <= 0):
+                return 0.0
+            continue
+        number = ops.total(node if node.shape == (1, 1) else ops.made("sum", node))
+        part = ops.times(at.tape.given(factor), number)
+        smooth = part if smooth is None else ops.plus(smooth, part)
+    if smooth is None:
+        return 0.0
+    hessian = jacobian(at.tape, gradient(at.tape, smooth, at.leaf, at.slopes([])), at.leaf)
+    if hessian is None or not hessian.is_finite:
+        return 0.0
+    low = extreme_curvatures(hessian).low
+    return max(0.0, sc.lower(low)) if low > 0 else 0.0
+
+
+def _open(at: At, node: Node) -> bool:
+    """Whether the slope of a function with a kink may be one of several."""
+    values = at.slopes_of(node, {})
+    return values is not None and not all(value.is_exact() for value in values)

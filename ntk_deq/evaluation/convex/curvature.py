@@ -1,0 +1,305 @@
+"""Between which curvatures a function lies, read off its formula.
+
+A function F has the *curvatures* [l, h] where F - l |u|^2/2 and h |u|^2/2 - F are convex: strongly convex for l > 0,
+weakly for l < 0, with an h-Lipschitz gradient where both are finite. They add up over sums. For f of each entry with
+second differences in [a, b] and an affine map, f(A u) has those between a and b times the squares of the singular
+values of A; the conjugate of a function with [l, h] has [1/h, 1/l].
+
+References:
+    Hiriart-Urruty and Lemarechal, Fundamentals of convex analysis, 2001, theorem E.4.2.1 (conjugates).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.convex.shapes import Shapes
+from ntk_deq.evaluation.derivatives.cotangent import Cotangent
+from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
+from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node
+from ntk_deq.evaluation.derivatives.quotients import quotient_rule
+from ntk_deq.evaluation.derivatives.reverse import Reverse
+from ntk_deq.evaluation.derivatives.tape import Tape
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.functions.slopes import NoRuleError
+from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
+from ntk_deq.language.interval import Range
+from ntk_deq.language.record import Kink
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.written import ENTRY, slope_formula
+
+
+@dataclass(frozen=True)
+class Curvatures:
+    """Bounds of the curvature of a number: F - low |u|^2/2 and high |u|^2/2 - F are convex."""
+
+    low: arb
+    high: arb
+
+    def __add__(self, other: Curvatures) -> Curvatures:
+        return Curvatures(self.low + other.low, self.high + other.high)
+
+    def times(self, factor: arb) -> Curvatures:
+        """Return those of a multiple by a number of known sign; nothing is known for others."""
+        if factor >= 0:
+            return Curvatures(_product_of(factor, self.low), _product_of(factor, self.high))
+        if factor <= 0:
+            return Curvatures(_product_of(factor, self.high), _product_of(factor, self.low))
+        return NOTHING
+
+
+def _product_of(factor: arb, bound: arb) -> arb:
+    return arb(0) if factor == 0 else factor * bound
+
+
+_PLUS, _MINUS = arb("+inf"), arb("-inf")
+NOTHING = Curvatures(_MINUS, _PLUS)
+
+
+def terms(root: Node, shapes: Shapes) -> list[tuple[Scalar, Node]]:
+    """Return the terms of a number with their factors, as far as sums and constant factors show them."""
+    found: list[tuple[Scalar, Node]] = []
+    waiting = [(Scalar(arb(1), 1.0), root)]
+    while waiting:
+        factor, node = waiting.pop()
+        left = node.args[0] if node.args else node
+        if node.operation in (Kind.ADD, Kind.SUBTRACT):
+            sign = arb(1) if node.operation == Kind.ADD else arb(-1)
+            waiting += [(factor, left), (Scalar(factor.ball * sign, factor.scale), node.args[1])]
+        elif node.operation == Kind.NEGATE:
+            waiting.append((Scalar(-factor.ball, factor.scale), left))
+        elif node.operation == Kind.MULTIPLY and left.shape == node.args[1].shape == (1, 1):
+            constant = next((arg for arg in node.args if _is_constant(arg, shapes)), None)
+            if constant is None:
+                found.append((factor, node))
+                continue
+            other = node.args[1] if constant is left else left
+            number = ar.to_scalar(constant.value)
+            waiting.append((Scalar(factor.ball * number.ball, factor.scale * number.scale), other))
+        elif node.operation == Kind.DIVIDE and node.shape == (1, 1) and _is_constant(node.args[1], shapes):
+            number = ar.to_scalar(node.args[1].value)
+            if number.ball.contains(0) or not number.ball.is_finite():
+                found.append((factor, node))
+                continue
+            waiting.append((Scalar(factor.ball / number.ball, factor.scale), left))
+        elif node.operation == "sum" and not left.is_scalar:
+            found += [(Scalar(factor.ball * f.ball, factor.scale), n) for f, n in _entry_terms(left, shapes)]
+        elif node.operation == "sum" and left.is_scalar:
+            waiting.append((factor, left))
+        else:
+            found.append((factor, node))
+    return found
+
+
+def _entry_terms(node: Node, shapes: Shapes) -> list[tuple[Scalar, Node]]:
+    """Terms of the sum of the entries of a matrix: matrices, each standing for the sum of its entries."""
+    found: list[tuple[Scalar, Node]] = []
+    waiting = [(Scalar(arb(1), 1.0), node)]
+    while waiting:
+        factor, part = waiting.pop()
+        if part.operation in (Kind.ADD, Kind.SUBTRACT):
+            sign = arb(1) if part.operation == Kind.ADD else arb(-1)
+            waiting += [(factor, part.args[0]), (Scalar(factor.ball * sign, factor.scale), part.args[1])]
+        elif part.operation == Kind.NEGATE:
+            waiting.append((Scalar(-factor.ball, factor.scale), part.args[0]))
+        elif part.operation == Kind.MULTIPLY and part.args[0].is_scalar and _is_constant(part.args[0], shapes):
+            number = ar.to_scalar(part.args[0].value)
+            waiting.append((Scalar(factor.ball * number.ball, factor.scale), part.args[1]))
+        elif part.operation == Kind.DIVIDE and _is_constant(part.args[1], shapes):
+            number = ar.to_scalar(part.args[1].value)
+            if number.ball.contains(0) or not number.ball.is_finite():
+                found.append((factor, part))
+                continue
+            waiting.append((Scalar(factor.ball / number.ball, factor.scale), part.args[0]))
+        else:
+            found.append((factor, part))
+    return found
+
+
+def _is_constant(node: Node, shapes: Shapes) -> bool:
+    """Whether a node is a number whose value is known wherever the leaves are."""
+    return shapes.is_known(node)
+
+
+def second_differences(name: str) -> tuple[float, float]:
+    """Return bounds of the second derivative of a function of one number, in the sense of differences.
+
+    Example:
+        >>> second_differences("softplus"), second_differences("huber"), second_differences("abs")
+        ((0.0, 0.25), (0.0, 1.0), (0.0, inf))
+    """
+    facts = entrywise_of(name)
+    if facts is None or facts.kink is Kink.JUMP:
+        return -math.inf, math.inf
+    low = 0.0 if facts.curvature == 1 else -math.inf
+    high = 0.0 if facts.curvature == -1 else math.inf
+    if facts.kink is Kink.CORNER or facts.domain != Range():
+        return low, high
+    found = slope_formula(FUNCTIONS[name], 1)
+    slopes = (0.0, 0.0) if found is None else _slopes(found[1])
+    return max(low, slopes[0]), min(high, slopes[1])
+
+
+def _slopes(formula: Expr) -> tuple[float, float]:
+    """Return bounds of the difference quotients of a formula of a record, where its form shows them."""
+    unknown = (-math.inf, math.inf)
+    if formula.kind is Kind.NAME:
+        return (1.0, 1.0) if formula.name == ENTRY else unknown
+    if formula.kind is Kind.NUMBER or (formula.kind is Kind.CALL and not formula.args):
+        return 0.0, 0.0
+    parts = [_slopes(arg) for arg in formula.args]
+    if formula.kind is Kind.NEGATE:
+        return -parts[0][1], -parts[0][0]
+    if formula.kind is Kind.ADD:
+        return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+    if formula.kind is Kind.SUBTRACT:
+        return parts[0][0] - parts[1][1], parts[0][1] - parts[1][0]
+    if formula.kind is Kind.CALL and parts[0] == (1.0, 1.0):
+        record = FUNCTIONS[formula.name]
+        if record.entrywise is not None and len(formula.args) == 1:
+            return record.entrywise.slopes
+        if record.name == "softthreshold":
+            return 0.0, 1.0
+    return unknown
+
+
+def curvatures(tape: Tape, root: Node, leaf: Node, shapes: Shapes) -> Curvatures:
+    """Return bounds of the curvature of a number in a leaf, wherever the leaf is.
+
+    Args:
+        tape: Where the nodes are.
+        root: The number.
+        leaf: The variable.
+        shapes: Those of the nodes as functions of this leaf alone.
+    """
+    found, quadratic = Curvatures(arb(0), arb(0)), None
+    ops = Operations(tape)
+    for factor, node in terms(root, shapes):
+        shape = shapes.of(node)
+        if shape.degree is not None and shape.degree <= 2:
+            if shape.degree == 2:
+                number = node if node.shape == (1, 1) else ops.made("sum", node)
+                part = ops.times(tape.given(factor), ops.total(number))
+                quadratic = part if quadratic is None else ops.plus(quadratic, part)
+            continue
+        found = found + _of_term(tape, node, leaf, shapes).times(factor.ball)
+    if quadratic is not None:
+        found = found + _of_quadratic(tape, quadratic, leaf)
+    shape = shapes.of(root)
+    low = arb(0) if shape.convex and not found.low > 0 else found.low
+    return Curvatures(low, arb(0) if shape.concave and not found.high < 0 else found.high)
+
+
+def _of_quadratic(tape: Tape, root: Node, leaf: Node) -> Curvatures:
+    try:
+        hessian = jacobian(tape, gradient(tape, root, leaf, {}), leaf)
+    except NoRuleError:
+        return NOTHING
+    return NOTHING if hessian is None else extreme_curvatures(hessian)
+
+
+def extreme_curvatures(hessian: ct.Ball) -> Curvatures:
+    """Return the smallest and the largest eigenvalue of the symmetric part of a matrix."""
+    middle = ct.scale(arb(0.5), ct.add(hessian, ct.transpose(hessian)))
+    if not middle.is_finite:
+        return NOTHING
+    values = ct.eigenvalues_symmetric(middle)
+    return Curvatures(values[0], values[-1])
+
+
+def _of_term(tape: Tape, node: Node, leaf: Node, shapes: Shapes) -> Curvatures:
+    shape = shapes.of(node)
+    known = Curvatures(arb(0) if shape.convex else _MINUS, arb(0) if shape.concave else _PLUS)
+    finer = _of_state(tape, node, leaf) if node.operation == MINIMUM else _of_entries(tape, node, leaf, shapes)
+    low = known.low if not finer.low > known.low else finer.low
+    return Curvatures(low, known.high if not finer.high < known.high else finer.high)
+
+
+def _of_entries(tape: Tape, node: Node, leaf: Node, shapes: Shapes) -> Curvatures:
+    """Curvatures of the sum of f of the entries of an affine map, or of squares of such."""
+    core, name = node, node.operation
+    bends = second_differences("abs" if is_absolute(node) else name)
+    if _squares(node) and node.args[0].args:
+        core, facts = node.args[0], entrywise_of(node.args[0].operation)
+        if facts is not None and facts.sides is not None:
+            bends = 0.0, 2.0 * max(map(abs, facts.sides)) ** 2
+    if len(core.args) != 1 or entrywise_of(core.operation) is None or not shapes.of(core.args[0]).affine:
+        return NOTHING
+    slopes = jacobian(tape, core.args[0], leaf)
+    if slopes is None or not slopes.is_finite:
+        return NOTHING
+    rows, cols = slopes.shape
+    most = ct.spectral_norm(slopes) ** 2
+    least = ct.sigma_min(slopes) ** 2 if rows >= cols else arb(0)
+    low, high = (arb(bend) if math.isfinite(bend) else arb("inf") * bend for bend in bends)
+    return Curvatures(
+        _product_of(most, low) if low < 0 else _product_of(least, low),
+        _product_of(most, high) if high > 0 else _product_of(least, high),
+    )
+
+
+def _squares(node: Node) -> bool:
+    """Whether a node is the square of another, number or entry by entry."""
+    if node.operation == "hadamard" or (node.operation == Kind.MULTIPLY and node.is_scalar):
+        return node.args[0] is node.args[1]
+    exponent = node.args[1].value if node.operation == Kind.POWER else None
+    return isinstance(exponent, Scalar) and bool(exponent.ball == 2)
+
+
+def _of_state(tape: Tape, node: Node, leaf: Node) -> Curvatures:
+    """Curvatures of V(p) = min over u of f(u) + u'B p + p'C p/2 + ..., f with curvatures between l and h.
+
+    Those of V are C - B'B/l at least and C - B'B/h at most: by the conjugate of f where it is convex.
+    """
+    image, state = node.image, node.state
+    if state is None or image is None:
+        return NOTHING
+    both, of_leaf = Shapes(frozenset({leaf.number, state.number})), Shapes(frozenset({leaf.number}))
+    ops, coupled, alone = Operations(tape), None, Curvatures(arb(0), arb(0))
+    of_state = Shapes(frozenset({state.number}))
+    for factor, part in terms(image, both):
+        number = ops.times(tape.given(factor), ops.total(part if part.shape == (1, 1) else ops.made("sum", part)))
+        if of_leaf.moves(part):
+            degree = both.of(part).degree
+            if degree is None or degree > 2:
+                return NOTHING
+            coupled = number if coupled is None else ops.plus(coupled, number)
+        else:
+            alone = alone + curvatures(tape, number, state, of_state)
+    if coupled is None:
+        return NOTHING
+    inner = alone + curvatures(tape, coupled, state, of_state)
+    try:
+        slope = gradient(tape, coupled, leaf, {})
+    except NoRuleError:
+        return NOTHING
+    own, cross = jacobian(tape, slope, leaf), jacobian(tape, slope, state)
+    if own is None or cross is None or not (own.is_finite and cross.is_finite) or not inner.low >= 0:
+        return NOTHING
+    ends = extreme_curvatures(own)
+    most = ct.spectral_norm(cross) ** 2
+    least = ct.sigma_min(cross) ** 2 if cross.shape[0] <= cross.shape[1] else arb(0)
+    low = ends.low - most / inner.low if inner.low > 0 else _MINUS
+    high = ends.high - least / inner.high if inner.high.is_finite() and inner.high > 0 else ends.high
+    return Curvatures(low, high)
+
+
+def jacobian(tape: Tape, root: Node, leaf: Node) -> ct.Ball | None:
+    """Return the ball of difference quotients of a node by a leaf, entries row after row; None: not known."""
+    count, width = (node.shape[0] * node.shape[1] for node in (root, leaf))
+    env = tape.base.env
+    if leaf.number not in root.depends:
+        return env.constant(ct.Ball(torch.zeros(count, width, dtype=env.like.dtype)))
+    unit = env.constant(ct.Ball(torch.eye(count, dtype=env.like.dtype)))
+    try:
+        found = Reverse(tape, env.notes, rules=quotient_rule).pull(root, Cotangent(unit, 1.0), leaf).ball
+    except (NoRuleError, OutsideClaimError):
+        return None
+    return found

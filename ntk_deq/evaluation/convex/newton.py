@@ -1,0 +1,256 @@
+"""A minimum in floats or many bits: Newton's method on its conditions, with what is taken to be at a corner held there.
+
+Functions with corners are followed by an active set: an argument that changes its sign in a step is held at zero with
+a slope of its own, and let go to the side that its slope comes out beyond.
+
+References:
+    Nocedal and Wright, Numerical optimization, 2006, section 16.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from flint import arb
+from torch import Tensor
+
+from ntk_deq import certified as ct
+from ntk_deq.certified.rounding import root_up
+from ntk_deq.evaluation.convex.curvature import jacobian
+from ntk_deq.evaluation.convex.points import At, Contact, Problem, floats_of, numbers_of, sides
+from ntk_deq.evaluation.derivatives.gradient import EXTREMES, is_length
+from ntk_deq.evaluation.derivatives.nodes import Node
+
+_BEYOND = 1e-6  # by how much a slope may miss those on the two sides and count as rounding
+_POLISHES, _POLISHES_PRECISE = 4, 24
+_APPROACHES = 16
+_ROUNDING = 2.0**-51  # relative to the point; a slope that small is rounding
+SNAP = 2.0**-47  # relative; an entry below is rounding around zero, as far as floats tell
+
+Key = tuple[int, int]
+"""The number of a node and a place in its argument."""
+
+
+def polished(
+    problem: Problem, numbers: list[arb], contacts: list[Contact]
+) -> tuple[list[arb], list[Contact], list[Contact] | None]:
+    """Return the point and the slopes after steps of Newton's method with the contacts held.
+
+    The last part are the contacts that are left where slopes came out beyond those on the two sides; None: none did.
+    """
+    precise = problem.env.precision is not None
+    best = math.inf
+    kept = numbers, contacts
+    for _ in range(_POLISHES_PRECISE if precise else _POLISHES):
+        at = At(problem, problem.valued(numbers))
+        found = _conditions(at, contacts, [])
+        if found is None:
+            return numbers, [], None
+        slope, residual, met, columns, rows = found
+        size = math.hypot(*residual, *met)
+        if not size < best:
+            break
+        best, kept = size, (numbers, contacts)
+        least = 0.0 if precise else _ROUNDING * max(1.0, *(abs(float(x.mid())) for x in numbers))
+        if size <= least:
+            break
+        hessian = jacobian(at.tape, slope, at.leaf)
+        if hessian is None:
+            break
+        numbers, contacts = _stepped(numbers, contacts, floats_of(hessian), columns, rows, residual + met, precise)
+    numbers, contacts = kept
+    return numbers, contacts, _inside(problem, numbers, contacts)
+
+
+def _stepped(
+    numbers: list[arb],
+    contacts: list[Contact],
+    hessian: Tensor,
+    columns: list[Tensor],
+    rows: list[Tensor],
+    residual: list[float],
+    precise: bool,
+) -> tuple[list[arb], list[Contact]]:
+    width = len(numbers)
+    if not bool(hessian.isfinite().all()):
+        return numbers, contacts
+    top = torch.cat([hessian, *columns], dim=1)
+    low = torch.cat(rows) if rows else hessian.new_zeros(0, width)
+    low = torch.cat([low, low.new_zeros(low.shape[0], top.shape[1] - width)], dim=1)
+    right = torch.tensor(residual, dtype=torch.float64)
+    step = -(torch.linalg.pinv(torch.cat([top, low]), rtol=1e-14) @ right)
+
+    def moved(number: arb, by: float) -> arb:
+        total = number + arb(by)
+        return total.mid() if precise else arb(float(total.mid()))
+
+    found = [moved(number, by) for number, by in zip(numbers, step[:width].tolist(), strict=True)]
+    if not precise:
+        largest = max(abs(float(x.mid())) for x in (*numbers, *found))
+        found = [x if abs(float(x.mid())) > SNAP * largest else arb(0) for x in found]
+    rest, changed = step[width:].tolist(), []
+    for contact, column in zip(contacts, columns, strict=True):
+        mine, rest = rest[: column.shape[1]], rest[column.shape[1] :]
+        if len(mine) < len(contact.slopes):
+            mine = [-sum(mine), *mine]
+        slopes = [moved(slope, by) for slope, by in zip(contact.slopes, mine, strict=True)]
+        changed.append(Contact(contact.node, contact.places, slopes))
+    return found, changed
+
+
+def _inside(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> list[Contact] | None:
+    """Bring slopes between those on the two sides; return the contacts that remain where some were far outside."""
+    if not contacts:
+        return None
+    at = At(problem, problem.valued(numbers))
+    left, changed = [], False
+    for contact in contacts:
+        node = at.node(contact.node)
+        if node.operation in EXTREMES:
+            kept = [k for k, slope in enumerate(contact.slopes) if float(slope.mid()) > -_BEYOND]
+            slopes = [ct.maximum(contact.slopes[k], arb(0)).mid() for k in kept]
+            total = sum(slopes, arb(0))
+            places = [contact.places[k] for k in kept]
+            changed = changed or len(kept) < len(contact.places)
+            if len(kept) > 1:
+                left.append(Contact(contact.node, places, slopes))
+            if len(kept) == len(contact.places) and not total == 1:
+                slopes = slopes[:-1]
+                contact.slopes[:] = [*slopes, (1 - sum(slopes, arb(0)))]
+            continue
+        if is_length(node):
+            size = root_up(sum(float(s.mid()) ** 2 for s in contact.slopes))
+            if size > 1 + _BEYOND:
+                changed = True
+                continue
+            while not sum((s * s for s in contact.slopes), arb(0)) <= 1:
+                factor = arb(1 - 2.0**-50)
+                contact.slopes[:] = [(s * factor).mid() for s in contact.slopes]
+            left.append(contact)
+            continue
+        below, above = sides(node)
+        low, high = min(below, above), max(below, above)
+        kept = [k for k, s in enumerate(contact.slopes) if low - _BEYOND <= float(s.mid()) <= high + _BEYOND]
+        contact.slopes[:] = [ct.minimum(ct.maximum(s, arb(low)), arb(high)).mid() for s in contact.slopes]
+        changed = changed or len(kept) < len(contact.places)
+        if kept:
+            left.append(Contact(contact.node, [contact.places[k] for k in kept], [contact.slopes[k] for k in kept]))
+    return left if changed else None
+
+
+_Conditions = tuple[Node, list[float], list[float], list[Tensor], list[Tensor]]
+
+
+def _conditions(at: At, contacts: list[Contact], fixed: list[Contact]) -> _Conditions | None:
+    """Return the slope, its entries, those of the maps at contacts, and the derivatives of both by each other's."""
+    slope, leaves = at.slope([*contacts, *fixed])
+    residual = [float(x.mid()) for x in numbers_of(slope.value)]
+    columns, rows, met = [], [], list[float]()
+    for contact in contacts:
+        found, by = at.met(contact), jacobian(at.tape, slope, leaves[contact.node])
+        if found is None or by is None:
+            return None
+        rows.append(floats_of(found[0]))
+        met += [float(x.mid()) for x in found[1]]
+        picked = floats_of(by)[:, contact.places]
+        columns.append(picked[:, 1:] - picked[:, :1] if len(found[1]) < len(contact.places) else picked)
+    return slope, residual, met, columns, rows
+
+
+def approached(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[Contact]] | None:
+    """Return the point and the contacts that an active set leads to; None where it leads nowhere.
+
+    Args:
+        problem: What is to be least; its kinks must be corners of affine maps.
+        numbers: Where to begin.
+    """
+    precise = problem.env.precision is not None
+    held, released, before = dict[Key, arb](), dict[Key, arb](), dict[Key, float]()
+    best, kept = math.inf, (numbers, list[Contact]())
+    for _ in range(_APPROACHES + (_POLISHES_PRECISE if precise else 0)):
+        at = At(problem, problem.valued(numbers))
+        now = _corners(at)
+        if now is None:
+            return None
+        for key in [key for key, slope in released.items() if now[key] * (float(slope) - _middle(at, key)) > 0]:
+            del released[key]
+        new = [key for key, x in now.items() if key not in held and key not in released]
+        new = [key for key in new if now[key] == 0 or before.get(key, now[key]) * now[key] < 0]
+        held.update({key: arb(_middle(at, key)) for key in new})
+        beyond = [] if new else [key for key in held if _side(at, key, held[key]) is not None]
+        for key in beyond:
+            side = _side(at, key, held.pop(key))
+            assert side is not None
+            released[key] = arb(side)
+        before = now
+        contacts, fixed = _grouped(held), _grouped(released)
+        found = _conditions(at, contacts, fixed)
+        if found is None:
+            return None
+        slope, residual, met, columns, rows = found
+        size = math.hypot(*residual, *met)
+        if not size < math.inf:
+            return None
+        if not new and not beyond:
+            least = 0.0 if precise else _ROUNDING * max(1.0, *(abs(float(x.mid())) for x in numbers))
+            if not size < best:
+                return kept if best < math.inf else None
+            best, kept = size, (numbers, [*_clipped(at, contacts), *fixed])
+            if size <= least:
+                return kept
+        else:
+            best = math.inf
+        hessian = jacobian(at.tape, slope, at.leaf)
+        if hessian is None:
+            return None
+        numbers, contacts = _stepped(numbers, contacts, floats_of(hessian), columns, rows, residual + met, precise)
+        held = {
+            (contact.node, place): value
+            for contact in contacts
+            for place, value in zip(contact.places, contact.slopes, strict=True)
+        }
+    return kept if best < math.inf else None
+
+
+def _corners(at: At) -> dict[Key, float] | None:
+    """Return the arguments of all corners; None where there are kinks of other kinds."""
+    found = {}
+    for node in at.kinks:
+        if is_length(node) and at.slopes_of(node, {}) is None:
+            continue
+        if node.operation in EXTREMES or is_length(node) or not at.holds(node):
+            return None
+        found.update({(node.number, place): float(x.mid()) for place, x in enumerate(at.arguments(node))})
+    return found
+
+
+def _clipped(at: At, contacts: list[Contact]) -> list[Contact]:
+    """Bring slopes that rounding has put beyond those on the two sides back to them."""
+    found = []
+    for contact in contacts:
+        low, high = map(arb, sorted(sides(at.node(contact.node))))
+        slopes = [ct.minimum(ct.maximum(slope, low), high).mid() for slope in contact.slopes]
+        found.append(Contact(contact.node, contact.places, slopes))
+    return found
+
+
+def _middle(at: At, key: Key) -> float:
+    return sum(sides(at.node(key[0]))) / 2
+
+
+def _side(at: At, key: Key, slope: arb) -> float | None:
+    """Return the end of the slopes on the two sides that a slope is beyond, if it is."""
+    low, high = sorted(sides(at.node(key[0])))
+    value = float(slope.mid())
+    return high if value > high + _BEYOND else low if value < low - _BEYOND else None
+
+
+def _grouped(slopes: Mapping[Key, arb]) -> list[Contact]:
+    found: dict[int, Contact] = {}
+    for (node, place), slope in slopes.items():
+        contact = found.setdefault(node, Contact(node, [], []))
+        contact.places.append(place)
+        contact.slopes.append(slope)
+    return list(found.values())

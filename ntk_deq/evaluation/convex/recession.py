@@ -1,0 +1,218 @@
+"""How a function grows along a ray: the limit of F(t d)/t, read off its formula.
+
+Where it is negative, F has no least value. It is put together as F is: of an affine map it is its linear part, of
+what grows like a number times its argument that number, of squares and exponentials infinite.
+
+References:
+    Rockafellar, Convex analysis, 1970, section 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from flint import arb
+
+from ntk_deq import certified as ct
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.convex.shapes import Shapes
+from ntk_deq.evaluation.derivatives.gradient import is_absolute, is_length
+from ntk_deq.evaluation.derivatives.nodes import SQUARED_LENGTH, Node, reachable
+from ntk_deq.evaluation.derivatives.rules import number_place
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.interval import Range
+from ntk_deq.language.record import Kink
+from ntk_deq.language.tree import Kind, Sign
+
+Rates = list[arb]
+"""The limits of the entries of a matrix, row after row; an infinite one is +inf."""
+
+_INFINITE = arb("+inf")
+
+
+class UnknownRateError(Exception):
+    """A rate that is not known."""
+
+
+class Growth:
+    """The rates of the nodes of a formula along one ray.
+
+    Args:
+        leaf: The variable.
+        direction: The ray, row after row.
+        shapes: The shapes of the nodes.
+    """
+
+    def __init__(self, leaf: Node, direction: Sequence[float], shapes: Shapes) -> None:
+        self._leaf, self._shapes = leaf, shapes
+        self._known: dict[int, Rates] = {leaf.number: [arb(x) for x in direction]}
+
+    def of(self, root: Node) -> arb:
+        """Return the rate of a number; NaN where it is not known."""
+        try:
+            for node in reversed(reachable([root])):
+                if node.number not in self._known:
+                    self._known[node.number] = self._rates(node)
+        except UnknownRateError:
+            return arb("nan")
+        return self._known[root.number][0]
+
+    def _rates(self, node: Node) -> Rates:
+        size = node.shape[0] * node.shape[1]
+        if not self._shapes.moves(node):
+            return [arb(0)] * size
+        operation = node.operation
+        if operation in (Kind.ADD, Kind.SUBTRACT):
+            left, right = self._of(node.args[0]), self._of(node.args[1])
+            return [_finite(a + b if operation == Kind.ADD else a - b) for a, b in zip(left, right, strict=True)]
+        if operation == Kind.NEGATE:
+            return [-_bounded(a) for a in self._of(node.args[0])]
+        if operation == Kind.TRANSPOSE:
+            rows, cols = node.args[0].shape
+            inside = self._of(node.args[0])
+            return [inside[i * cols + j] for j in range(cols) for i in range(rows)]
+        if operation == "sum":
+            return [_finite(sum(self._of(node.args[0]), arb(0)))]
+        if operation == Sign.STACK and all(arg.shape[1] == 1 for arg in node.args):
+            return [rate for arg in node.args for rate in self._of(arg)]
+        if operation in (Kind.MULTIPLY, "dot", "hadamard"):
+            return self._product(node)
+        if operation == Kind.DIVIDE and not self._shapes.moves(node.args[1]):
+            divisor = ar.to_scalar(node.args[1].value).ball
+            return [_times(1 / divisor, a) for a in self._of(node.args[0])]
+        if operation == "max":
+            parts = [a for arg in node.args for a in self._of(arg)]
+            largest = parts[0]
+            for part in parts[1:]:
+                largest = ct.maximum(largest, part) if part.is_finite() and largest.is_finite() else _INFINITE
+            return [largest]
+        if operation == "log":
+            return self._log_of_sum(node)
+        if operation in (Kind.POWER, SQUARED_LENGTH):
+            return [self._square(node)]
+        if is_length(node):
+            return [sum((_bounded(a) ** 2 for a in self._of(node.args[0])), arb(0)).sqrt()]
+        return self._entrywise(node)
+
+    def _of(self, node: Node) -> Rates:
+        return self._known[node.number]
+
+    def _product(self, node: Node) -> Rates:
+        left, right = node.args
+        if self._shapes.moves(left) and self._shapes.moves(right):
+            if left is right and node.operation == "hadamard" and self._shapes.of(left).affine:
+                return [_of_square(a) for a in self._of(left)]
+            raise UnknownRateError
+        constant, moving = (right, left) if self._shapes.moves(left) else (left, right)
+        factors, rates = _entries(constant), self._of(moving)
+        if node.operation == "hadamard":
+            return [_times(a, b) for a, b in zip(factors, rates, strict=True)]
+        if node.operation == "dot":
+            return [_finite(sum((_times(a, b) for a, b in zip(factors, rates, strict=True)), arb(0)))]
+        number = None if left.is_scalar and right.is_scalar else number_place(left, right)
+        if (left.is_scalar and right.is_scalar) or (number is not None and constant is node.args[number]):
+            return [_times(factors[0], b) for b in rates]
+        if number is not None:
+            return [_times(a, rates[0]) for a in factors]
+        first, second = (factors, rates) if constant is left else (rates, factors)
+        (rows, inner), cols = left.shape, right.shape[1]
+        return [
+            _finite(sum((_times(first[i * inner + k], second[k * cols + j]) for k in range(inner)), arb(0)))
+            for i in range(rows)
+            for j in range(cols)
+        ]
+
+    def _square(self, node: Node) -> arb:
+        base = node.args[0]
+        if node.operation == Kind.POWER:
+            exponent = node.args[1].value
+            if not isinstance(exponent, Scalar) or not exponent.ball > 1:
+                raise UnknownRateError
+        if not self._shapes.of(base).affine:
+            raise UnknownRateError
+        found = [_of_square(a) for a in self._of(base)]
+        return _INFINITE if any(not a.is_finite() for a in found) else arb(0)
+
+    def _log_of_sum(self, node: Node) -> Rates:
+        inside = node.args[0]
+        if inside.operation == "sum" and inside.args[0].operation == "exp":
+            rates = [_bounded(a) for a in self._of(inside.args[0].args[0])]
+            largest = rates[0]
+            for rate in rates[1:]:
+                largest = ct.maximum(largest, rate)
+            return [largest]
+        raise UnknownRateError
+
+    def _entrywise(self, node: Node) -> Rates:
+        name = "abs" if is_absolute(node) else node.operation
+        facts = entrywise_of(name)
+        if facts is None or len(node.args) != 1 or facts.domain != Range():
+            raise UnknownRateError
+        affine = self._shapes.of(node.args[0]).affine
+        sides = {"softplus": (0.0, 1.0), "huber": (-1.0, 1.0)}.get(name, facts.sides)
+        if name == "exp":
+            sides = (0.0, math.inf)
+        if sides is None or facts.kink is Kink.JUMP:
+            raise UnknownRateError
+        return [_along(a, sides, affine) for a in self._of(node.args[0])]
+
+
+def _along(rate: arb, sides: tuple[float, float], affine: bool) -> arb:
+    """Return the rate of a function that grows like a number times its argument on both sides."""
+    if not rate.is_finite():
+        return _times(arb(sides[1]) if math.isfinite(sides[1]) else _INFINITE, rate)
+    if rate > 0:
+        return _INFINITE if not math.isfinite(sides[1]) else arb(sides[1]) * rate
+    if rate < 0 or rate == 0:
+        if rate == 0 and not math.isfinite(sides[1]) and not affine:
+            raise UnknownRateError
+        return arb(sides[0]) * rate
+    if not math.isfinite(sides[1]):
+        raise UnknownRateError
+    return ct.maximum(arb(sides[1]) * rate, arb(sides[0]) * rate)
+
+
+def _of_square(rate: arb) -> arb:
+    if rate == 0:
+        return arb(0)
+    if rate > 0 or rate < 0:
+        return _INFINITE
+    raise UnknownRateError
+
+
+def _entries(node: Node) -> Rates:
+    value = node.value
+    if isinstance(value, Scalar):
+        return [value.ball]
+    return entries(value)
+
+
+def entries(value: Matrix) -> Rates:
+    """Return the entries of a matrix, row after row, each as a ball."""
+    rows, cols = value.ball.shape
+    return [ct.as_scalar(ct.block(value.ball, i, i + 1, j, j + 1)) for i in range(rows) for j in range(cols)]
+
+
+def _times(factor: arb, rate: arb) -> arb:
+    if rate.is_finite():
+        return factor * rate
+    if factor > 0:
+        return _INFINITE
+    if factor == 0:
+        raise UnknownRateError  # a factor that is zero of what may grow faster than the ray
+    raise UnknownRateError
+
+
+def _finite(rate: arb) -> arb:
+    """Return a sum, which is infinite where a part of it is, and unknown where parts cancel."""
+    if rate.is_finite() or rate > 0:
+        return rate
+    raise UnknownRateError
+
+
+def _bounded(rate: arb) -> arb:
+    if not rate.is_finite():
+        raise UnknownRateError
+    return rate
