@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-dev
 
-.PHONY: verify setup test test-long lint mutants docs bench clean
+.PHONY: verify setup test test-long lint mutants docs figures bench clean
 
 # Set up, then judge every claim of the papers; results in results/.
 verify: $(STAMP)
@@ -41,6 +41,10 @@ mutants: $(STAMP)
 # Bring the generated tables and the JSON Schema in docs/ up to date.
 docs: $(TEST_STAMP)
 	$(BIN)/python docs/generate.py
+
+# The figures of docs/gallery, over the results stored below checks/results.
+figures: $(TEST_STAMP)
+	$(BIN)/python -m figures.gallery
 
 # Timings and ratios; a few minutes.
 bench: $(TEST_STAMP)

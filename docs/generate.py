@@ -17,7 +17,7 @@ from ntk_deq.claims import documents, load, schema
 from ntk_deq.claims.json_schema import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
-from ntk_deq.language import operators, parser, run
+from ntk_deq.language import operators, parser, recursion, run
 from ntk_deq.language import parser as builder
 from ntk_deq.language import shapes as memory
 from ntk_deq.language.distributions import DISTRIBUTIONS
@@ -142,9 +142,10 @@ def limits() -> str:
         ("power of a matrix", f"-{operators.MAX_MATRIX_POWER:,} to {operators.MAX_MATRIX_POWER:,}"),
         ("a size", f"1 to {schema.MAX_SIZE:,}"),
         ("entries of a matrix", f"{memory.MAX_ENTRIES:,} (1 GiB in float64)"),
-        ("steps of a fixed-point run", f"{run.MAX_STEPS:,}"),
+        ("steps of a fixed-point run, or of a recursion", f"{run.MAX_STEPS:,}"),
         ("steps of a training run", f"{run.MAX_TRAINING_STEPS:,}"),
         ("tuples of steps of one `for all`", f"{MAX_STEP_TUPLES:,}"),
+        ("starts of a recursion, and steps that it looks back", f"{recursion.MAX_STARTS}"),
     ]
     return table(["what", "at most"], rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,12 +12,22 @@ from ntk_deq.claims.entries import by_names, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, memberships
 from ntk_deq.claims.families import has_families, typed_families
 from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
-from ntk_deq.claims.inheritance import named_entries
-from ntk_deq.claims.runs import build_choose, build_run, choice_faults, kind_of, start_keys, unfit, wrong_sign
+from ntk_deq.claims.inheritance import Draft, named_entries
+from ntk_deq.claims.runs import (
+    build_choose,
+    build_run,
+    choice_faults,
+    defined_by_itself,
+    kind_of,
+    recursive_order,
+    start_keys,
+    unfit,
+    wrong_sign,
+)
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
-from ntk_deq.errors import ExpressionError, Position, Problem, nearest_name
+from ntk_deq.errors import ExpressionError, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
 from ntk_deq.language.application import Definition, is_head
@@ -28,33 +38,6 @@ from ntk_deq.language.tree import Formula, dependents, names_in, sort_definition
 from ntk_deq.language.types import SCALAR
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A claim before it is checked.
-
-    Attributes:
-        id: Its id, or a stand-in where it has none of its own.
-        node: Its complete node, inherited parts included.
-        position: Where it stands.
-        mutates: Id of the claim that it mutates.
-        inherited: Names of `given` and `let` that it takes over; these may be unused.
-        problems: What is wrong already.
-        resolved: Whether the claims that it mutates were found; otherwise nothing more is checked.
-        source: The text that it is taken from.
-        find_setting: Looks a setting up by its name and the file in which the name is written; also gives all names.
-    """
-
-    id: str
-    node: Node
-    position: Position
-    mutates: str | None
-    inherited: frozenset[str]
-    problems: tuple[Problem, ...]
-    resolved: bool
-    source: dict[str, object]
-    find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
 
 
 def assemble(draft: Draft) -> Claim | IllFormed:
@@ -107,13 +90,7 @@ class _Assembler:
         self.constants = self._constants(settings, [*read.values(), start, witness])
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
-        order, cycle = sort_definitions({**let, **witness})
-        if cycle:
-            section = "witness" if cycle[0] in witness else "let"
-            self._add(
-                (section, cycle[0]), f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", key=True
-            )
-            self.broken |= set(cycle)
+        order = self._order(read, settings, witness)
         self._check_existence(exists, witness, read)
         self._want_scalars(records, given)
         self._check_run(settings, given)
@@ -121,7 +98,7 @@ class _Assembler:
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
         formulas |= start
-        families = has_families(settings, given, formulas)
+        families = has_families(settings, given, formulas, kind_of(self.model))
         if families and exists:
             self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
         if families:
@@ -307,6 +284,27 @@ class _Assembler:
         if self.model.choose is not None and not self.broken:
             for message in choice_faults(kind_of(self.model), [{**s.free, **given} for s in settings], hypotheses):
                 self._add(("choose",), message, key=True)
+
+    def _order(
+        self, read: dict[str, dict[str, Formula]], settings: tuple[Setting, ...], witness: dict[str, Formula]
+    ) -> list[str]:
+        """Return the definitions in an order in which each uses earlier ones only; steps may rest on earlier steps."""
+        kind = kind_of(self.model)
+        if kind is not None and kind.written and self.model.run is not None:
+            order, faults = recursive_order(read, settings, self.model.run.steps)
+        else:
+            order, cycle = sort_definitions({**read["let"], **witness})
+            self.broken |= set(cycle)
+            section = "witness" if cycle and cycle[0] in witness else "let"
+            faults = [((section, name), defined_by_itself(cycle, section)) for name in cycle[:1]]
+        for (section, name), error in faults:
+            self.broken |= {defined(name).name} if section == "let" else set()
+            if error.span != (0, 0):
+                self._add_error((section, name), error)
+            elif section == "run" or name:
+                where = (section, name) if name else (section,)
+                self._add(where, error.message, key=True, hint=error.hint)
+        return order
 
     def _check_existence(
         self, exists: dict[str, Free], witness: dict[str, Formula], read: dict[str, dict[str, Formula]]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
 from ntk_deq.language.parser import parse
+from ntk_deq.language.recursion import Entry, RecursionFault, entries_in, recursive_names
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.shapes import keeps_structure, too_large
+from ntk_deq.language.shapes import Shapes, keeps_structure, too_large
 from ntk_deq.language.tree import Expr, Formula, names_in
-from ntk_deq.language.types import SCALAR, STEP, Type
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
@@ -75,11 +77,14 @@ def check_formulas(
     course = Course(kind, setting.model)
     broken, structured = set(skip), set[str]()
     checked = Checked()
+    recursive = Recursive.of(formulas, setting, kind)
     for key, formula in formulas.items():
         section, name = key
+        entry = recursive.entries.get(name) if section == "let" else None
+        own = name if entry is None else entry.name
         if names_in(formula.expr) & broken:
             if section == "let":
-                broken.add(name)
+                broken.add(own)
             continue
         try:
             typed = infer(
@@ -87,28 +92,80 @@ def check_formulas(
                 types,
                 sizes=setting.sizes,
                 model=setting.model,
-                indexed=frozenset(course.changing),
+                index_names=frozenset() if entry is None else frozenset({entry.letter}) - {""},
+                indexed=frozenset(course.changing) | recursive.names,
                 variables=variables,
-                trajectory={PATH_LENGTH: SCALAR} if course.trains else None,
+                trajectory={PATH_LENGTH: SCALAR} if course.trains else recursive.types,
                 index=STEP if kind is None else kind.index.type,
+                numbers=kind is not None and not kind.trains,
                 start=course.trains and section in ("assume", "conclude"),
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)
+            recursive.take(entry, typed, setting)
             if section == "witness" and exists and name in exists:
                 check_witness(typed, exists[name])
         except ExpressionError as error:
             checked.errors[key] = error
             if section == "let":
-                broken.add(name)
+                broken.add(own)
             continue
         checked.typed[key] = typed
-        if section == "let" and typed.type is not None:
+        if section == "let" and entry is None and typed.type is not None:
             types[name] = typed.type
             course.define(name, typed)
             if keeps_structure(typed, structured):
                 structured.add(name)
     return checked
+
+
+@dataclass
+class Recursive:
+    """The recursions of a claim while its formulas are typed: the first entry of a name says what it is.
+
+    Attributes:
+        entries: The entries of `let` that belong to them.
+        types: What is known of their names.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    types: dict[str, Type] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, formulas: Mapping[Key, Formula], setting: Setting, kind: RunKind | None) -> Recursive:
+        """Return the recursions of formulas by section and name; none where the run is of another kind."""
+        if kind is None or not kind.written:
+            return cls()
+        keys = [name for section, name in formulas if section == "let"]
+        names, entries = recursive_names(keys, setting.sizes), list[Entry]()
+        if not names:
+            return cls()
+        for key in keys:
+            with suppress(RecursionFault):  # which is reported already
+                entries += entries_in([key], names)
+        return cls({entry.key: entry for entry in entries}, {PATH_LENGTH: SCALAR})
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that carry a step."""
+        return frozenset(entry.name for entry in self.entries.values()).union(self.types)
+
+    def take(self, entry: Entry | None, typed: Expr, setting: Setting) -> None:
+        """Take the type of an entry for that of its name, or hold it against that.
+
+        Raises:
+            ExpressionError: It is another one, or a statement.
+        """
+        if entry is None or typed.type is None:
+            return
+        shapes, span = Shapes(setting.sizes), (typed.span.start, typed.span.stop)
+        got = SCALAR if typed.type.sort.is_index else typed.type
+        if got == BOOLEAN:
+            raise ExpressionError(f"`{entry.name}` is a number or a matrix at each step. Got a statement.", span)
+        wanted = self.types.setdefault(entry.name, got)
+        if not (shapes.is_scalar(wanted) and shapes.is_scalar(got)) and not shapes.same_shape(wanted, got):
+            shown = f"{shapes.show(got)}, and by its other entry {shapes.show(wanted)}"
+            raise ExpressionError(f"`{entry.name}` is {shown}.", span)
 
 
 def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 
 from ntk_deq.errors import Position, Problem
 from ntk_deq.language.application import Definition
 from ntk_deq.language.domain import Free
 from ntk_deq.language.interval import Range
 from ntk_deq.language.ranges import _constant, domain_range
+from ntk_deq.language.recursion import NONE, Recursions, recursions_in
 from ntk_deq.language.run import Run
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in
@@ -167,6 +169,11 @@ class Claim:
         if self.origin is None or self.depth is None:
             return 1
         return sum(depth.setting == self.depth.setting for depth in self.origin.depths)
+
+    @cached_property
+    def recursions(self) -> Recursions:
+        """What its definitions give step by step; nothing where its run is of another kind."""
+        return recursions_in(self.let) if self.run is not None and self.run.kind.written else NONE
 
     @property
     def trains(self) -> bool:

@@ -6,7 +6,7 @@ claims that are written out, one for each setting and each choice of the letters
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -24,6 +24,7 @@ from ntk_deq.language.families import (
     Defined,
     concrete_type,
     defined,
+    index_text,
     letters_in,
     member_name,
     quoted,
@@ -32,6 +33,7 @@ from ntk_deq.language.families import (
 )
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
+from ntk_deq.language.recursion import RecursionFault, entry_of, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Draw, Setting
@@ -117,15 +119,19 @@ def depth_letters(
     formulas = {**model_definitions(setting), **formulas}
     for size in () if setting.model is None else setting.model.state_shape:
         used |= _formula_letters(parse(size), setting.families().keys())
-    families |= {
-        entry.name for section, name in formulas if section == "let" for entry in [defined(name)] if entry.index
-    }
-    for (section, name), formula in formulas.items():
-        used |= _formula_letters(formula.expr, families)
-        entry = defined(name) if section == "let" else None
-        if entry is not None and entry.index is not None:
+    recursive = _recursive(formulas, setting)
+    entries = [entry_of(name, recursive) for section, name in formulas if section == "let"]
+    families |= {entry.name for entry in entries if entry.index}
+    used |= {letter for formula in formulas.values() for letter in _formula_letters(formula.expr, families)}
+    for entry in entries:
+        if entry.index is not None:
             used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
     return [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
+
+
+def _recursive(formulas: Iterable[Key], setting: Setting) -> frozenset[str]:
+    """Return the names that a claim gives step by step."""
+    return recursive_names([name for section, name in formulas if section == "let"], setting.sizes)
 
 
 def _setting_letters(setting: Setting, given: Mapping[str, Free]) -> Iterator[str]:
@@ -175,8 +181,9 @@ def written_out(
         **{("define", key[1]): replace(f, expr=own_types[key]) for key, f in model_definitions(setting).items()},
         **formulas,
     }
-    places = {key: _places(key, depth) for key in formulas}
-    members = _setting_members(setting, given, depth) | _defined_members(places)
+    recursive = _recursive(formulas, setting)
+    places = {key: _places(key, depth, recursive) for key in formulas}
+    members = _setting_members(setting, given, depth) | _defined_members(places, recursive)
     expansion = Expansion(depth, members)
     out: dict[Key, Formula] = {}
     origins: dict[Key, Key] = {}
@@ -189,7 +196,11 @@ def written_out(
             text = formula.text if name == key[1] else format_expr(expr)
             out[key[0], name] = Formula(name, text, expr, formula.position)
             origins[key[0], name] = key
-    order, cycle = sort_definitions({name: f for (section, name), f in out.items() if section == "let"})
+    own_lets = {name: f for (section, name), f in out.items() if section == "let"}
+    try:
+        order, cycle = _ordered(own_lets) if recursive else sort_definitions(own_lets)
+    except RecursionFault as fault:
+        raise DepthError(origins["let", fault.key], fault) from None
     lets = {("let", name): out["let", name] for name in order}
     rest = {key: formula for key, formula in out.items() if key[0] not in ("let", "define")}
     free = dict(_members_of(given, depth))
@@ -245,12 +256,13 @@ def _model(
         if parts[name] > MAX_PARTS:
             message = f"written out, `{name}` of model {model.name} has more than {MAX_PARTS:,} parts."
             raise DepthError(where, ExpressionError(message, (0, 0)))
+    numbers = {letter: Size.of(value) for letter, value in expansion.depth.items()}
     texts = {key: format_expr(quoted(formulas[name].expr)) for name, key in MODEL_FORMULAS.items() if name in formulas}
     draft = replace(
         model,
         sizes=tuple(setting.sizes),
         variables=tuple(variables),
-        state_shape=tuple(str(expansion.size(size).at(_numbers(expansion.depth))) for size in model.state_shape),
+        state_shape=tuple(str(expansion.size(size).at(numbers)) for size in model.state_shape),
         map=texts.get("map", ""),
         contraction=texts.get("contraction", ""),
         definitions={name: format_expr(quoted(definitions[name].expr)) for name in order},
@@ -277,17 +289,25 @@ def _model(
         raise DepthError(("setting", error.key), error) from None
 
 
-def _numbers(depth: Mapping[str, int]) -> dict[str, Size]:
-    return {letter: Size.of(value) for letter, value in depth.items()}
+def _ordered(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:
+    """Return the definitions of a claim with recursions in their order, and what rests on itself.
+
+    Raises:
+        RecursionFault: A recursion has no meaning.
+    """
+    names = recursive_names(let)
+    recursions_in(let, names)
+    return ordered(let, names)
 
 
-def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
+def _places(key: Key, depth: Mapping[str, int], recursive: Set[str]) -> list[tuple[str, dict[str, int]]]:
     """Return the names that a formula is written out under, each with the value of the letter in its index."""
-    entry = defined(key[1]) if key[0] in ("let", "define") else Defined(key[1])
+    entry = entry_of(key[1], recursive) if key[0] in ("let", "define") else Defined(key[1])
+    step = "" if entry.step is None else f"[{index_text(entry.step)}]"
     try:
         if entry.reach is not None:
-            return [(entry.member(at), {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
-        return [(key[1] if entry.index is None else entry.member(entry.index.evaluate(depth)), {})]
+            return [(entry.member(at) + step, {entry.reach.letter: at}) for at in _values(entry.reach, depth)]
+        return [(key[1] if entry.index is None else entry.member(entry.index.evaluate(depth)) + step, {})]
     except KeyError as error:
         message = f"`{error.args[0]}` is no size letter, so that the members are not known."
         raise DepthError(key, ExpressionError(message, (0, 0))) from None
@@ -295,20 +315,22 @@ def _places(key: Key, depth: Mapping[str, int]) -> list[tuple[str, dict[str, int
         raise DepthError(key, error) from None
 
 
-def _defined_members(places: Mapping[Key, list[tuple[str, dict[str, int]]]]) -> dict[str, frozenset[int]]:
+def _defined_members(
+    places: Mapping[Key, list[tuple[str, dict[str, int]]]], recursive: Set[str]
+) -> dict[str, frozenset[int]]:
     """Return the indices of the families that are defined, each of which is defined once."""
     found: dict[str, frozenset[int]] = {}
     first: dict[str, Key] = {}
     for key, names in places.items():
-        if key[0] not in ("let", "define") or defined(key[1]).index is None:
+        if key[0] not in ("let", "define") or entry_of(key[1], recursive).index is None:
             continue
         own = found.setdefault(defined(key[1]).name, frozenset())
         for name, _ in names:
             if first.setdefault(name, key) != key:
                 message = f"`{name}` is defined twice, by `{first[name][1]}` too."
                 raise DepthError(key, ExpressionError(message, (0, 0)))
-            member = split_member(name)
-            own |= {member[1].evaluate({})} if member is not None else set()
+            member = defined(name).index
+            own |= {member.evaluate({})} if member is not None else set()
         found[defined(key[1]).name] = own
     return found
 

@@ -407,5 +407,8 @@ def _setting(setting: Setting) -> SettingLine:
         types = setting.variable_types()
         names = (setting.images.inputs, setting.images.targets)
         lines += [f"{name} : {types[name]} from {setting.images.source}" for name in names if name is not None]
+    if setting.measured:
+        kind = "stored results"
+        lines.append(setting.measured)
     model = setting.model.name if setting.model is not None else "no model"
     return SettingLine(setting.name, model, kind, ", ".join(sizes), tuple(lines))

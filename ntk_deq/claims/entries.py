@@ -118,8 +118,8 @@ def taken_by(name: str, settings: Iterable[Setting], kind: RunKind | None) -> st
         settings: The claim's settings.
         kind: What the claim's run does, or None.
     """
-    if name == PATH_LENGTH and kind is not None and kind.trains:
-        return "the length of the trajectory of a training run"
+    if name == PATH_LENGTH and kind is not None and (kind.trains or kind.written):
+        return f"the length of the trajectory of {'a training run' if kind.trains else 'a recursion'}"
     for setting in settings:
         if name in setting.variable_types():
             return f"a variable of setting {setting.name}"

@@ -12,19 +12,28 @@ from ntk_deq.claims.open_depth import check_families
 from ntk_deq.claims.runs import unfit
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
+from ntk_deq.language.recursion import entry_of, recursive_names
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Formula
 
 
-def has_families(settings: tuple[Setting, ...], given: Mapping[str, Free], formulas: Mapping[Key, Formula]) -> bool:
+def has_families(
+    settings: tuple[Setting, ...],
+    given: Mapping[str, Free],
+    formulas: Mapping[Key, Formula],
+    kind: RunKind | None,
+) -> bool:
     """Whether a claim speaks of members of families, so that it is judged for each of its depths."""
     models = (setting.model for setting in settings)
     if any(model is not None and model.has_families for model in models):
         return True
     if any(setting.families() for setting in settings) or any(free.over is not None for free in given.values()):
         return True
-    if any(section == "let" and "[" in name for section, name in formulas):
+    keys = [name for section, name in formulas if section == "let" and "[" in name]
+    sizes = {letter for setting in settings for letter in setting.sizes}
+    recursive = recursive_names(keys, sizes) if kind is not None and kind.written else frozenset[str]()
+    if any(entry_of(key, recursive).index is not None for key in keys):
         return True
     return any(node.kind in RANGED for formula in formulas.values() for node in formula.expr.walk())
 

@@ -59,7 +59,7 @@ def image_data(
             needs = "needs" if text is None else "takes no"
             wrong.append((key if text is not None else "", f"`images.source: {model.source}` {needs} `{key}`."))
         elif text is not None:
-            found = _inside(text, directory, allow)
+            found = inside(text, directory, allow)
             paths[key] = str(found)
             if found is None:
                 allowed = "must lie in the folder of the claim file, or be allowed on the command line"
@@ -89,8 +89,14 @@ def _fix(letter: str, value: int, key: str, what: str, sizes: dict[str, SizeRang
     return [(key, f"{what} make {letter} = {value}; `sizes` asks for {asked}.")]
 
 
-def _inside(text: str, directory: Path, allow: Sequence[Path]) -> Path | None:
-    """Return the resolved path where it lies below the folder or an allowed path, links followed."""
+def inside(text: str, directory: Path, allow: Sequence[Path]) -> Path | None:
+    """Return the resolved path where it lies below the folder or an allowed path, links followed.
+
+    Args:
+        text: The path as it is written.
+        directory: Folder of the claim file.
+        allow: Further folders or files.
+    """
     try:
         path = (directory / text).resolve()
         roots = [root.resolve() for root in (directory, *allow)]

@@ -16,7 +16,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.ordering import Order, Ordering, joint
 from ntk_deq.language.ranges import Ranges, comparisons
-from ntk_deq.language.tree import Expr, Formula, Kind, dependents, names_in
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind, dependents, names_in
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import written_out
 
@@ -142,11 +142,11 @@ class _Comparison:
             return Order.UNKNOWN
         if old.kind is Kind.NOT:
             return self.statement(old.args[0], new.args[0], reverse=reverse).flipped
-        if old.kind is Kind.FOR_ALL and (old.names != new.names or old.args[1:] != new.args[1:]):
+        if old.kind in QUANTIFIERS and (old.names != new.names or old.args[1:] != new.args[1:]):
             return Order.UNKNOWN
         if old.kind in (Kind.AND, Kind.OR):
             return joint(self.statement(a, b, reverse=reverse) for a, b in zip(old.args, new.args, strict=True))
-        if old.kind is Kind.FOR_ALL:
+        if old.kind in QUANTIFIERS:
             return self.statement(old.args[0], new.args[0], reverse=reverse)
         return self._chain(old, new, reverse=reverse)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ntk_deq.errors import Problem
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ntk_deq.claims.settings import SettingRecord
+from ntk_deq.errors import Position, Problem
 from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, Scalar
 
@@ -18,6 +22,33 @@ _BY_NAME = {
 
 _OPEN = frozenset({"given", "exists", "witness", "let"})  # sections to which a mutant may add
 _NOT_INHERITED = frozenset({"id", "mutates", "expect"})
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A claim before it is checked.
+
+    Attributes:
+        id: Its id, or a stand-in where it has none of its own.
+        node: Its complete node, inherited parts included.
+        position: Where it stands.
+        mutates: Id of the claim that it mutates.
+        inherited: Names of `given` and `let` that it takes over; these may be unused.
+        problems: What is wrong already.
+        resolved: Whether the claims that it mutates were found; otherwise nothing more is checked.
+        source: The text that it is taken from.
+        find_setting: Looks a setting up by its name and the file in which the name is written; also gives all names.
+    """
+
+    id: str
+    node: Node
+    position: Position
+    mutates: str | None
+    inherited: frozenset[str]
+    problems: tuple[Problem, ...]
+    resolved: bool
+    source: dict[str, object]
+    find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
 
 
 def inherit(base: Mapping, mutant: Mapping, base_id: str) -> tuple[Mapping, list[Problem]]:

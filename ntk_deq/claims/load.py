@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ntk_deq.claims.assemble import Draft, assemble
+from ntk_deq.claims.assemble import assemble
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.documents import Document, embedded_document, read_documents
-from ntk_deq.claims.inheritance import inherit, own_names
+from ntk_deq.claims.inheritance import Draft, inherit, own_names
 from ntk_deq.claims.schema import MAX_LABEL
 from ntk_deq.claims.settings import SettingRecord, build_setting
 from ntk_deq.errors import ClaimFileError, Position, Problem

@@ -10,7 +10,7 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
 from ntk_deq.language.record import TRANSPOSED
-from ntk_deq.language.tree import RANGED, Expr, Kind, Span
+from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
 _FLIPPED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<"}
@@ -111,7 +111,7 @@ def _closed(node: Expr, index: int) -> bool:
         return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.INDEX, Parameter.VARIABLE)
     if node.kind is Kind.POWER:
         return index == 1
-    return node.kind is Kind.FOR_ALL and index == 1
+    return node.kind in QUANTIFIERS and index == 1
 
 
 def _halve(node: Expr) -> Replacements:

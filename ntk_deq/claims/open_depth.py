@@ -11,6 +11,7 @@ from ntk_deq.errors import ExpressionError
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Defined, Family, defined, member_name, split_member, type_at
+from ntk_deq.language.recursion import entry_of, recursive_names, step_letters
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
@@ -43,6 +44,7 @@ def check_families(
     """
     state = _State(
         types=environment(setting) | {name: free.type for name, free in given.items()},
+        steps={PATH_LENGTH: SCALAR} if kind is not None and (kind.trains or kind.written) else {},
         families=setting.families()
         | {name: Family(free.over.letter, (free.over,)) for name, free in given.items() if free.over is not None},
         broken=set(skip),
@@ -113,6 +115,7 @@ class _State:
     """What is known of the names of a claim; definitions that rest on broken ones are left out."""
 
     types: dict[str, Type]
+    steps: dict[str, Type]
     families: dict[str, Family]
     broken: set[str]
     typed: dict[Key, Expr] = field(default_factory=dict)
@@ -122,6 +125,7 @@ class _State:
     def copy(self) -> _State:
         return _State(
             dict(self.types),
+            dict(self.steps),
             dict(self.families),
             set(self.broken),
             dict(self.typed),
@@ -147,14 +151,25 @@ class _Families:
         self.shapes = Shapes(setting.sizes)
         let = {key: formula for key, formula in formulas.items() if key[0] == "let"}
         self.let = {key: formula for key, formula in let.items() if defined(key[1]).name not in skip}
-        self.entries = {key: defined(key[1]) for key in self.let}
+        self.recursive = frozenset[str]()
+        if kind is not None and kind.written:
+            self.recursive = recursive_names([name for _, name in self.let], setting.sizes)
+        self.entries = {key: entry_of(key[1], self.recursive) for key in self.let}
         self.names = {entry.name for entry in self.entries.values()}
         members = {entry.name for entry in self.entries.values() if entry.index is not None}
         self.course = Course(kind, setting.model, families | members)
         self.guesses = 0
 
-    def typed(self, formula: Formula, state: _State, letter: Reach | None = None, *, start: bool = False) -> Expr:
-        """Return a formula with its types, `letter` being what it may use besides, `start` as `infer` takes it."""
+    def typed(
+        self,
+        formula: Formula,
+        state: _State,
+        letter: Reach | None = None,
+        index: frozenset[str] = frozenset(),
+        *,
+        start: bool = False,
+    ) -> Expr:
+        """Return a formula with its types, `letter` and the step `index` being what it may use besides."""
         expr = formula.expr
         inner = {} if letter is None else {letter.letter: letter}
         return infer(
@@ -162,10 +177,12 @@ class _Families:
             state.types,
             sizes=self.setting.sizes,
             model=self.setting.model,
-            indexed=frozenset(self.course.changing),
+            index_names=index,
+            indexed=frozenset(self.course.changing) | (state.steps.keys() if self.recursive else set()),
             variables=self.variables,
-            trajectory={PATH_LENGTH: SCALAR} if self.course.trains else None,
+            trajectory=state.steps,
             index=STEP if self.kind is None else self.kind.index.type,
+            numbers=self.kind is not None and not self.kind.trains,
             families=state.families,
             letters=inner,
             start=start and self.course.trains,
@@ -192,12 +209,16 @@ class _Families:
 
     def _open(self, key: Key, state: _State) -> set[str]:
         """Return the definitions that a formula uses and whose types are not known yet."""
-        return {name for name in names_in(self.let[key].expr) & self.names if name not in state.types}
+        return {name for name in names_in(self.let[key].expr) & self.names if name not in self._types(name, state)}
+
+    def _types(self, name: str, state: _State) -> dict[str, Type]:
+        """Return where the type of a definition is kept: that of a recursion is one at a step."""
+        return state.steps if name in self.recursive else state.types
 
     def _define(self, key: Key, state: _State) -> None:
         entry, formula = self.entries[key], self.let[key]
         try:
-            typed = self.typed(formula, state, entry.reach)
+            typed = self.typed(formula, state, entry.reach, step_letters(entry))
             check_place("let", typed, self.setting, self.course)
         except ExpressionError as error:
             state.errors[key] = error
@@ -205,10 +226,12 @@ class _Families:
             return
         state.typed[key] = typed
         assert typed.type is not None
-        if entry.index is None:
-            state.types[entry.name] = typed.type
+        if entry.index is None and entry.name in state.steps:
+            self._compare_steps(key, typed, state)
+        elif entry.index is None:
+            self._types(entry.name, state)[entry.name] = SCALAR if typed.type.sort.is_index else typed.type
             self.course.define(entry.name, typed)
-        elif entry.name in state.types:
+        elif entry.name in self._types(entry.name, state):
             self._compare(key, typed, state)
         elif entry.reach is not None:
             letter = Size.letter(state.families[entry.name].letter)
@@ -216,18 +239,30 @@ class _Families:
 
     def _settle(self, name: str, type_: Type, typed: Expr, state: _State) -> None:
         """Take a type for that of a family, and hold it against its parts that are typed already."""
-        state.types[name] = type_
+        self._types(name, state)[name] = type_
         self.course.define(name, typed)
         for key, expr in list(state.typed.items()):
             if key[0] == "let" and self.entries[key].name == name:
                 self._compare(key, expr, state)
+
+    def _compare_steps(self, key: Key, typed: Expr, state: _State) -> None:
+        """Check that an entry of a recursion has the type of the others."""
+        name = self.entries[key].name
+        wanted, got = state.steps[name], typed.type
+        assert got is not None
+        scalars = self.shapes.is_scalar(wanted) and (self.shapes.is_scalar(got) or got.sort.is_index)
+        if scalars or self.shapes.same_shape(wanted, got):
+            return
+        shown = f"{self.shapes.show(got)}, and by its other entry {self.shapes.show(wanted)}"
+        state.errors[key] = ExpressionError(f"`{name}` is {shown}.", (typed.span.start, typed.span.stop))
+        state.broken.add(name)
 
     def _compare(self, key: Key, typed: Expr, state: _State) -> None:
         """Check that a part of a family has the type of the others."""
         entry, got = self.entries[key], typed.type
         assert entry.index is not None
         assert got is not None
-        wanted = type_at(state.types[entry.name], {state.families[entry.name].letter: entry.index})
+        wanted = type_at(self._types(entry.name, state)[entry.name], {state.families[entry.name].letter: entry.index})
         scalars = self.shapes.is_scalar(wanted) and self.shapes.is_scalar(got)
         if scalars or self.shapes.same_shape(wanted, got):
             return
@@ -241,7 +276,12 @@ class _Families:
         found: _State | None = None
         for key, typed in state.typed.items():
             entry = self.entries.get(key)
-            if entry is None or entry.index is None or entry.name in state.types or entry.name in state.broken:
+            if (
+                entry is None
+                or entry.index is None
+                or entry.name in self._types(entry.name, state)
+                or entry.name in state.broken
+            ):
                 continue
             assert typed.type is not None
             letter = state.families[entry.name].letter

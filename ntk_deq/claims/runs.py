@@ -10,15 +10,17 @@ from typing import Any
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.domain import Free
+from ntk_deq.language.families import defined
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.recursion import RecursionFault, base_name, entries_in, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import rowwise_model
 from ntk_deq.language.run import LOSS, PATH_LENGTH, RUN_KINDS, KeyValue, Run, RunKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Formula, Kind
+from ntk_deq.language.tree import Formula, Kind, sort_definitions
 from ntk_deq.language.types import SCALAR
 
 _NO_NUMBERS = frozenset({".nan", ".inf", "-.inf", "+.inf"})  # what YAML calls numbers and the language does not
@@ -44,6 +46,8 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
     A run needs a model; training needs parameters, and a loss that the model defines.
     """
     model = setting.model
+    if kind.written:
+        return None
     if model is None:
         return f"`run` needs a model; setting {setting.name} has none."
     if model.has_families:  # what it is for each depth is looked at there
@@ -66,6 +70,69 @@ def unfit(setting: Setting, kind: RunKind) -> str | None:
         except ArgumentError as error:
             return f"{kind}: {error}"
     return None
+
+
+def recursive_order(
+    read: Mapping[str, Mapping[str, Formula]], settings: Sequence[Setting], steps: int
+) -> tuple[list[str], list[tuple[Key, ExpressionError]]]:
+    """Return the definitions of a claim with recursions, each after those it uses, and what is wrong with which.
+
+    Args:
+        read: Its formulas by section and name.
+        settings: Its settings.
+        steps: The budget of its run.
+    """
+    let = read["let"]
+    sizes = {letter for setting in settings for letter in setting.sizes}
+    names = recursive_names(let, sizes)
+
+    def fault(key: str, message: str, hint: str | None = None) -> list[tuple[Key, ExpressionError]]:
+        return [(("let", key), ExpressionError(f"`let.{key}`: {message}", (0, 0), hint))]
+
+    if not names:
+        message = "`run` of method recursion takes its steps from `let`, and nothing there has an index."
+        missing = ExpressionError(message, (0, 0), "write z[0]: z0 and z[k+1]: ...")
+        return list(let), [(("run", ""), missing)]
+    taken = sizes.union(*({*setting.variable_types()} for setting in settings), let)
+    try:
+        for entry in entries_in(let, names):
+            if entry.letter in taken:
+                return list(let), fault(
+                    entry.key, f"`{entry.letter}` has a meaning already and cannot be a step index."
+                )
+        if not any(entry.reach is not None or entry.step is not None for entry in map(defined, let)):
+            recursions_in(let, names)
+    except RecursionFault as found:
+        if found.span == (0, 0):
+            return list(let), fault(found.key, found.message, found.hint)
+        return list(let), [(("let", found.key), found)]
+    order, left = ordered(let, names)
+    plain, cycle = sort_definitions({key: let[key] for key in left if base_name(key, names) not in names})
+    if cycle:
+        return [*order, *plain], [(("let", cycle[0]), defined_by_itself(cycle))]
+    if left:
+        return [*order, *left], fault(
+            left[0], "a start is missing: it rests on names that rest on it.", "give one of them a start"
+        )
+    return order, list(_beyond(read, steps))
+
+
+def defined_by_itself(cycle: Sequence[str], section: str = "let") -> ExpressionError:
+    """Return the error that definitions rest on each other in a circle."""
+    return ExpressionError(f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", (0, 0))
+
+
+def _beyond(read: Mapping[str, Mapping[str, Formula]], steps: int) -> Iterator[tuple[Key, ExpressionError]]:
+    """Yield where a recursion is asked for a step, by its number, that comes after the last one."""
+    given = {defined(key).name for key in read["let"] if "[" in key}
+    for section, formulas in read.items():
+        for name, formula in formulas.items():
+            for node in formula.expr.walk():
+                number = node.args[-1].value if node.kind is Kind.INDEX and node.name in given else None
+                if number is not None and number > steps:
+                    message = f"`{node.name}` is asked for beyond the {steps} steps of the recursion."
+                    yield (section, name), ExpressionError(message, (node.span.start, node.span.stop))
+                    break
 
 
 def wrong_sign(key: Key, kind: RunKind | None, text: str) -> str | None:

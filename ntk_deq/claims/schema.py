@@ -33,8 +33,8 @@ MAX_SYSTEMS = 50  # each is typed whether it is used or not
 MAX_ENTRIES = 300  # of a section; the longest claim of a paper has some thirty
 # The same names as NAME in grammar.lark.
 IDENTIFIER = r"^[A-Za-z_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9][A-Za-z0-9_\u0391-\u03A1\u03A3-\u03A9\u03B1-\u03C9]*$"
-DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?(\(.+\))?(\s+for\s+.+)?$"
-"""A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`."""
+DEFINED = IDENTIFIER[:-1] + r"(\[[^\[\]]+\]){0,2}(\(.+\))?(\s+for\s+.+)?$"
+"""A name, a member such as `z[0]`, or members: `z[l] for l in 1..L`; the second brackets hold a step."""
 _SIZE = IDENTIFIER[:-1] + r"(\[[^\[\]]+\])?$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _RANGE = re.compile(r"\s*([1-9][0-9]{0,8})\s*(?:\.\.\s*([1-9][0-9]{0,8})\s*)?")
@@ -316,6 +316,12 @@ class SettingModel(_Strict):
         description="Variables drawn from distributions: parameters. Read exactly as `data` is.",
     )
     images: ImagesModel | None = Field(default=None, description="Real images.")
+    results: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=300,
+        description="A JSON file of an experiment's results below the claim file's folder; its numbers are constants.",
+    )
 
 
 def _run_model(kind: RunKind) -> type[BaseModel]:

@@ -9,11 +9,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from ntk_deq.claims.entries import flattened, reach_fault, unknown_sizes
-from ntk_deq.claims.images import image_data
+from ntk_deq.claims.images import image_data, inside
 from ntk_deq.claims.schema import SettingModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ExpressionError, Position, Problem
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
+from ntk_deq.files.results import matrix_text, read_results
 from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.declaration import ModelSignature, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
@@ -129,8 +130,9 @@ class _Builder:
                     self._add(("sizes",), f"The model's variable {own.name}: {reason}.")
         self._check_names(provided, signature, sizes)
         self._want_scalars(free, draws, sizes)
+        measured = self._results(directory, allow_data, provided, signature, sizes)
         where, folder = self.node.position, str(directory)
-        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants)
+        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants, measured)
 
     def _signature(self) -> ModelSignature | None:
         if self.model.model is None:
@@ -158,6 +160,43 @@ class _Builder:
             location = ("images", key) if key else ("images",)
             self._add(location, f"{message[0].upper()}{message[1:]}")
         return images
+
+    def _results(
+        self,
+        directory: Path,
+        allow: Sequence[Path],
+        provided: dict[str, str],
+        signature: ModelSignature | None,
+        sizes: dict[str, SizeRange],
+    ) -> str:
+        """Take the numbers of a file of results as constants; return where they come from."""
+        text = self.model.results
+        if text is None:
+            return ""
+        path = inside(text, directory, allow)
+        if path is None:
+            allowed = "must lie in the folder of the claim file, or be allowed on the command line"
+            self._add(("results",), f"`results`: a file of results {allowed}. Got {text!r}.")
+            return ""
+        try:
+            found = read_results(path)
+        except (ArgumentError, OSError) as error:
+            self._add(("results",), f"`results`: {error}")
+            return ""
+        for name, value in found.values.items():
+            literal = matrix_text(value)
+            if literal is None:
+                continue
+            taken = f"given by `{provided[name]}`" if name in provided else reserved(name, signature)
+            if taken or name in sizes:
+                self._add(("results",), f"`results`: {name} of {text} is {taken or 'a size letter'}, too.")
+                continue
+            self.constants[name] = Formula(name, literal, infer(parse(literal), {}, sizes={}), self.node.position)
+        who = found.producer
+        return (
+            f"numbers of {text}, measured by {who.name} of ntk_deq {who.version} "
+            f"(script {who.sha256[:12]}, file {found.sha256[:12]})"
+        )
 
     def _check_sizes(self, signature: ModelSignature | None, sizes: dict[str, SizeRange]) -> None:
         for letter in signature.sizes if signature is not None else ():

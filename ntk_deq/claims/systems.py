@@ -17,7 +17,7 @@ from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
 from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
-from ntk_deq.language.families import defined, member_name, size_of, split_for, split_member
+from ntk_deq.language.families import bound_letters, defined, member_name, size_of, split_for, split_member
 from ntk_deq.language.library import model_names
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Expr, Kind, names_in
@@ -73,7 +73,8 @@ class _Builder:
         own = self._written_shape()
         if own is None or not self._checked_keys(state):
             return None
-        sizes = tuple(dict.fromkeys([*letters, *(letter for part in own for letter in _size_letters(part))]))
+        own_letters = (letter for part in own for letter in _size_letters(part))
+        sizes = tuple(dict.fromkeys([*letters, *own_letters, *bound_letters(self.model.define)]))
         if len(sizes) > _MAX_LETTERS:
             self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
             return None

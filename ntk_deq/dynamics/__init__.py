@@ -5,6 +5,7 @@
     descent/         the loop of descent, checkpoints; flow/: the integrator, stiff stretches, kinks, the run
     record.py        a run: snapshots, series, status; recorders.py, series.py: what is recorded; storage.py: on disk
     rates.py         measured and instantaneous rates
+    recursion.py     recursions: their steps with enough bits, or estimated; iteration.py: the same in Python
     proven/          descent with a certified distance from the exact run
 
 Names are imported when they are first used, so that a run of descent does not load the integrator.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ntk_deq.dynamics.descent.checkpoints import CheckpointWarning
     from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
     from ntk_deq.dynamics.flow.run import gradient_flow
+    from ntk_deq.dynamics.iteration import iterate
     from ntk_deq.dynamics.rates import RateFit, instantaneous_rate, measured_rate
     from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
     from ntk_deq.dynamics.recorders import Observation, Recorder, every, logarithmic, on_condition
@@ -31,6 +33,7 @@ _HOMES = {
     "descent.checkpoints": ("CheckpointWarning",),
     "field": ("FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"),
     "flow.run": ("gradient_flow",),
+    "iteration": ("iterate",),
     "rates": ("RateFit", "instantaneous_rate", "measured_rate"),
     "record": ("RunStatus", "Series", "Snapshot", "TrainingRun"),
     "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
@@ -57,6 +60,7 @@ __all__ = [
     "gradient_descent",
     "gradient_flow",
     "instantaneous_rate",
+    "iterate",
     "logarithmic",
     "measured_rate",
     "on_condition",

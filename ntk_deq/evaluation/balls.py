@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product, repeat
+from itertools import pairwise, product
 
 from flint import arb
 
@@ -12,15 +12,16 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.compare import compare_chain, conjunction, disjunction, negation
+from ntk_deq.evaluation.compare import NO_STEP, compare_chain, conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.evaluation.steps import conjuncts, index_names, same_at, step_of
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.symmetry import parity
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort
 
 Indices = Mapping[str, float]
@@ -125,23 +126,13 @@ def _model_quantity(name: str, env: Environment) -> Value:
 
 def _index(expr: Expr, env: Environment, indices: Indices) -> Value:
     step = step_of(expr.args[0], indices)
+    if expr.name in env.recursions:
+        return env.providers.at_step(env, expr.name, int(step))
     if env.moments is not None:
         return _name(expr, env.moments.environment(step), {})
     if step != int(step) or not 0 <= step <= env.last_step:
         raise LimitError(f"{expr.name}[{step}] does not exist: the run has steps 0 to {env.last_step}.")
     return env.providers.iterate(env, int(step))
-
-
-def step_of(expr: Expr, indices: Indices) -> float:
-    """Return the step that an index expression denotes; for gradient flow a time."""
-    if expr.kind is Kind.NUMBER and expr.value is not None:
-        return int(expr.value)
-    if expr.kind is Kind.NAME:
-        return indices[expr.name]
-    if expr.kind is Kind.NEGATE:
-        return -step_of(expr.args[0], indices)
-    left, right = (step_of(arg, indices) for arg in expr.args)
-    return left + right if expr.kind is Kind.ADD else left - right
 
 
 def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
@@ -204,13 +195,13 @@ def _multiply(expr: Expr, env: Environment, indices: Indices) -> Value:
 
 def _is_gram(left: Expr, right: Expr, env: Environment, indices: Indices) -> bool:
     """Whether a product is A A', perhaps times a number >= 0 in front, or A'A."""
-    if left.kind is Kind.TRANSPOSE and _same(left.args[0], right, indices, still=False):
+    if left.kind is Kind.TRANSPOSE and same_at(left.args[0], right, indices, still=False):
         return True
     if right.kind is not Kind.TRANSPOSE:
         return False
-    if _same(left, right.args[0], indices, still=False):
+    if same_at(left, right.args[0], indices, still=False):
         return True
-    if left.kind is not Kind.MULTIPLY or not _same(left.args[1], right.args[0], indices, still=False):
+    if left.kind is not Kind.MULTIPLY or not same_at(left.args[1], right.args[0], indices, still=False):
         return False
     factor = evaluate(left.args[0], env, indices)
     return isinstance(factor, Scalar) and bool(factor.ball >= 0)
@@ -224,7 +215,7 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     if env.moments is not None and env.moments.only is None:  # as at s = t in `L[t] <= L[s] for all s, t`
         # What rests is the same number at every step, so that a strict comparison of two steps is false for certain.
         still = [env.moments.resting and operator in _STRICT for operator in expr.operators]
-        same = [_same(*sides, indices, at) for sides, at in zip(pairwise(expr.args), still, strict=True)]
+        same = [same_at(*sides, indices, at) for sides, at in zip(pairwise(expr.args), still, strict=True)]
     steps, links = tuple(indices.items()), []
     for place, operator in enumerate(expr.operators):
         outcome = compare_chain(values[place : place + 2], [operator], steps, same[place : place + 1])
@@ -244,19 +235,6 @@ def _by_range(left: Expr, right: Expr, operator: str, env: Environment) -> bool:
     apart = ranges.of(high) - ranges.of(low)
     either = (-apart).above(0, or_at=False) if operator == "!=" else False
     return apart.above(0, or_at=False) or either
-
-
-def _same(left: Expr, right: Expr, indices: Indices, still: bool) -> bool:
-    """Whether two formulas are the same one at these steps, so that their values are equal whatever they are."""
-    if left.kind is Kind.INDEX and right.kind is Kind.INDEX:
-        at_one_step = still or step_of(left.args[0], indices) == step_of(right.args[0], indices)
-        return left.name == right.name and at_one_step
-    if left.name in indices and right.name in indices:
-        return indices[left.name] == indices[right.name]
-    head = (left.kind, left.name, left.value, left.names, left.operators)
-    if head != (right.kind, right.name, right.value, right.names, right.operators) or left.kind is Kind.FOR_ALL:
-        return False
-    return len(left.args) == len(right.args) and all(map(_same, left.args, right.args, repeat(indices), repeat(still)))
 
 
 def _plain(value: Value) -> bool:
@@ -292,9 +270,10 @@ def _connected(
 
 def _not(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     outcome = negation(evaluate_truth(expr.args[0], env, indices))
-    quantified = any(node.kind is Kind.FOR_ALL for node in expr.args[0].walk())
-    if env.moments is not None and quantified and outcome.truth is Truth.FALSE:
-        # What holds at the judged steps of a training run may fail at another one.
+    quantified = any(node.kind in QUANTIFIERS for node in expr.args[0].walk())
+    partly = env.moments is not None or bool(env.recursions.rules)
+    if partly and quantified and outcome.truth is Truth.FALSE:
+        # What holds at the judged steps of a training run, or up to the budget of a recursion, may fail at another one.
         return Outcome(
             Truth.UNSURE, outcome.comparison, "a statement about every step is denied, and holds at those judged"
         )
@@ -310,12 +289,14 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     """
     outcomes: list[Outcome] = []
     tie, broken, outside = None, False, None
-    for scope in step_scopes(expr, env, indices):
+    for scope, sure in _shown_scopes(expr, env, indices):
         try:
             outcome = evaluate_truth(expr.args[0], env, scope)
         except OutsideClaimError as error:
             outside = outside or error
             continue
+        if not sure and outcome.truth is not Truth.TRUE:
+            outcome = replace(outcome, truth=Truth.UNSURE, reason=_UNSURE_STEP)
         if env.moments is not None and _is_tie(outcome, at_the_start=not any(scope.values())):
             tie = outcome
             continue
@@ -326,7 +307,62 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
             break
     if outside is not None and not broken:
         raise outside
+    if not outcomes and tie is None and env.recursions.rules:
+        return Outcome(Truth.TRUE, None, NO_STEP)
     return conjunction(outcomes or ([] if tie is None else [tie]))
+
+
+def _for_some(expr: Expr, env: Environment, indices: Indices) -> Outcome:
+    """The disjunction over the steps of the run; false only where no later step could come into question either."""
+    outcomes: list[Outcome] = []
+    outside = None
+    for scope, sure in _shown_scopes(expr, env, indices):
+        try:
+            outcome = evaluate_truth(expr.args[0], env, scope)
+        except OutsideClaimError as error:
+            outside = outside or error
+            continue
+        if not sure and outcome.truth is not Truth.FALSE:
+            outcome = replace(outcome, truth=Truth.UNSURE, reason=_UNSURE_STEP)
+        if outcome.truth is Truth.TRUE:
+            return outcome
+        outcomes.append(outcome)
+    if outside is not None:
+        raise outside
+    best = disjunction(outcomes) if outcomes else Outcome(Truth.FALSE, None, f"for some: {NO_STEP}")
+    if best.truth is Truth.FALSE and not ends(expr, env, indices):
+        reason = f"none of the steps up to {env.last_step} does, and later ones were not looked at"
+        return replace(best, truth=Truth.UNSURE, reason=reason)
+    return best
+
+
+_UNSURE_STEP = "it is not certain which steps are meant"
+
+
+def ends(expr: Expr, env: Environment, indices: Indices) -> bool:
+    """Whether a condition rules out, for certain, every step that the budget leaves unseen: by an upper bound of it."""
+    if len(expr.args) < 2 or len(expr.names) > 1:
+        return False
+    name = expr.names[0]
+    later = env.last_step + 1
+    for node in expr.args[0].walk():
+        if node.kind is Kind.INDEX and any(part.name == name for part in node.args[0].walk()):
+            later = min(later, int(env.last_step + 1 - step_of(node.args[0], {**indices, name: 0})))
+    return any(_excludes(part, name, env, {**indices, name: later}) for part in conjuncts(expr.args[1]))
+
+
+def _excludes(part: Expr, name: str, env: Environment, at: Indices) -> bool:
+    """Whether a comparison bounds an index from above by what does not change with it, and fails at a step."""
+    if part.kind is not Kind.COMPARE:
+        return False
+    for (left, right), relation in zip(pairwise(part.args), part.operators, strict=True):
+        small, large = (left, right) if relation in ("<=", "<") else (right, left)
+        free = not any(node.name == name for node in large.walk())
+        if relation in ("<=", "<", ">=", ">") and small.kind is Kind.NAME and small.name == name and free:
+            alone = replace(part, args=(left, right), operators=(relation,))
+            if evaluate_truth(alone, env, at).truth is Truth.FALSE:
+                return True
+    return False
 
 
 def _is_tie(outcome: Outcome, *, at_the_start: bool) -> bool:
@@ -342,33 +378,43 @@ def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict
     Raises:
         LimitError: There are too many.
     """
+    return (scope for scope, _ in _shown_scopes(expr, env, indices))
+
+
+def _shown_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[tuple[dict[str, float], bool]]:
+    """Yield the values of the step indices, and whether it is certain that they are meant.
+
+    Raises:
+        LimitError: There are too many.
+    """
     body = expr.args[0]
     steps: Sequence[float] = range(env.last_step + 1) if env.moments is None else env.moments.judged(len(expr.names))
     if len(steps) ** len(expr.names) > MAX_STEP_TUPLES:
         raise LimitError(
-            f"`for all {', '.join(expr.names)}` ranges over {len(steps) ** len(expr.names):,} tuples of steps; "
+            f"`{expr.kind} {', '.join(expr.names)}` ranges over {len(steps) ** len(expr.names):,} tuples of steps; "
             f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
         )
-    used = [(node.args[0], _names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
+    used = [(node, index_names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
     for values in product(steps, repeat=len(expr.names)):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
-        if any(names <= scope.keys() and not _exists(step_of(node, scope), env) for node, names in used):
+        if any(names <= scope.keys() and not _exists(node, scope, env) for node, names in used):
             continue
         if len(expr.args) > 1:
             shown = evaluate_truth(expr.args[1], env, scope).truth
             throughout = env.moments is not None and env.moments.only is not None
-            if shown is Truth.FALSE or (shown is not Truth.TRUE and not throughout):
+            if shown is Truth.FALSE or (shown is not Truth.TRUE and env.moments is not None and not throughout):
                 continue
-        yield scope
+            yield scope, shown is Truth.TRUE or throughout
+            continue
+        yield scope, True
 
 
-def _exists(step: float, env: Environment) -> bool:
-    return 0 <= step <= env.last_step if env.moments is None else env.moments.has(step)
-
-
-def _names(expr: Expr) -> set[str]:
-    """Return the step indices of an index expression; those of a quantifier further in have no value yet."""
-    return {node.name for node in expr.walk() if node.kind is Kind.NAME}
+def _exists(node: Expr, indices: Indices, env: Environment) -> bool:
+    """Whether a name has a value at the step in its brackets."""
+    step = step_of(node.args[0], indices)
+    if env.moments is not None:
+        return env.moments.has(step)
+    return (env.recursions.first(node.name) if node.name in env.recursions else 0) <= step <= env.last_step
 
 
 _OPERATIONS = frozenset({Kind.CALL, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER, Kind.ADD, Kind.SUBTRACT})
@@ -392,4 +438,5 @@ _HANDLERS: dict[Kind, Callable[[Expr, Environment, Indices], Value]] = {
     Kind.OR: _or,
     Kind.NOT: _not,
     Kind.FOR_ALL: _for_all,
+    Kind.FOR_SOME: _for_some,
 }

@@ -15,11 +15,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
 from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.recursion import NONE, Recursions
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort
 
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
@@ -221,7 +222,7 @@ def batches_steps(body: Expr) -> bool:
     What asks for the variables themselves cannot: their values would have to be repeated for every step.
     """
     return not any(
-        node.kind in (Kind.AT, Kind.FOR_ALL, Kind.FUNCTION) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
+        node.kind in (Kind.AT, Kind.FUNCTION, *QUANTIFIERS) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
         for node in body.walk()
     )
 
@@ -249,9 +250,10 @@ def at_many_steps(
         for node in body.walk():
             if node.kind is Kind.INDEX:
                 states = [tensor_value(node, names, scope) for scope in scopes]
+                entries = states[0].shape[-2:] if states[0].ndim > 1 else ()
                 if names.batch:
-                    states = [state.expand(instances, *state.shape[-2:]) for state in states]
-                inside.cache[id(node)] = torch.stack(states).reshape(-1, *states[0].shape[-2:])
+                    states = [state.expand(instances, *entries) for state in states]
+                inside.cache[id(node)] = torch.stack(states).reshape(-1, *entries)
     for name in scopes[0]:
         steps = names.like.new_tensor([float(scope[name]) for scope in scopes])
         inside.cache[name] = steps.repeat_interleave(instances)
@@ -265,13 +267,14 @@ def per_step(values: Tensor, count: int, batch: tuple[int, ...]) -> Tensor:
     return values.reshape(count, *batch)
 
 
-def shown_steps(scope: Scope, body: Expr, last_step: int) -> bool:
+def shown_steps(scope: Scope, body: Expr, last_step: int, recursions: Recursions = NONE) -> bool:
     """Whether every state that a body refers to exists at a step; those of a quantifier further in do not count."""
     for node in body.walk():
         if node.kind is Kind.INDEX:
             index = node.args[0]
             free = {part.name for part in index.walk() if part.kind is Kind.NAME}
-            if free <= scope.keys() and not 0 <= step_of(index, scope) <= last_step:
+            first = recursions.first(node.name) if node.name in recursions else 0
+            if free <= scope.keys() and not first <= step_of(index, scope) <= last_step:
                 return False
     return True
 

@@ -19,6 +19,7 @@ from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.layer import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.library import model_signature
+from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
 
@@ -216,6 +217,7 @@ class Providers:
         image: What the model's map makes of a state.
         quotients: A ball of every difference quotient of the map between two states of a ball, or None: there is none.
         derivative: The value of a `grad` or `jac`, with the values of the step indices in scope.
+        at_step: The value that a recursion has at a step.
         extreme: The value of what takes a function to be minimised, as `prox` and `argmin`, likewise.
         least: The least value of what it minimises, and where, what it takes beside the function being known by name.
         moved: How a cotangent of a minimiser, a node of a tape, passes to a variable.
@@ -226,6 +228,7 @@ class Providers:
     image: Callable[[Environment, Matrix], Matrix]
     quotients: Callable[[Environment, Matrix], Ball | None]
     derivative: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
+    at_step: Callable[[Environment, str, int], Scalar | Matrix]
     extreme: Callable[[Expr, Environment, Mapping[str, float]], Scalar | Matrix]
     least: Callable[[Expr, Environment, Mapping[str, float]], Least]
     moved: Callable[[Any, Any, Any, Any], Any]
@@ -248,6 +251,8 @@ class Environment:
         alone: Whether formulas speak of one equilibrium: not of those at other values of the variables too.
         cache: Values of names that are not variables.
         iterates: The states at steps 0, 1, ... computed so far.
+        recursions: What the claim's definitions give step by step.
+        at_steps: Their values by name and step, as far as they are known; where one breaks off, why.
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
         origin: At a moment of a training run: the environment of its start, for what does not change along the run.
         met: Comparisons of hypotheses that are true by how variables were computed, with the names of these: the key
@@ -271,6 +276,8 @@ class Environment:
     alone: bool = True
     cache: dict[str, Value] = field(default_factory=dict)
     iterates: list[Matrix] = field(default_factory=list)
+    recursions: Recursions = NONE
+    at_steps: dict[At, Scalar | Matrix | OutsideClaimError] = field(default_factory=dict)
     moments: Along | None = None
     origin: Environment | None = None
     met: Mapping[tuple[str, int], str] = field(default_factory=dict)
@@ -299,13 +306,13 @@ class Environment:
     def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
         """Return the environment in which some variables have other values; model quantities follow."""
         variables = {**self.variables, **values}
-        return replace(self, variables=variables, cache={}, iterates=[], origin=None, alone=False)
+        return replace(self, variables=variables, cache={}, iterates=[], at_steps={}, origin=None, alone=False)
 
     def with_state(self, state: Matrix) -> Environment:
         """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
         assert self.model is not None  # the type checker of the language admits states only where there is one
         keep = {k: v for k, v in self.cache.items() if k in self.state_free()}
-        return replace(self, cache={**keep, self.model.state: state}, iterates=[])
+        return replace(self, cache={**keep, self.model.state: state}, iterates=[], at_steps={})
 
     def state_free(self) -> set[str]:
         """Names of model definitions that do not depend on the state."""

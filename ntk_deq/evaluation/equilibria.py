@@ -59,6 +59,7 @@ def tensor_names(
         state_shape=state_shape(env),
         guess=guess,
         max_steps=env.max_steps,
+        recursions=env.recursions,
     )
 
 

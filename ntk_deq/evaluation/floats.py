@@ -21,16 +21,17 @@ from torch import Tensor
 from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.balls import step_of
 from ntk_deq.evaluation.convex.descent import rounded_off
 from ntk_deq.evaluation.convex.tensors import tensor_extreme
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.tensors import scalar, vec
+from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
+from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import definition_of, put
@@ -71,6 +72,8 @@ class TensorNames:
         rounded: Over what distance corners are rounded off, as in a descent; 0: not at all.
         cache: Values of names and of subformulas; a replaced environment starts anew.
         iterates: The states at steps 0, 1, ... computed so far; likewise.
+        recursions: What the definitions give step by step.
+        at_steps: Their values by name and step; likewise.
     """
 
     variables: Mapping[str, Tensor]
@@ -90,9 +93,11 @@ class TensorNames:
     trains: bool = False
     moments: Mapping[float, TensorNames] | None = None
     known: Tensor | None = None
+    recursions: Recursions = NONE
     rounded: float = 0.0
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+    at_steps: dict[At, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
@@ -156,7 +161,14 @@ def equilibrium(names: TensorNames, guess: Tensor | None) -> Tensor:
     formulas, keys = names.formulas, tuple(names.variables)
 
     def step(state: Tensor, *values: Tensor) -> Tensor:
-        inside = TensorNames(dict(zip(keys, values, strict=True)), names.sizes, names.lets, formulas, names.like)
+        inside = TensorNames(
+            dict(zip(keys, values, strict=True)),
+            names.sizes,
+            names.lets,
+            formulas,
+            names.like,
+            recursions=names.recursions,
+        )
         return tensor_map(inside, state)
 
     start = guess if guess is not None else names.like.new_zeros(names.state_shape)
@@ -174,6 +186,8 @@ def tensor_map(names: TensorNames, state: Tensor) -> Tensor:
 def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
     """The state at a step of the fixed-point run, or a name at a known step of a training run."""
     at = step_of(expr.args[0], indices)
+    if expr.name in names.recursions:
+        return at_step(expr.name, int(at), names)
     if names.trains:
         known = {0.0: names} if names.moments is None else names.moments
         if at not in known:
@@ -185,6 +199,14 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
     while len(names.iterates) <= step:
         names.iterates.append(tensor_map(names, names.iterates[-1]))
     return names.iterates[step]
+
+
+def at_step(name: str, step: int, names: TensorNames) -> Tensor:
+    """Return the value that a recursion has at a step."""
+    for at in names.recursions.unfolded(name, step, names.at_steps):
+        expr, letters = names.recursions.formula(*at)
+        names.at_steps[at] = tensor_value(expr, names, letters)
+    return names.at_steps[name, step]
 
 
 def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
@@ -267,6 +289,12 @@ def _add(left: Tensor, right: Tensor) -> Tensor:
     return left + right
 
 
+def _subtract(left: Tensor, right: Tensor) -> Tensor:
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) - scalar(right)
+    return left - right
+
+
 def _divide(left: Tensor, right: Tensor) -> Tensor:
     divisor = scalar(right)
     return left / (_spread(divisor) if left.ndim > 1 else divisor)
@@ -292,7 +320,7 @@ def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
 _OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.NEGATE: torch.neg,
     Kind.ADD: _add,
-    Kind.SUBTRACT: lambda a, b: _add(a, -b),
+    Kind.SUBTRACT: _subtract,
     Kind.MULTIPLY: _multiply,
     Kind.DIVIDE: _divide,
     Kind.POWER: _power,

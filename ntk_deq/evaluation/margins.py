@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.balls import MAX_STEP_TUPLES, step_of
+from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.evaluation.batches import at_many_steps, batches_steps, per_step, shown_steps
 from ntk_deq.evaluation.floats import NO_INDICES, TensorNames, tensor_value
 from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
+from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.recursion import Recursions
 from ntk_deq.language.tree import Expr, Kind
 
 Indices = Mapping[str, float]
@@ -125,6 +127,8 @@ class Margins:
                 return -self.of(expr.args[0], indices)
             case Kind.FOR_ALL:
                 return self._for_all(expr, indices)
+            case Kind.FOR_SOME:
+                return self._for_some(expr, indices)
         raise TypeError(f"`{expr.kind}` is no statement")
 
     def _link(self, expr: Expr, link: int, indices: Indices) -> Tensor:
@@ -147,19 +151,35 @@ class Margins:
             if not known:
                 return self.names.like.new_zeros(())
             return _smallest_known(torch.stack(torch.broadcast_tensors(*self._one_by_one(body, conditions, known))))
-        scopes, decided = _steps(expr, self.last_step)
+        recursions = self.names.recursions
+        scopes, decided = _steps(expr, self.last_step, recursions)
         if indices:
             scopes = [{**indices, **scope} for scope in scopes]
-            scopes = [scope for scope in scopes if shown_steps(scope, body, self.last_step)]
+            scopes = [scope for scope in scopes if shown_steps(scope, body, self.last_step, recursions)]
         if decided:
             conditions = []
         if not scopes:
             return self.names.like.new_zeros(())
         if not all(batches_steps(part) for part in expr.args):
             return _smallest_known(torch.stack(torch.broadcast_tensors(*self._one_by_one(body, conditions, scopes))))
-        size = max(1, _STEP_ENTRIES // math.prod((*self.names.batch, *self.names.state_shape, 1)))
+        size = max(1, _STEP_ENTRIES // max(1, math.prod((*self.names.batch, *self.names.state_shape))))
         parts = [self._together(body, conditions, scopes[k : k + size]) for k in range(0, len(scopes), size)]
         return _smallest_known(torch.cat(parts))
+
+    def _for_some(self, expr: Expr, indices: Indices) -> Tensor:
+        """Return the largest margin over the steps; a step that the condition leaves out counts as far from true."""
+        body, *conditions = expr.args
+        scopes = [{**indices, **scope} for scope in _steps(expr, self.last_step, self.names.recursions)[0]]
+        scopes = [scope for scope in scopes if shown_steps(scope, body, self.last_step, self.names.recursions)]
+        margins = []
+        for scope in scopes:
+            margin = self.of(body, scope)
+            for condition in conditions:
+                margin = torch.where(self.of(condition, scope) >= 0, margin, -1.0)
+            margins.append(margin)
+        if not margins:
+            return self.names.like.new_full((), -1.0)
+        return torch.stack(torch.broadcast_tensors(*margins)).amax(0)
 
     def _together(self, body: Expr, conditions: Sequence[Expr], scopes: Sequence[Indices]) -> Tensor:
         """Return the margins at many steps, steps x instances, from one evaluation; 0 where a condition fails."""
@@ -250,7 +270,7 @@ def _smallest(margins: list[Tensor]) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _steps(expr: Expr, last_step: int) -> tuple[Sequence[Indices], bool]:
+def _steps(expr: Expr, last_step: int, recursions: Recursions) -> tuple[Sequence[Indices], bool]:
     """Return the steps that a quantifier ranges over, and whether its condition has been applied to them already."""
     count = (last_step + 1) ** len(expr.names)
     if count > MAX_STEP_TUPLES:
@@ -258,7 +278,7 @@ def _steps(expr: Expr, last_step: int) -> tuple[Sequence[Indices], bool]:
     body, *conditions = expr.args
     every = product(range(last_step + 1), repeat=len(expr.names))
     scopes = [dict(zip(expr.names, steps, strict=True)) for steps in every]
-    scopes = [scope for scope in scopes if shown_steps(scope, body, last_step)]
+    scopes = [scope for scope in scopes if shown_steps(scope, body, last_step, recursions)]
     if not conditions or not all(_is_step(arg, frozenset(expr.names)) for arg in conditions[0].args):
         return scopes, False
     return [scope for scope in scopes if _steps_compare(conditions[0], scope)], True

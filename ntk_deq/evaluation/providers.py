@@ -8,6 +8,7 @@ from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.derivatives.quotients import state_quotients
 from ntk_deq.evaluation.environment import Providers
 from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
+from ntk_deq.evaluation.recursion import value_at_step
 
 PROVIDERS = Providers(
     equilibrium=equilibrium_ball,
@@ -15,6 +16,7 @@ PROVIDERS = Providers(
     image=map_once,
     quotients=state_quotients,
     derivative=derivative,
+    at_step=value_at_step,
     extreme=extreme,
     least=least,
     moved=moved,

@@ -8,7 +8,7 @@ other, whose name no formula can spell otherwise: `W[1]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -354,11 +354,13 @@ class Defined:
         name: The name, or that of a family.
         index: The member, or None for a plain name.
         reach: What the letter of the index runs over, or None where one member is defined.
+        step: What stands in its second brackets: the step of a recursion whose members are a family, or None.
     """
 
     name: str
     index: Size | None = None
     reach: Reach | None = None
+    step: Size | None = None
 
     def member(self, value: int) -> str:
         """Return the name of a member."""
@@ -367,7 +369,7 @@ class Defined:
 
 @lru_cache(maxsize=4096)
 def defined(key: str) -> Defined:
-    """Return what an entry of `let` defines, from its name: `q`, `z[0]`, `z[l] for l in 1..L`.
+    """Return what an entry of `let` defines, from its name: `q`, `z[0]`, `z[l] for l in 1..L`, `W[l][k+1] for ...`.
 
     Raises:
         ExpressionError: It is none of these.
@@ -381,13 +383,24 @@ def defined(key: str) -> Defined:
         return Defined(key)
     body, reach = split_for(key)
     expr = parse(body)
-    if expr.kind is not Kind.INDEX or len(expr.args) != 1:
+    if expr.kind is not Kind.INDEX:
         raise ExpressionError("a definition is called by a name, or a member such as z[0].", (0, len(key)))
     index = index_size(expr.args[0])
     if reach is not None and index != Size.letter(reach.letter):
         allowed = f"`{expr.name}[{reach.letter}] for {reach.text}`"
         raise ExpressionError(f"the members of a range are written {allowed}. Got {key}.", (0, len(key)))
-    return Defined(expr.name, index, reach)
+    return Defined(expr.name, index, reach, index_size(expr.args[1]) if len(expr.args) > 1 else None)
+
+
+def bound_letters(keys: Iterable[str]) -> list[str]:
+    """Return the letters that bound the ranges of definitions, such as the K of `z[l] for l in 1..K`.
+
+    Example:
+        >>> bound_letters(["z[0]", "z[l] for l in 1..K-1", "yhat"])
+        ['K']
+    """
+    reaches = [defined(key).reach for key in keys if _FOR.search(key)]
+    return [letter for reach in reaches if reach for letter in sorted(reach.start.letters | reach.stop.letters)]
 
 
 def quoted(expr: Expr) -> Expr:

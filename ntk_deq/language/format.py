@@ -16,6 +16,7 @@ QUANTIFIED, DISJUNCTION, CONJUNCTION, NEGATION, COMPARISON, SUM, PRODUCT, SIGN, 
 
 BINDING = {
     Kind.FOR_ALL: QUANTIFIED,
+    Kind.FOR_SOME: QUANTIFIED,
     Kind.EACH: QUANTIFIED,
     Kind.SOME: QUANTIFIED,
     Kind.OVER: QUANTIFIED,
@@ -91,9 +92,9 @@ def format_expr(expr: Expr) -> str:
             for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
                 text += f" {operator} {_part(operand, SUM)}"
             return text
-        case Kind.FOR_ALL:
+        case Kind.FOR_ALL | Kind.FOR_SOME:
             condition = f" with {_part(expr.args[1], DISJUNCTION)}" if len(expr.args) > 1 else ""
-            return f"{_quantified(expr.args[0])} for all {', '.join(expr.names)}{condition}"
+            return f"{_quantified(expr.args[0])} {expr.kind} {', '.join(expr.names)}{condition}"
         case Kind.EACH | Kind.SOME:
             word = "all" if expr.kind is Kind.EACH else "some"
             return f"{_quantified(expr.args[0])} for {word} {_reach(expr)}"

@@ -193,13 +193,21 @@ class TreeBuilder(Transformer[Token, Expr]):
 
     def for_all(self, children: list[Token | Expr | None]) -> Expr:
         """Build a quantified statement."""
+        return self._quantified(Kind.FOR_ALL, children)
+
+    def for_some(self, children: list[Token | Expr | None]) -> Expr:
+        """Build a statement about some step."""
+        return self._quantified(Kind.FOR_SOME, children)
+
+    @staticmethod
+    def _quantified(kind: Kind, children: list[Token | Expr | None]) -> Expr:
         names = tuple(_identifier(c) for c in children if isinstance(c, Token) and c.type == "NAME")
         arguments = tuple(child for child in children if isinstance(child, Expr))
         span = _span(children)
         for name in names:
             if names.count(name) > 1:
-                raise ExpressionError(f"`for all` lists `{name}` twice.", (span.start, span.stop))
-        return Expr(Kind.FOR_ALL, span, arguments, names=names)
+                raise ExpressionError(f"`{kind}` lists `{name}` twice.", (span.start, span.stop))
+        return Expr(kind, span, arguments, names=names)
 
     def reach(self, children: list[Token | Expr]) -> Expr:
         """Build what a letter runs over, as a node without a body that `each`, `some` and `over` take apart."""

@@ -16,6 +16,7 @@ from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
+from ntk_deq.language.recursion import PATH_LENGTH
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.steps import STEPS, TIMES, Index
 from ntk_deq.language.tree import Expr, Formula, Kind, sort_definitions
@@ -66,6 +67,7 @@ class RunKind:
         costly: Whether each look at an instance is a run of its own, so that few and distinct ones are judged.
         budget: What its `steps` are, in words, with `{steps}` for the number.
         keys: What a claim says of it.
+        written: Whether the claim itself says, under `let`, what is done at each step.
 
     Example:
         >>> [key.name for key in RUN_KINDS["gradient-flow"].keys], str(RUN_KINDS["gradient-flow"])
@@ -82,6 +84,7 @@ class RunKind:
     costly: bool
     budget: str
     keys: tuple[RunKey, ...]
+    written: bool = False
 
     def __str__(self) -> str:
         """Return the name."""
@@ -168,8 +171,29 @@ GRADIENT_FLOW = RunKind(
         ),
     ),
 )
+RECURSION = RunKind(
+    name="recursion",
+    title="recursion",
+    summary="Steps that the claim itself gives.",
+    rule="z[k+1] is what `let` says, a formula of steps that are known by then.",
+    index=STEPS,
+    letter="k",
+    trains=False,
+    costly=False,
+    budget="{steps} steps",
+    keys=(
+        RunKey(
+            "steps",
+            KeyValue.COUNT,
+            "Number of steps; the index runs from 0 to it.",
+            required=True,
+            most=MAX_STEPS,
+        ),
+    ),
+    written=True,
+)
 
-RUN_KINDS = {kind.name: kind for kind in (FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW)}
+RUN_KINDS = {kind.name: kind for kind in (FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW, RECURSION)}
 """Kinds of run by name."""
 
 
@@ -206,9 +230,6 @@ class Run:
         """The last step at which the state is an iterate of the model's map."""
         return 0 if self.kind.trains else self.steps
 
-
-PATH_LENGTH = "path_length"
-"""The length of the trajectory of all parameters, in a claim with a training run: a scalar at a step."""
 
 LOSS = "L"
 """The definition of a model on whose gradient a training run steps."""

@@ -63,6 +63,7 @@ class Setting:
         constants: Matrices that are written out, as definitions of the claims that use them.
         images: Real data, or None.
         position: Where the setting stands.
+        measured: Where constants come from that an experiment measured, and who wrote them; "" where there are none.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Setting:
     position: Position
     directory: str = "."
     constants: dict[str, Formula] = field(default_factory=dict)
+    measured: str = ""
 
     @property
     def universal(self) -> bool:

@@ -55,6 +55,8 @@ class Steps:
         trajectory: Types of the names that have a value at a step only.
         index: `STEP` or `TIME`.
         any: Whether there is a run, so that a quantifier has something to range over.
+        numbers: Whether every step of the run is known, so that a condition may compare it with numbers, and a
+            statement be about some step.
     """
 
     environment: Mapping[str, Type]
@@ -62,6 +64,7 @@ class Steps:
     trajectory: Mapping[str, Type]
     index: Type
     any: bool
+    numbers: bool = False
 
     def check_part(self, node: Expr, *, bracket: bool) -> None:
         """Refuse a node that cannot be part of a step.
@@ -83,14 +86,16 @@ class Steps:
     def check_quantifier(self, node: Expr, sizes: Iterable[str]) -> None:
         """Refuse a quantifier without a run, and index names that have a meaning already or do not occur."""
         if not self.any:
-            fail(node.span, "`for all` ranges over the steps of a run, and nothing here has steps.")
+            fail(node.span, f"`{node.kind}` ranges over the steps of a run, and nothing here has steps.")
+        if node.kind is Kind.FOR_SOME and not self.numbers:
+            fail(node.span, "`for some` speaks of a run in steps that are all known: of a recursion, or of the map.")
         taken = {*self.environment, *self.trajectory, *sizes}
         used = {child.name for child in node.walk() if child.kind is Kind.NAME}
         for name in node.names:
             if name in taken:
                 fail(node.span, f"`{name}` has a meaning already and cannot be a {self.index}.")
             if name not in used:
-                fail(node.span, f"`for all {name}`: `{name}` does not occur in the statement.")
+                fail(node.span, f"`{node.kind} {name}`: `{name}` does not occur in the statement.")
 
     def step(self, node: Expr, bound: frozenset[str]) -> Type:
         """Return the type of a part of a step; `bound` are the index names in scope."""

@@ -53,6 +53,7 @@ class Kind(StrEnum):
     OR = "or"
     NOT = "not"
     FOR_ALL = "for all"  # args[0] for all names [with args[1]]: names are step indices
+    FOR_SOME = "for some"  # args[0] for some names [with args[1]]
     EACH = "for all in"  # args[0] for all names[0] in args[1]..args[2]: a letter that runs over a range
     SOME = "for some in"  # args[0] for some names[0] in args[1]..args[2]
     OVER = "over"  # args[0] for names[0] in args[1]..args[2], the only argument of sum, prod, max, min, blockdiag
@@ -60,6 +61,9 @@ class Kind(StrEnum):
         "function"  # names[0] -> args[0], the first argument of what takes a function; typed, args[1] is its name
     )
 
+
+QUANTIFIERS = frozenset({Kind.FOR_ALL, Kind.FOR_SOME})
+"""Kinds in which an index ranges over the steps of a run."""
 
 RANGED = frozenset({Kind.EACH, Kind.SOME, Kind.OVER})
 """Kinds in which a letter runs over a range; they are gone once a claim is written out for a depth."""

@@ -18,7 +18,7 @@ from ntk_deq.language.members import FOLDED, Members
 from ntk_deq.language.operators import comparison, division, power, product, sum_, transposition, truth
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown
-from ntk_deq.language.tree import CONSTANT_NAMES, RANGED, Expr, Kind
+from ntk_deq.language.tree import CONSTANT_NAMES, QUANTIFIERS, RANGED, Expr, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Reach, Sort, Type
 from ntk_deq.language.written import BY_NAME, by_name
 
@@ -39,6 +39,7 @@ def infer(
     index: Type = STEP,
     families: Mapping[str, Family] | None = None,
     letters: Mapping[str, Reach] | None = None,
+    numbers: bool = False,
     start: bool = False,
 ) -> Expr:
     """Return the same tree with a type on every node; constants and derivatives by name are written out.
@@ -61,6 +62,7 @@ def infer(
         index: The type of a step: `TIME` where it is one, and Z[...] takes 0 or an index alone.
         families: Names whose first brackets take a member; the type of each is written in the family's own letter.
         letters: What letters run over outside of the tree, as in the definition of a member.
+        numbers: Whether every step of the run is known, so that `for some` may stand, and a condition hold numbers.
         start: Whether a name without a step means the start of a run, so that functions that use one are refused.
 
     Raises:
@@ -84,7 +86,14 @@ def infer(
         shapes=Shapes(sizes or {}),
         model=model,
         variables=variables,
-        steps=Steps(environment, indexed, trajectory or {}, index=index, any=bool(indexed or index_names)),
+        steps=Steps(
+            environment,
+            indexed,
+            trajectory or {},
+            index=index,
+            any=bool(indexed or index_names),
+            numbers=numbers,
+        ),
         members=Members(families or {}, sizes or {}, letters or {}),
         scope=Scope(),
         start=start,
@@ -150,7 +159,7 @@ class _Checker(Scoped):
             return replace(self, written=True).visit(formula, bound, role)
         roles = self._roles(node, role)
         inner = bound
-        if node.kind is Kind.FOR_ALL:
+        if node.kind in QUANTIFIERS:
             self.steps.check_quantifier(node, self.shapes.sizes)
             inner = bound | frozenset(node.names)
         typed = []
@@ -201,19 +210,24 @@ class _Checker(Scoped):
         if role is Role.CONDITION:
             self.steps.check_condition(node)
             if node.kind is Kind.COMPARE:
-                return (Role.BOUND,) * len(node.args)
+                return tuple(Role.VALUE if self._is_known(arg) else Role.BOUND for arg in node.args)
         if role is not Role.VALUE:
             return (role,) * len(node.args)
         if node.kind is Kind.POWER and node.args[1].kind is Kind.NAME and node.args[1].name not in self.environment:
             exponent = node.args[1]
             if exponent.name in TRANSPOSES and exponent.name not in self.shapes.sizes:
                 fail(exponent.span, f"unknown name `{exponent.name}`.", "write A' for a transpose")
-        if node.kind is Kind.FOR_ALL:
+        if node.kind in QUANTIFIERS:
             return (Role.VALUE, Role.CONDITION)[: len(node.args)]
         if node.kind is Kind.CALL:
             parameters = self._parameters(node)
             return tuple(_PARAMETER_ROLES.get(parameter, Role.VALUE) for parameter in parameters)
         return (Role.VALUE,) * len(node.args)
+
+    def _is_known(self, side: Expr) -> bool:
+        """Whether a side of a condition on steps is a number that is known before them, as in `k <= T`."""
+        names = {part.name for part in side.walk() if part.kind is Kind.NAME}
+        return self.steps.numbers and bool(names) and names <= {*self.environment, *self.shapes.sizes}
 
     def _brackets(self, node: Expr) -> tuple[Role, ...]:
         """Return what the brackets behind a name hold: the first ones behind a family a member, others a step."""
@@ -257,11 +271,19 @@ class _Checker(Scoped):
             case Kind.TRANSPOSE:
                 return transposition(node, self.shapes)
             case Kind.COMPARE:
-                return BOOLEAN if role is Role.CONDITION else comparison(node, self.shapes)
-            case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
+                return self._condition(node) if role is Role.CONDITION else comparison(node, self.shapes)
+            case Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL | Kind.FOR_SOME:
                 return truth(node, self.shapes)
             case Kind.EACH | Kind.SOME | Kind.OVER:  # typed where they are visited
                 return BOOLEAN
+
+    def _condition(self, node: Expr) -> Type:
+        """Return the type of a comparison of steps, with each other or with numbers."""
+        for side in node.args:
+            type_ = type_of(side)
+            if not type_.sort.is_index and not self.shapes.is_scalar(type_):
+                fail(side.span, f"a step is compared with numbers. Got {self.shapes.show(type_)}.")
+        return BOOLEAN
 
     def _indexed(self, node: Expr) -> Type:
         """Return the type of a name with brackets."""
@@ -270,10 +292,12 @@ class _Checker(Scoped):
                 families = ", ".join(sorted(self.members.families))
                 fail(node.span, f"`{node.name}` is no family, and nothing here has steps.", f"families: {families}")
             return self.steps.indexed_type(node)
-        if node.name not in self.environment:  # a family of sizes
+        if node.name not in self.environment and node.name not in self.steps.trajectory:  # a family of sizes
             if len(node.args) > 1:
                 fail(node.args[1].span, f"`{node.name}` is a family of sizes, and these have no steps.")
             return SCALAR
+        if len(node.args) == 1:
+            self.steps.check_bare(node)
         type_ = self.environment[node.name] if len(node.args) == 1 else self.steps.indexed_type(node)
         return self.members.member_type(node, type_)
 

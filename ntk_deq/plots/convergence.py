@@ -10,7 +10,7 @@ from ntk_deq.plots.labels import escaped, math_interval, math_number
 from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_log_values, set_steps
 from ntk_deq.plots.source import Bound, Drawable, loss_record
 from ntk_deq.plots.style import BOUND, BOUND_DASHES, MEASURED, axes_or_new, paper_style
-from ntk_deq.report.runs.curves import LossPicture, loss_picture, told_in
+from ntk_deq.report.runs.curves import LossPicture, loss_picture, measured_name, told_in
 from ntk_deq.report.runs.words import at_rest, rate_ratio, short_index, short_rate, status_word
 from ntk_deq.verify.training.summary import TrainingRecord
 
@@ -68,7 +68,11 @@ def draw_loss(ax: Axes, record: TrainingRecord, *, head: Sequence[str] = (), lab
         draw_curve(ax, picture.at, picture.bound, color=BOUND, linestyle=BOUND_DASHES, linewidth=1.0, zorder=2)
     draw_curve(ax, picture.at, picture.loss, color=MEASURED, solid_capstyle="round", zorder=3)
     _mark_end(ax, picture)
-    ax.set_ylabel(r"decrease $1 - L/L(0)$" if picture.decrease else "loss $L$")
+    name = measured_name(record)
+    if name is not None:
+        ax.set_ylabel(f"decrease of {name}" if picture.decrease else name)
+    else:
+        ax.set_ylabel(r"decrease $1 - L/L(0)$" if picture.decrease else "loss $L$")
     labels = [EndLabel.of("measured", picture.loss, MEASURED)]
     if picture.has_bound:
         labels.append(EndLabel.of(_bound_label(ax, picture), picture.bound, BOUND, BOUND_DASHES))

@@ -65,7 +65,16 @@ def landscape(found: Landscape, ax: Axes | None = None, *, kind: str = "contour"
         return ax
 
 
-def draw_plane(ax: Any, first: Any, second: Any, loss: Any, *, kind: str = "contour", label: str = "loss") -> Any:
+def draw_plane(
+    ax: Any,
+    first: Any,
+    second: Any,
+    loss: Any,
+    *,
+    kind: str = "contour",
+    label: str = "loss",
+    limits: tuple[float, float] | None = None,
+) -> Any:
     """Draw losses over a plane into `ax`; the look is the caller's.
 
     Args:
@@ -75,6 +84,7 @@ def draw_plane(ax: Any, first: Any, second: Any, loss: Any, *, kind: str = "cont
         loss: At each point, first direction first.
         kind: `contour` or `surface`.
         label: What the colours mean.
+        limits: The losses at the ends of the colours, so that several planes have the same; None: the plane's own.
 
     Returns:
         What carries the colours.
@@ -86,7 +96,7 @@ def draw_plane(ax: Any, first: Any, second: Any, loss: Any, *, kind: str = "cont
     finite = loss[np.isfinite(loss)]
     if not len(finite):
         raise ArgumentError("`found` must have a loss at one point at least. Got none.")
-    low, high = float(finite.min()), float(finite.max())
+    low, high = limits if limits is not None else (float(finite.min()), float(finite.max()))
     logarithmic = low > 0 and high > _OF_LOSSES * low
     high = high if high > low else low + 1.0
     norm = LogNorm(low, high) if logarithmic else Normalize(low, high)

@@ -16,7 +16,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove.terms import Op, Term, Terms
@@ -131,7 +131,7 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
 
 
 _OWN = frozenset({"abs", "exp", "log", "max", "min", "norm"})  # the functions that there are terms for
-_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, Kind.FOR_ALL}
+_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, *QUANTIFIERS}
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
 )
@@ -218,7 +218,7 @@ def applicable(claim: Claim) -> bool:
     if claim.run is not None:
         return False
     for setting in claim.settings:
-        if setting.model is not None or not setting.universal:
+        if setting.model is not None or not setting.universal or setting.measured:
             return False
         free = {**setting.free, **claim.given}.values()
         if any(v.type.sort is not Sort.SCALAR or v.domain.kind not in _RANGES for v in free):

@@ -22,6 +22,10 @@ Values = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Of predictions and targets, one number."""
 
+_MANY, _ROUND = 256, 20
+# Of more samples than this, those that are solved are left out after every so many steps: the slowest need many times
+# the steps of most. For fewer, the cost of a step hardly depends on how many there are.
+
 
 @dataclass(frozen=True, eq=False)
 class Objective:
@@ -90,9 +94,10 @@ class Objective:
         """
         value, failed = self.evaluate(self.parameters)
         if failed is not None:
+            counted = ", ".join(f"{count} {status.label}" for status, count in failed.counts().items())
             raise EquilibriumError(
-                f"The equilibrium at the model itself is not found; {self.where} needs it.\n"
-                f"{failed.describe_failures()}",
+                f"The equilibrium at the model itself is not found; {self.where} needs it. "
+                f"Of the last samples: {counted}. Raise `max_steps`, loosen `rtol`, or use another solver.",
                 failed,
             )
         again, _ = self.evaluate(self.parameters)
@@ -141,10 +146,9 @@ def _of_model(
         for part in _chunks(len(rows), chunk if state else None):
             some = model.inputs_of(rows[part]) if state else inputs
             if state:
-                found = solve_equilibrium(model, some, parameters=values, raise_on_failure=False, **options)
-                if not found.all_converged:
-                    return math.nan, found
-                Z = found.value
+                Z, failed = _solved(model, some, values, options)
+                if failed is not None:
+                    return math.nan, failed
             else:
                 Z = model.initial_state(some)
             features.append(Z)
@@ -157,6 +161,29 @@ def _of_model(
         return float(declared.value(outputs, more)), None
 
     return evaluate
+
+
+def _solved(model: EquilibriumModel, X: Tensor, values: Values, options: Any) -> tuple[Tensor, Equilibrium | None]:
+    """Return the equilibrium, and the last solve where a sample is not solved."""
+    rows = model.input_rows(X)
+    if len(rows) <= _MANY:
+        found = solve_equilibrium(model, X, parameters=values, raise_on_failure=False, **options)
+        return found.value, None if found.all_converged else found
+    left, state, most = torch.arange(len(rows), device=rows.device), model.initial_state(X), options["max_steps"]
+    for start in range(0, max(most, 1), _ROUND):
+        found = solve_equilibrium(
+            model,
+            model.inputs_of(rows[left]),
+            parameters=values,
+            initial=state[left],
+            raise_on_failure=False,
+            **options | {"max_steps": min(_ROUND, most - start)},
+        )
+        state[left] = found.value
+        left = left[~found.converged]
+        if not len(left):
+            return state, None
+    return state, found
 
 
 def _of_module(

@@ -29,7 +29,7 @@ from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import BOUND, Expr, Formula, Kind
+from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging
 
@@ -204,7 +204,7 @@ def _compared(expr: Expr) -> list[str]:
     """Return the types that the comparisons of a statement compare; the range of a quantifier is no part of it."""
     if expr.kind is Kind.COMPARE:
         return [str(expr.args[0].type)]
-    parts = expr.args[:1] if expr.kind is Kind.FOR_ALL else expr.args
+    parts = expr.args[:1] if expr.kind in QUANTIFIERS else expr.args
     return [text for part in parts for text in _compared(part)]
 
 
@@ -244,6 +244,8 @@ def _setting_words(setting: Setting) -> list[Piece]:
     kind = "whole domain" if setting.universal else "draws from a distribution"
     if setting.images is not None:
         kind = f"images from {setting.images.source}, rest drawn"
+    if setting.measured:
+        kind = setting.measured
     sizes = "".join(f", {size_words(letter, size)}" for letter, size in setting.sizes.items())
     return [(setting.name, "cyan"), f": {model}, {kind}{sizes}"]
 

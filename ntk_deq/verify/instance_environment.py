@@ -46,6 +46,8 @@ def instance_environment(
         LimitError: A matrix is too large for that precision.
     """
     setting = next(s for s in claim.settings if s.name == instance.setting)
+    if setting.measured:
+        notes.estimated["results"] = setting.measured  # numbers that no ball was measured with
     variables: dict[str, Scalar | Matrix] = {}
     for name, tensor in instance.values.items():
         radius = instance.rounded.get(name, 0.0)
@@ -64,7 +66,15 @@ def instance_environment(
             variables[name] = Matrix(known, size)
     last_step = 0 if claim.run is None else claim.run.iterates
     return Environment(
-        setting.model, instance.sizes, variables, claim.let, notes, PROVIDERS, last_step=last_step, precision=precision
+        setting.model,
+        instance.sizes,
+        variables,
+        claim.let,
+        notes,
+        PROVIDERS,
+        last_step=last_step,
+        precision=precision,
+        recursions=claim.recursions,
     )
 
 

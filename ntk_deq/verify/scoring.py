@@ -318,6 +318,7 @@ class ClaimScorer:
             batch=batch,
             trouble=[],
             trains=self.claim.trains,
+            recursions=self.claim.recursions,
         )
         plan = self._plan(base.sizes)
         return names if plan is None else solved_names(names, plan)

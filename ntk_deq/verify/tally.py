@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.entrywise import entrywise_notes
+from ntk_deq.evaluation.compare import NO_STEP
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr
@@ -52,11 +53,13 @@ class ConclusionTally:
     margins: list[tuple[float, float, float]] = field(default_factory=list)
     worst: Margin | None = None
     identity: bool = True
+    nothing: int = 0  # instances on which it is true because it speaks of no step
     at_equality: set[str] = field(default_factory=set)  # hypotheses that were an equality where it was true
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome and keep its margin."""
         self.counts[outcome.truth] += 1
+        self.nothing += outcome.truth is Truth.TRUE and outcome.reason == NO_STEP
         self.identity = self.identity and outcome.identity
         if outcome.comparison is not None:
             margin = outcome.comparison.margin
@@ -67,7 +70,7 @@ class ConclusionTally:
     @property
     def confirmed(self) -> bool:
         """Whether some instance bears the conclusion out: certain and not tight, or an identity."""
-        return self.counts[Truth.TRUE] > 0 or (self.identity and self.counts[Truth.TIGHT] > 0)
+        return self.counts[Truth.TRUE] > self.nothing or (self.identity and self.counts[Truth.TIGHT] > 0)
 
 
 _OPEN_WORDS = {
@@ -202,11 +205,19 @@ class Tally:
             return Evidence.NUMERIC if all(found.estimated for found in self.counterexamples) else Evidence.CERTIFIED
         return Evidence.NUMERIC if self.estimated else Evidence.CERTIFIED
 
+    def _over_nothing(self) -> Iterator[str]:
+        """Say where a conclusion breaks because there is no step that it could be true of."""
+        outcomes = [o for judgement in self.counterexamples for o in judgement.conclusions.values()]
+        if any(outcome.truth is Truth.FALSE and NO_STEP in outcome.reason for outcome in outcomes):
+            yield f"some of them since a `for some` is about nothing: {NO_STEP}"
+
     def verdict(self, *, stopped: str = "") -> tuple[Verdict, str]:
         """Return the verdict and its reason; `stopped` says why not all planned instances were tried, if so."""
         if self.counterexamples:
             reason = f"{len(self.counterexamples)} of {self.met} instances that meet the hypotheses break it"
-            return Verdict.REFUTED, "; ".join([reason, *self._one_of_several(), *self._entrywise()])
+            return Verdict.REFUTED, "; ".join(
+                [reason, *self._over_nothing(), *self._one_of_several(), *self._entrywise()]
+            )
         if stopped:
             return Verdict.UNDECIDED, stopped
         if self.met == 0:

@@ -45,6 +45,7 @@ class Uses:
         self.equilibrium = False
         self.operations = 0
         self._lets, self._trains, self._formulas = claim.let, claim.trains, model
+        self._recursions = claim.recursions
         self._steps, self._iterated = 0 if claim.run is None else claim.run.steps, False
         for formula in formulas:
             self._visit(formula)
@@ -62,6 +63,8 @@ class Uses:
             elif node.kind is Kind.INDEX:
                 if self._trains:
                     self._visit_name(node.name)
+                elif node.name in self._recursions:
+                    self._visit_recursion(node.name)
                 else:
                     self._visit_map()
                     self.operations += 0 if self._iterated else self._steps * _ITERATING
@@ -79,6 +82,18 @@ class Uses:
             self._visit(self._lets[name].expr)
         elif self._formulas is not None and name in self._formulas.definitions:
             self._visit(self._formulas.definitions[name])
+
+    def _visit_recursion(self, name: str) -> None:
+        """Visit what gives a name at its steps, the rule as often as there are steps."""
+        if name in self.names:
+            return
+        self.names.add(name)
+        for (started, _), expr in self._recursions.starts.items():
+            if started == name:
+                self._visit(expr)
+        before = self.operations
+        self._visit(self._recursions.rules[name].expr)
+        self.operations += (self.operations - before) * max(0, self._steps - 1)
 
     def _visit_equilibrium(self) -> None:
         if not self.equilibrium:

@@ -46,6 +46,7 @@ def typed(
         sizes=sizes,
         model=IMPLICIT_RELU if model else None,
         indexed=frozenset({"Z", "L", "W"}) if model else frozenset(),
+        numbers=True,
     )
 
 
@@ -138,6 +139,7 @@ STATEMENTS = (
     "sigma_min(Z) >= gamma/(1 - c)*norm(b)*min(diag(A))*sigma_min(Z)",
     "L[k] <= (1 - c*gamma^2/4)^k*L[0] for all k",
     "norm(Z[p] - Z[q]) <= c*gamma^p for all p, q with p <= q and not q == 0",
+    "norm(Z[k]) <= c for some k with k <= 2*c/gamma",
     "0 < gamma <= c < 1 and (A >= 0 or not A == A')",
     "grad(L, b) == Z'*(yhat - y)",
     "norm(at(Z, A = A + I(m), gamma = 0.5) - Z) <= 1e-9",
@@ -179,7 +181,8 @@ def _grown(below: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
             st.lists(relations, min_size=3, max_size=3),
         ),
         st.builds(
-            lambda body, bound, condition: _node(Kind.FOR_ALL, body, *condition, names=tuple(bound)),
+            lambda kind, body, bound, condition: _node(kind, body, *condition, names=tuple(bound)),
+            st.sampled_from((Kind.FOR_ALL, Kind.FOR_SOME)),
             below,
             st.lists(names, min_size=1, max_size=2, unique=True),
             st.lists(below, max_size=1),

@@ -55,6 +55,20 @@ def test_chunks_change_nothing_and_progress_is_told():
     assert told == [(k, 9) for k in range(1, 10)]
 
 
+def test_many_samples_are_solved_in_rounds():
+    generator = seeded(1)
+    model = nd.ImplicitReLU.random(d=3, m=4, generator=generator)
+    X = torch.randn(300, 3, generator=generator, dtype=torch.float64)
+    y = torch.randn(300, generator=generator, dtype=torch.float64)
+    options = {"points": 3, "dimensions": 1, "solver": "picard", "rtol": 1e-12}
+    whole = nd.landscape(model, X, y, generator=seeded(), **options)
+    parts = nd.landscape(model, X, y, generator=seeded(), chunk=100, **options)
+    torch.testing.assert_close(whole.loss, parts.loss, rtol=1e-9, atol=0)
+    assert whole.loss[1] == whole.centre
+    with pytest.raises(EquilibriumError, match=r"Of the last samples: .*\d+ max steps"):
+        nd.landscape(model, X, y, **options | {"max_steps": 3})
+
+
 def test_directions_are_as_long_as_the_weights():
     values = {"W": torch.randn(4, 3, 2, generator=seeded()), "b": torch.tensor([3.0, 4.0]), "zero": torch.zeros(2)}
     filters = random_direction(values, Normalisation.FILTER, seeded(1))

@@ -45,9 +45,11 @@ claims:
     given: {{h: "[1/16, 1/16]"}}
     run: {run}
     conclude:
-      fits: norm(Z[i]) <= norm(Z[i]) + h for all i
-      breaks: norm(Z[i]) > norm(Z[i]) + h for all i
+      fits: norm({name}[i]) <= norm({name}[i]) + h for all i
+      breaks: norm({name}[i]) > norm({name}[i]) + h for all i
 """
+STEPS = """    let: {"V[0]": X, "V[k+1]": "V[k]/2"}
+    run:"""
 OF_KEY = {KeyValue.COUNT: "7", KeyValue.PART: "1.0e-3", KeyValue.FORMULA: "h", KeyValue.FLAG: "false"}
 KINDS = pytest.mark.parametrize("kind", RUN_KINDS.values(), ids=str)
 
@@ -56,7 +58,8 @@ def claim_of(tmp_path, kind):
     """A claim with a run of a kind that gives all its keys."""
     run = ", ".join([f"method: {kind}", *(f"{key.name}: {OF_KEY[key.value]}" for key in kind.keys)])
     path = tmp_path / "claims.yaml"
-    path.write_text(FILE.format(run=f"{{{run}}}"), encoding="utf-8")
+    text = FILE.format(run=f"{{{run}}}", name="V" if kind.written else "Z")
+    path.write_text(text.replace("    run:", STEPS) if kind.written else text, encoding="utf-8")
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
     return claim
@@ -151,8 +154,8 @@ def test_people_read_of_it(tmp_path, kind):
 def test_names_that_change_have_a_value_at_the_start(tmp_path, kind):
     claim = claim_of(tmp_path, kind)
     setting = claim.settings[0]
-    changing = changing_names(kind, setting.model, claim.let)
-    assert setting.model.state in changing
+    changing = changing_names(kind, setting.model, claim.let) | claim.recursions.rules.keys()
+    assert ("V" if kind.written else setting.model.state) in changing
     assert (setting.model.names()[0] in changing) is kind.trains
     instance = instance_at(setting, claim.given, 0, 0)
     env = instance_environment(
@@ -240,7 +243,7 @@ class HalvingTwin(RunTwin):
 )
 def test_a_kind_that_nothing_knows_is_judged_by_its_twin(tmp_path, monkeypatch, conclude, verdict):
     path = tmp_path / "claims.yaml"
-    text = FILE.format(run="{method: gradient-descent, step: 1/16, steps: 7}")
+    text = FILE.format(run="{method: gradient-descent, step: 1/16, steps: 7}", name="Z")
     head, _ = text.split("    given:")
     path.write_text(f"{head}    run: {{method: gradient-descent, step: 1/16, steps: 7}}\n    conclude: {conclude}\n")
     (claim,) = load_suite(str(path)).claims

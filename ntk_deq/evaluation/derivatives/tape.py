@@ -13,7 +13,7 @@ from torch import Tensor
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.balls import evaluate, is_symmetric, step_of
+from ntk_deq.evaluation.balls import evaluate, is_symmetric
 from ntk_deq.evaluation.convex.objective import NEGATED, POINTS, given_name, given_names, objective
 from ntk_deq.evaluation.derivatives.nodes import (
     CONSTANT,
@@ -32,9 +32,11 @@ from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink
+from ntk_deq.language.recursion import At
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.written import definition_of, put
 
@@ -57,6 +59,7 @@ class Frame:
         state: The model's state where it is given (in the map, in `next`), or None: the equilibrium.
         outer: Where a state is given, the frame without it.
         nodes: Nodes of definitions built so far.
+        at_steps: Those of recursions, by name and step.
     """
 
     env: Environment
@@ -64,6 +67,7 @@ class Frame:
     state: Node | None = None
     outer: Frame | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
+    at_steps: dict[At, Node] = field(default_factory=dict)
 
     @property
     def free(self) -> Frame:
@@ -216,6 +220,8 @@ class Tape:
             return self._fixed(expr)
         if expr.kind is Kind.NAME:
             return self._name(expr.name, frame)
+        if expr.kind is Kind.INDEX and expr.name in frame.env.recursions:
+            return self._at_step(expr.name, int(step_of(expr.args[0], self._indices)), frame)
         if expr.kind is Kind.INDEX:
             return self._iterate(int(step_of(expr.args[0], self._indices)), frame)
         if expr.kind is Kind.AT:
@@ -401,6 +407,15 @@ class Tape:
         for _ in range(step):
             node = self._build(self._formulas(frame).map, frame.with_state(node))
         return node
+
+    def _at_step(self, name: str, step: int, frame: Frame) -> Node:
+        """Return the value of a recursion at a step, through all steps that it rests on."""
+        around = self._indices
+        for at in frame.env.recursions.unfolded(name, step, frame.at_steps):
+            expr, self._indices = frame.env.recursions.formula(*at)
+            frame.at_steps[at] = self._build(expr, frame)
+        self._indices = around
+        return frame.at_steps[name, step]
 
     def _at(self, expr: Expr, frame: Frame) -> Node:
         replaced = {name: self._build(arg, frame) for name, arg in zip(expr.names, expr.args[1:], strict=True)}

@@ -56,10 +56,11 @@ def latex(expr: Expr) -> str:
             return f" {sign} ".join(_clause(part, (expr.kind, Kind.COMPARE)) for part in expr.args)
         case Kind.NOT:
             return rf"\neg {_clause(expr.args[0], ())}"
-        case Kind.FOR_ALL:
+        case Kind.FOR_ALL | Kind.FOR_SOME:
+            sign = r"\forall" if expr.kind is Kind.FOR_ALL else r"\exists"
             names = ", ".join(map(_name, expr.names))
             condition = rf" : {latex(expr.args[1])}" if len(expr.args) > 1 else ""
-            return rf"{_clause(expr.args[0], _UNQUANTIFIED)} \quad \forall {names}{condition}"
+            return rf"{_clause(expr.args[0], _UNQUANTIFIED)} \quad {sign} {names}{condition}"
         case Kind.EACH | Kind.SOME:
             sign = r"\forall" if expr.kind is Kind.EACH else r"\exists"
             start, stop = map(latex, expr.args[1:])

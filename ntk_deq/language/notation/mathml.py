@@ -304,12 +304,13 @@ def _show_not(expr: Expr) -> str:
 
 def _show_for_all(expr: Expr) -> str:
     names = _listed(_symbol(symbol(name)) for name in expr.names)
-    body = expr.args[0]
+    condition = [_mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
+    return _quantified(expr.args[0], "∀" if expr.kind is Kind.FOR_ALL else "∃", names, *condition)
+
+
+def _quantified(body: Expr, sign: str, *reach: str) -> str:
     shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    row = [shown, _mo(","), _tag("mspace", width="1em"), _mo("∀"), names]
-    if len(expr.args) > 1:
-        row += [_mo(":"), _part(expr.args[1], DISJUNCTION)]
-    return _row(*row)
+    return _row(shown, _mo(","), _tag("mspace", width="1em"), _mo(sign), *reach)
 
 
 def _show_ranged(expr: Expr) -> str:
@@ -318,9 +319,7 @@ def _show_ranged(expr: Expr) -> str:
     reach = _row(_letter_of(expr), _mo("="), *_listed_range(expr))
     if sign is None:
         return _row(_show(expr.args[0]), _mo(","), reach)
-    body = expr.args[0]
-    shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    return _row(shown, _mo(","), _tag("mspace", width="1em"), _mo(sign), reach)
+    return _quantified(expr.args[0], sign, reach)
 
 
 def _letter_of(expr: Expr) -> str:
@@ -450,6 +449,7 @@ _SHOWN: dict[Kind, Callable[[Expr], str]] = {
     Kind.OR: _show_or,
     Kind.NOT: _show_not,
     Kind.FOR_ALL: _show_for_all,
+    Kind.FOR_SOME: _show_for_all,
     Kind.EACH: _show_ranged,
     Kind.SOME: _show_ranged,
     Kind.OVER: _show_ranged,

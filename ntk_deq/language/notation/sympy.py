@@ -10,7 +10,7 @@ from sympy.logic.boolalg import Boolean
 
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.operators import integer_literal
-from ntk_deq.language.tree import Expr, Kind, is_member
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind, is_member
 from ntk_deq.language.types import Size, Sort, Type
 
 _RELATIONS = {"<=": sympy.Le, "<": sympy.Lt, ">=": sympy.Ge, ">": sympy.Gt, "==": sympy.Eq, "!=": sympy.Ne}
@@ -88,7 +88,7 @@ def convert(expr: Expr) -> Any:
             return sympy.Transpose(convert(expr.args[0]))
         case Kind.POWER:
             return _power(expr)
-        case Kind.COMPARE | Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL:
+        case Kind.COMPARE | Kind.AND | Kind.OR | Kind.NOT | Kind.FOR_ALL | Kind.FOR_SOME:
             return _statement(expr)
         case Kind.EACH | Kind.SOME:
             return Statement(Str(str(expr.kind)), convert(expr.args[0]), *_reach(expr))
@@ -224,8 +224,8 @@ def _call(expr: Expr) -> Any:
 
 
 def _statement(expr: Expr) -> Any:
-    if expr.kind is Kind.FOR_ALL:
-        return Statement(Str("for all"), *map(convert, expr.args), *map(Str, expr.names))
+    if expr.kind in QUANTIFIERS:
+        return Statement(Str(str(expr.kind)), *map(convert, expr.args), *map(Str, expr.names))
     if expr.kind is not Kind.COMPARE:
         connective = {Kind.AND: sympy.And, Kind.OR: sympy.Or, Kind.NOT: sympy.Not}[expr.kind]
         return connective(*map(convert, expr.args), evaluate=False)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import GRADIENT_DESCENT, RUN_KINDS, RunKind
 from ntk_deq.language.tree import Expr, Kind
@@ -161,6 +162,14 @@ def loss_curve(record: TrainingRecord) -> Curve | None:
         if curve.sense == "<=" and _measures_the_loss(curve, record.loss):
             return curve
     return None
+
+
+def measured_name(record: TrainingRecord) -> str | None:
+    """Return what is drawn of a recursion, the left side of a conclusion; None: it is the loss of a training run."""
+    if not told_in(record).written:
+        return None
+    sides = next((sides for curve, sides in _with_sides(record) if curve is loss_curve(record)), None)
+    return "what is followed" if sides is None else format_expr(sides[0])
 
 
 def loss_picture(record: TrainingRecord) -> LossPicture:

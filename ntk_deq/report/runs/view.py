@@ -19,7 +19,7 @@ from ntk_deq.report.console import printable, short_number, short_seconds
 from ntk_deq.report.page.axes import LogScale, StepScale
 from ntk_deq.report.page.margins import share_bar
 from ntk_deq.report.page.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
-from ntk_deq.report.runs.curves import ShareCurve, loss_picture, share_curves, told_in
+from ntk_deq.report.runs.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
 from ntk_deq.report.runs.words import (
     ending,
     instantaneous_range,
@@ -62,13 +62,15 @@ def loss_plot(record: TrainingRecord, *, ident: str) -> str:
             parts += _curve(kind, y, known)
             labels.append((y.place(known[-1][1]), kind, label + _beyond(y, known[-1][1])))
     parts += _end_labels(labels)
-    name = "decrease of the loss, 1 − L/L(0)" if picture.decrease else "loss L"
-    parts.append(f'<text class="label name" x="0" y="10">{name}</text>')
+    name = measured_name(record) or "loss L"
+    if picture.decrease:
+        name = "decrease of the loss, 1 − L/L(0)" if name == "loss L" else f"decrease of {name}"
+    parts.append(f'<text class="label name" x="0" y="10">{escape(name)}</text>')
     description = f"{name} from {told_in(record).letter} = 0 on; {rates_words(record)}; {ending(record)}."
     return (
         f'<svg class="plot run" viewBox="0 0 {_number(WIDTH)} {_number(HEIGHT)}" role="img" '
         f'aria-labelledby="{ident}-title {ident}-desc" xmlns="http://www.w3.org/2000/svg">'
-        f'<title id="{ident}-title">Loss along the run</title>'
+        f'<title id="{ident}-title">Along the run</title>'
         f'<desc id="{ident}-desc">{escape(description)}</desc>{"".join(parts)}</svg>'
     )
 

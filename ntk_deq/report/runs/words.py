@@ -134,7 +134,9 @@ def method_words(record: TrainingRecord) -> str:
 
 
 def rates_words(record: TrainingRecord) -> str:
-    """Return the predicted and the measured rate side by side, or what there is of them."""
+    """Return the predicted and the measured rate side by side, or what there is of them; of a recursion its steps."""
+    if told_in(record).written:
+        return f"steps 0 to {record.steps} of the recursion"
     parts = []
     if record.predicted is not None:
         parts.append(f"predicted {short_rate(record.predicted.value)}")

@@ -309,7 +309,7 @@ def _with_definitions(env: Environment, plan: Plan) -> Environment:
     """Return the environment in which explicit variables are definitions."""
     explicit = {step.variable.name for step in plan.explicit}
     variables = {name: value for name, value in env.variables.items() if name not in explicit}
-    return replace(env, variables=variables, lets=plan.definitions(env.lets), cache={}, iterates=[])
+    return replace(env, variables=variables, lets=plan.definitions(env.lets), cache={}, iterates=[], at_steps={})
 
 
 def _pattern(shape: tuple[int, ...], places: tuple[tuple[tuple[int, float], ...], ...]) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import ModelFormulas, model_formulas
 from ntk_deq.language.operators import integer_literal
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.verify.results import Witness
 from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError
 from ntk_deq.verify.scripts.tangents import TANGENT, tangent
@@ -150,7 +150,7 @@ def _comparisons(expr: Expr) -> Iterator[tuple[Expr, str, Expr]]:
         for (left, right), relation in zip(pairwise(expr.args), expr.operators, strict=True):
             yield left, relation, right
         return
-    for part in expr.args[:1] if expr.kind is Kind.FOR_ALL else expr.args:
+    for part in expr.args[:1] if expr.kind in QUANTIFIERS else expr.args:
         yield from _comparisons(part)
 
 

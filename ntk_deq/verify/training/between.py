@@ -11,10 +11,11 @@ from itertools import pairwise
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.balls import evaluate_truth, step_of
+from ntk_deq.evaluation.balls import evaluate_truth
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.training.moments import Interval, Moments
 
@@ -47,7 +48,7 @@ def needs_the_run(formula: Formula, let: Mapping[str, Formula]) -> bool:
     pending, seen = [formula.expr], set[str]()
     while pending:
         expr = pending.pop()
-        if any(node.kind is Kind.FOR_ALL for node in expr.walk()) or any(_named(expr)):
+        if any(node.kind in QUANTIFIERS for node in expr.walk()) or any(_named(expr)):
             return True
         used = {node.name for node in expr.walk() if node.name in let} - seen
         seen |= used

@@ -56,10 +56,10 @@ def training_record(
         unit: Time of one step, where the run is a flow whose points are told in steps of descent; else None.
     """
     run, at = course.run, tuple(float(point.at) for point in course.points)
-    compared = _compared(claim, sides, at)
-    curves = tuple(curve for curve, _ in compared)
+    both = compared(claim, sides, at)
+    curves = tuple(curve for curve, _ in both)
     trainee = Trainee.of(env, instance)
-    stated = next((curve for curve, node in compared if _bounds_the_loss(node)), None)
+    stated = next((curve for curve, node in both if _bounds_the_loss(node)), None)
     predicted = None if stated is None else _stated_rate(at, stated.bound)
     floor = math.log(1 / float(claim.run.until)) if claim.run is not None else math.nan
     start = course.points[0].parameters
@@ -143,7 +143,7 @@ def _conditions(claim: Claim, sides: Sequence[Sides]) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-def _compared(claim: Claim, sides: Sequence[Sides], at: Sequence[float]) -> list[tuple[Curve, Expr]]:
+def compared(claim: Claim, sides: Sequence[Sides], at: Sequence[float]) -> list[tuple[Curve, Expr]]:
     """Both sides of each comparison of the conclusions that ranges over one index, at the judged steps."""
     found = []
     for name, formula in claim.conclude.items():

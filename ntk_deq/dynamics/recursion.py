@@ -1,0 +1,216 @@
+"""Recursions computed: with as many bits as keep their steps known, or estimated; and `iterate`, the same in Python.
+
+Balls lose some bits at every step, whatever the formulas; a small instance is run with so many more that what is left
+is as good as float64. Where that cannot be had (a large instance, a function that only floats have), float64 balls are
+taken as far as they tell anything, and beyond them an estimate from a second run, so that the evidence is `numeric`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import torch
+from flint import arb
+
+from ntk_deq.certified import Ball
+from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError
+from ntk_deq.evaluation.equilibria import tensor_names
+from ntk_deq.evaluation.floats import TensorNames, at_step
+from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.recursion import value_at_step
+from ntk_deq.language.recursion import PATH_LENGTH, At
+
+FLOATS = 80
+"""Bits to which steps are wanted where the claim is judged in float64: beyond its 53, so that rounding them decides."""
+
+SLACK = 24
+"""Bits that may be lost at a step that counts as known."""
+
+SMALL = 2048
+"""Numbers of an instance, at most, for its steps to be computed with more bits than floats have."""
+
+LOST = 1e-6
+"""Radius of a step, relative to the largest one, from which on a float64 ball counts as lost."""
+
+GROWTH = 1e-8
+"""By how much the second run of an estimate starts off, relative; rounding is eight digits smaller."""
+
+_KNOWN = 256.0  # the largest step of a name so far over the radius of one, from which on it counts as known
+_GAIN = 2.0**16  # by so much more bits must help, or the radius is that of the start
+
+SAFETY = 10.0
+"""Over the distance of two runs, times what rounding is of that by which they start off."""
+
+Value = Scalar | Matrix
+Steps = dict[At, Value | OutsideClaimError]
+
+
+def all_steps(env: Environment) -> list[At]:
+    """Return every name of a recursion at each of its steps, step by step."""
+    names = [name for name in env.recursions.rules if name != PATH_LENGTH]  # which is computed where it is asked for
+    return [(name, k) for k in range(env.last_step + 1) for name in names if k >= env.recursions.first(name)]
+
+
+def steps_with_bits(env: Environment, wanted: int, make: Callable[[int], Environment]) -> Steps:
+    """Return every step with so many bits that `wanted` of them are known, or as many as the start lets be known.
+
+    Args:
+        env: The environment that the steps are wanted in.
+        wanted: Bits of every step.
+        make: Returns the same environment with arb entries of so many bits; it is called at that precision.
+
+    Raises:
+        LimitError: A function has no form in arb, or a matrix is too large.
+    """
+    bits, before, reached_before = max(128, wanted), math.inf, -1
+    while True:
+        with working_precision(bits):
+            steps, reached = _run(env, make(bits), cut=True)
+            lost = _lost(steps)
+            if reached is not None and (bits >= MAX_BITS or reached <= reached_before):
+                return _run(env, make(bits), cut=False)[0]
+        if reached is not None:  # what was lost on the way there, is lost about as fast on the way to the end
+            reached_before = reached
+            bits = min(MAX_BITS, max(2 * bits, wanted + SLACK + bits * (env.last_step + 1) // max(1, reached)))
+            continue
+        excess = math.log2(lost) + wanted - SLACK if lost > 0 else 0.0
+        if excess <= 0 or bits >= MAX_BITS or lost * _GAIN > before:
+            return steps
+        before = lost
+        bits = min(MAX_BITS, bits + math.ceil(excess) + SLACK)
+
+
+def _run(env: Environment, inside: Environment, *, cut: bool) -> tuple[Steps, int | None]:
+    """Return every step of an environment, and the first one that is not known to any digit, if there is one.
+
+    Args:
+        env: The environment that is told of troubles.
+        inside: The environment that is run in.
+        cut: Whether to stop at such a step.
+    """
+    sizes: dict[str, float] = {}
+    for at in all_steps(inside):
+        try:
+            value = value_at_step(inside, *at)
+        except OutsideClaimError as error:
+            inside.at_steps.setdefault(at, error)
+            if cut and not error.certain:
+                return inside.at_steps, at[1]
+            continue
+        sizes[at[0]] = size = max(sizes.get(at[0], 0.0), _size(value, exact=True))
+        if cut and not _radius(value) * _KNOWN <= size:
+            return inside.at_steps, at[1]
+    for trouble in inside.notes.unsure:
+        env.notes.doubt(trouble)
+    return inside.at_steps, None
+
+
+def _radius(value: Value) -> float:
+    return sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
+
+
+def _size(value: Value, *, exact: bool = False) -> float:
+    """Return an upper bound of the Frobenius norm of a value; with `exact`, of its centre."""
+    if isinstance(value, Scalar):
+        return sc.upper(abs(value.ball.mid() if exact else value.ball))
+    flat = value.ball.flat if isinstance(value.ball, PreciseMatrix) else ()
+    return _length(entry.mid() for entry in flat) if exact else _length(flat)
+
+
+def _length(entries: Iterable[arb]) -> float:
+    """Return an upper bound of the Euclidean norm; the square of a ball around zero would have no root."""
+    ends = [entry.abs_upper() for entry in entries]
+    return sc.upper(sum((end * end for end in ends), arb(0)).sqrt())
+
+
+def _lost(steps: Mapping[At, Value | OutsideClaimError]) -> float:
+    """Return the largest radius of a step, relative to the largest value of its name."""
+    sizes: dict[str, float] = {}
+    radii: dict[str, float] = {}
+    for (name, _), value in steps.items():
+        if isinstance(value, OutsideClaimError):
+            continue
+        sizes[name] = max(sizes.get(name, 0.0), _size(value, exact=True))
+        radii[name] = max(radii.get(name, 0.0), _radius(value))
+    known = [(radius, sizes[name]) for name, radius in radii.items() if radius and sizes[name] < math.inf]
+    return max((radius / size if size else math.inf for radius, size in known), default=0.0)
+
+
+def step_taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Value | OutsideClaimError:
+    """Return a step as the claim is judged with it: in floats with what rounding adds, or with the bits it has."""
+    if isinstance(value, OutsideClaimError):
+        return value
+    size = _size(value)
+    if not size < math.inf:
+        detail = f"the recursion breaks off: {at[0]}[{at[1]}] is larger than floats can be"
+        return OutsideClaimError("defined", detail, certain=False)
+    if isinstance(value, Scalar) or env.precision is not None:
+        return replace(value, scale=size)
+    assert isinstance(value.ball, PreciseMatrix)
+    centre = value.ball.approximate.to(env.like)
+    apart = [
+        entry - sc.exact(float(near)) for entry, near in zip(value.ball.flat, centre.flatten().tolist(), strict=True)
+    ]
+    return Matrix(Ball(centre, _length(apart)), size, gram=value.gram)
+
+
+def estimate_steps(env: Environment) -> None:
+    """Put estimates where float64 balls of the steps are lost."""
+    missing = [at for at in all_steps(env) if at not in env.at_steps]
+    if not missing:
+        return
+    lost = set[At]()
+    for at in missing:
+        try:
+            value = value_at_step(env, *at)
+        except OutsideClaimError:
+            lost.add(at)
+            continue
+        if not _radius(value) <= LOST * value.scale:
+            lost.add(at)
+    if not lost:
+        return
+    first, second = _float_runs(env, missing)
+    eps = torch.finfo(env.like.dtype).eps
+    for at in missing:
+        if at not in lost:
+            continue
+        centre, other = first.get(at), second.get(at)
+        if centre is None or other is None or not bool(torch.isfinite(centre).all() & torch.isfinite(other).all()):
+            detail = f"the recursion breaks off: {at[0]}[{at[1]}] is not finite in floats"
+            env.at_steps[at] = OutsideClaimError("defined", detail, certain=False)
+            continue
+        size = float(torch.linalg.vector_norm(centre))
+        apart = float(torch.linalg.vector_norm(centre - other))
+        radius = SAFETY * (apart * eps / GROWTH * (at[1] + 1) + eps * size)
+        if centre.ndim < 2:
+            env.at_steps[at] = Scalar(sc.with_radius(float(centre), radius), size)
+        else:
+            env.at_steps[at] = Matrix(Ball(centre, radius), size)
+    env.notes.estimated.setdefault(
+        "steps of the recursion", f"from {min(lost, key=lambda at: at[1])[1]} on float64 balls are too wide"
+    )
+
+
+def _float_runs(env: Environment, wanted: list[At]) -> tuple[dict[At, torch.Tensor], dict[At, torch.Tensor]]:
+    """Return a run in plain floats, and one in which every step is moved a little, in a random direction."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        return _floats(tensor_names(env), wanted, None), _floats(tensor_names(env), wanted, generator)
+
+
+def _floats(names: TensorNames, wanted: list[At], generator: torch.Generator | None) -> dict[At, torch.Tensor]:
+    for at in wanted:
+        try:
+            value = at_step(*at, names)
+        except NtkDeqError:
+            return dict(names.at_steps)
+        if generator is not None:
+            noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+            names.at_steps[at] = value * (1 + GROWTH * noise)
+    return dict(names.at_steps)

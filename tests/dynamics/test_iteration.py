@@ -1,0 +1,101 @@
+"""Recursions in Python: formulas and callables, their record and its error, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ntk_deq as nd
+from ntk_deq.errors import ArgumentError
+
+W = torch.tensor([[0.5, -0.25], [0.125, 0.75]], dtype=torch.float64)
+B = torch.tensor([1.0, -2.0], dtype=torch.float64)
+RULE = {"z[0]": "b", "z[k+1]": "relu(W*z[k] + b)", "s[0]": "0", "s[k+1]": "s[k] + norm(z[k+1])"}
+
+
+def by_hand(steps):
+    z = B.clone()
+    for _ in range(steps):
+        z = torch.relu(W @ z + B)
+    return z
+
+
+def test_formulas_come_with_a_proven_error():
+    run = nd.iterate(RULE, values={"W": W, "b": B}, steps=30)
+    assert torch.allclose(run.parameters["z"], by_hand(30), rtol=0, atol=1e-13)
+    assert run.settings["certified"]
+    assert 0 <= run.error < 1e-12
+    assert (run.method, run.steps, run.end, run.status.value) == ("recursion", 30, 30, "steps")
+    assert run["loss"].values.shape == (31,)
+
+
+def test_a_callable_has_an_estimate_and_goes_on_from_its_record(tmp_path):
+    run = nd.iterate(lambda z, k: torch.relu(W @ z + B), B, steps=10, watch=lambda state: float(state["state"].norm()))
+    assert torch.equal(run.parameters["state"], by_hand(10))
+    assert not run.settings["certified"]
+    assert 0 < run.error < 1e-12
+    assert run.loss == float(by_hand(10).norm())
+    run.save(tmp_path / "run.npz")
+    again = nd.TrainingRun.load(tmp_path / "run.npz")
+    further = nd.iterate(lambda z, k: torch.relu(W @ z + B), again, steps=5)
+    assert further.end == 15
+    assert torch.equal(further.parameters["state"], by_hand(15))
+    assert [snapshot.at for snapshot in run[2:4].snapshots] == [2, 3, 4]
+
+
+def test_a_state_of_several_tensors_knows_its_step():
+    def step(state, k):
+        new = state["x"] / (k + 2)
+        return {"x": new, "sum": state["sum"] + new}
+
+    one = torch.ones((), dtype=torch.float64)
+    run = nd.iterate(step, {"x": one, "sum": one}, steps=20)
+    assert float(run.parameters["sum"]) == pytest.approx(torch.e - 1, abs=1e-14)
+
+
+def test_what_diverges_breaks_off():
+    run = nd.iterate(lambda z, k: z**2 * 1e10, torch.tensor(10.0, dtype=torch.float64), steps=50)
+    assert run.status.value == "not-finite"
+    assert "not finite" in run.detail
+    assert run.steps < 50
+    formulas = nd.iterate({"z[0]": "c", "z[k+1]": "z[k]^2*exp(z[k])"}, values={"c": 3.0}, steps=50)
+    assert (formulas.status.value, formulas.steps < 50) == ("not-finite", True)
+
+
+def test_a_run_is_drawn():
+    pytest.importorskip("matplotlib")
+    from matplotlib import pyplot
+
+    upper, lower = nd.iterate(RULE, values={"W": W, "b": B}, steps=30).plot()
+    assert upper.lines
+    assert lower.lines
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"step": {"z[0]": "c", "z[k+1]": "z[k+1]"}}, "rests on itself"),
+        ({"step": {"z[0]": "c", "z[k+1]": "z[k+2]"}}, "runs ahead"),
+        ({"step": {"z[0]": "c", "z[k+1]": "q*z[k]"}}, "unknown name `q`"),
+        ({"step": {"z[0]": "c", "z[k+1]": "z[k]*ones(3)"}}, "and its start"),
+        ({"step": {"z": "c"}}, "must hold a rule"),
+        ({"step": {"z[k+1]": "z[k]"}}, "a start is missing"),
+        ({"step": {"z[0]": "c", "z[k+1]": "z[k]"}, "start": W}, "stands among the formulas"),
+        ({"step": lambda z, k: z}, "`start` of iterate is missing"),
+        ({"step": lambda z, k: z[:1], "start": W}, "of the shape of its start"),
+        ({"step": lambda z, k: z, "start": torch.ones(2, dtype=torch.int64)}, "tensors of floats"),
+        ({"step": lambda z, k: z, "start": W, "values": {"c": 1.0}}, "are for formulas"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, said):
+    if "start" not in arguments and isinstance(arguments["step"], dict):
+        arguments = {**arguments, "values": {"c": 1.0}}
+    with pytest.raises(ArgumentError, match=said):
+        nd.iterate(**arguments, steps=3)
+
+
+@pytest.mark.parametrize("steps", [0, 1.5, True, 10**6])
+def test_a_budget_is_a_whole_number(steps):
+    with pytest.raises(ArgumentError, match="from 1 to 10000"):
+        nd.iterate(lambda z, k: z, W, steps=steps)

@@ -1,0 +1,152 @@
+"""Recursions as they are judged: against closed forms and descent, where they diverge, where nothing is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ntk_deq.claims.load import load_suite
+from ntk_deq.report.runs.view import loss_plot
+from ntk_deq.report.runs.words import terminal_lines
+from ntk_deq.verify.results import Verdict
+from ntk_deq.verify.runner import Options, judge
+
+ROOT = Path(__file__).parents[2]
+SCALARS = """
+suite: t
+settings:
+  s:
+    domain: {a: "(0, 1/2]", x0: "[1, 2]"}
+  m:
+    sizes: {n: 1..3}
+    domain: {Q: "real[n, n]", u: "real[n]", a: "(0, 1/2]"}
+"""
+
+
+def result_of(tmp_path, claim, *, instances=12, **options):
+    path = tmp_path / "claims.yaml"
+    path.write_text(SCALARS + "claims:\n" + claim, encoding="utf-8")
+    (read,) = load_suite(str(path)).claims
+    assert hasattr(read, "let"), read
+    return judge(read, Options(instances=instances, search=0, **options))
+
+
+def scalar_claim(conclude, rule="a*x[k]", assume="", steps=40):
+    assumed = f"    assume: {assume}\n" if assume else ""
+    return (
+        '  - id: R\n    setting: s\n    let: {"x[0]": x0, "x[k+1]": "' + rule + '"}\n'
+        f"{assumed}    run: {{method: recursion, steps: {steps}}}\n    conclude: {conclude}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("conclude", "verdict"),
+    [
+        ("x[k] == a^k*x0 for all k", Verdict.HOLDS),
+        ("x[k+1] < x[k] for all k", Verdict.HOLDS),
+        ("x[k] <= a^(k+1)*x0 for all k", Verdict.REFUTED),
+        ("x[j] <= x[k] for all j, k with k <= j", Verdict.HOLDS),
+        ("x[40] <= 2*a^40", Verdict.HOLDS),
+        ("x[k] <= 1/4 for some k", Verdict.HOLDS),
+        ("x[k] <= 1/4 for some k with k <= 3", Verdict.HOLDS),
+        ("x[k] < 1/4 for some k with k <= 1", Verdict.REFUTED),
+        ("x[k] <= 0 for some k", Verdict.UNDECIDED),  # a later step may be
+        ("x[k] <= 0 for some k with k <= 40", Verdict.REFUTED),
+        ("x[k] <= 0 for some k with k <= 41", Verdict.UNDECIDED),
+        ("x[k] <= 2 for some k with k <= 0 - 1", Verdict.REFUTED),  # over nothing
+        ("x[k] <= 2 for some k with k <= x0 - 3", Verdict.REFUTED),
+        ("x[k] <= 0 or x[k] >= 0 for all k with k >= 50", Verdict.UNDECIDED),  # over nothing: nothing bears it out
+        ("not (x[k] >= 0 for all k)", Verdict.UNDECIDED),  # seen up to the budget only
+        ("path_length[k] == x0 - x[k] for all k", Verdict.HOLDS),
+        ("sum(x[k] for k in 0..3) <= 2*x0", Verdict.HOLDS),
+        ("max(x[k] for k in 1..3) == a*x0", Verdict.HOLDS),
+    ],
+)
+def test_what_is_known_of_a_geometric_sequence(tmp_path, conclude, verdict):
+    result = result_of(tmp_path, scalar_claim(conclude))
+    assert result.verdict is verdict, result.reason
+    assert verdict is Verdict.UNDECIDED or result.evidence == "certified"
+
+
+def test_for_some_over_nothing_is_false_and_says_so(tmp_path):
+    result = result_of(tmp_path, scalar_claim("x[k] <= 2 for some k with k <= x0 - 3"))
+    assert "no step" in result.reason + str(result.counterexample)
+
+
+def test_a_hypothesis_about_every_step_refutes_nothing(tmp_path):
+    result = result_of(tmp_path, scalar_claim("x[2] > 1", assume="x[k] >= 0 for all k"))
+    assert result.verdict is Verdict.UNDECIDED
+    assert "speaks of every step" in result.reason
+    bounded = result_of(tmp_path, scalar_claim("x[2] > 1", assume="x[k] >= 0 for all k with k <= 40"))
+    assert bounded.verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("rule", ["x[k]^2*exp(x[k])", "1/(x[k] - x[k])", "exp(exp(x[k]))"])
+def test_what_diverges_bears_nothing_out(tmp_path, rule):
+    result = result_of(tmp_path, scalar_claim("x[k] >= 0 for all k", rule=rule, steps=60))
+    assert result.verdict in (Verdict.UNDECIDED, Verdict.VACUOUS)
+    assert result.verdict is Verdict.VACUOUS or "breaks off" in result.reason
+
+
+def test_steps_that_lose_bits_are_known_all_the_same(tmp_path):
+    # Balls of 53 bits know nothing of the logistic map after fifty steps.
+    result = result_of(tmp_path, scalar_claim("0 <= x[k] <= 1 for all k", rule="4*x[k]*(1 - x[k])"), instances=4)
+    assert result.verdict is Verdict.REFUTED  # it starts in [1, 2]
+    claim = """
+  - id: R
+    setting: s
+    let: {"x[0]": a, "x[k+1]": "4*x[k]*(1 - x[k])", "y[0]": a, "y[k+1]": "4*y[k] - 4*y[k]^2"}
+    run: {method: recursion, steps: 200}
+    conclude: {same: "x[k] == y[k] for all k", inside: "0 <= x[k] for all k"}
+"""
+    result = result_of(tmp_path, claim, instances=6)
+    assert result.verdict is Verdict.HOLDS, result.reason
+    assert result.evidence == "certified"
+
+
+def test_descent_is_the_recursion_that_it_is(tmp_path):
+    claim = """
+  - id: R
+    setting: m
+    let:
+      f: norm(Q*u)^2/2
+      g: grad(f, u)
+      v[0]: u
+      v[k+1]: v[k] - a*at(g, u = v[k])
+      w[0]: u
+      w[k+1]: w[k] - a*(Q'*Q*w[k])
+    run: {method: recursion, steps: 30}
+    conclude: norm(v[k] - w[k]) <= 1.0e-12*(1 + norm(w[k])) for all k
+"""
+    result = result_of(tmp_path, claim, instances=8)
+    assert result.verdict is Verdict.HOLDS, result.reason
+
+
+@pytest.mark.parametrize("name", ["recursions", "mutants/recursions"])
+def test_the_suite_of_recursions_comes_out_as_expected(name):
+    results = [
+        (claim, judge(claim, Options(instances=10, search=10)))
+        for claim in load_suite(str(ROOT / "checks" / f"{name}.yaml")).claims
+        if not claim.id.startswith("REC.averaging")  # 2,000 steps, which `make verify` takes
+    ]
+    assert [(claim.id, result.verdict) for claim, result in results if result.verdict != claim.expect] == []
+
+
+def test_a_recursion_is_reported_and_drawn(tmp_path):
+    result = result_of(tmp_path, scalar_claim("x[k] <= 2*a^k for all k"), instances=2)
+    record = result.runs[0]
+    assert (record.method, record.steps, record.at[0], record.at[-1]) == ("recursion", 40, 0, 40)
+    assert record.certified
+    assert record.curves[0].bound[0] == 2
+    assert len(record.loss) == len(record.at) == len(record.path_length) <= 64
+    assert record.path_length[-1] == pytest.approx(record.loss[0] - record.loss[-1])
+    assert "steps 0 to 40 of the recursion; stopped at k = 40: all steps taken" in terminal_lines(result.runs)[0]
+    picture = loss_plot(record, ident="r")
+    assert "x[k]" in picture
+
+
+def test_a_recursion_that_breaks_off_is_reported_so(tmp_path):
+    result = result_of(tmp_path, scalar_claim("x[k] >= 0 for all k", rule="x[k]^2*exp(x[k])", steps=60), instances=1)
+    assert [record.status for record in result.runs] == ["not-finite"]
+    assert "breaks off" in result.runs[0].reason
