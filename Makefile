@@ -19,7 +19,7 @@ test: $(TEST_STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 --dist worksteal
 
-# Longer tests: what outsiders wrote, at length; the training theorems and their mutants.
+# Longer tests: the suite with all its instances, further seeds, what outsiders wrote, the training theorems.
 test-long: $(TEST_STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal -m long
 

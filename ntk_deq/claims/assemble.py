@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
-from ntk_deq.claims.entries import by_names, read_variables, taken_by
-from ntk_deq.claims.existence import existence_faults, memberships
+from ntk_deq.claims.entries import by_names, read_constants, read_variables, taken_by
+from ntk_deq.claims.existence import existence_faults, memberships, uniform_names
 from ntk_deq.claims.families import has_families, typed_families
-from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
+from ntk_deq.claims.function_sets import ClaimFaultError, function_choices, setting_names
+from ntk_deq.claims.functions import HeadError, function_of, model_formulas, model_functions, name_of, write_out
 from ntk_deq.claims.inheritance import Draft, named_entries
+from ntk_deq.claims.orders import has_orders, put_constants
 from ntk_deq.claims.runs import (
     build_choose,
     build_run,
@@ -29,9 +30,9 @@ from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
-from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
-from ntk_deq.language.application import Definition, is_head
-from ntk_deq.language.domain import Free, is_literal
+from ntk_deq.files.yaml import Mapping, Node, Scalar, problems_below
+from ntk_deq.language.definition import Definition, is_head
+from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
@@ -50,6 +51,14 @@ def assemble(draft: Draft) -> Claim | IllFormed:
     problems += found
     if model is None or not isinstance(draft.node, Mapping):
         return _ill_formed(draft, problems, default, ())
+    try:
+        choice = None if draft.extremes else function_choices(draft.node, draft.find_setting)
+    except ClaimFaultError as fault:
+        return _ill_formed(draft, [*problems, *fault.problems], model.expect or default, tuple(model.tags))
+    if choice is not None:
+        variants = [assemble(replace(draft, node=node, extremes=extremes)) for node, extremes in choice.variants()]
+        faulty = next((variant for variant in variants if isinstance(variant, IllFormed)), None)
+        return faulty or choice.claim([variant for variant in variants if isinstance(variant, Claim)])
     assembler = _Assembler(draft, draft.node, model, problems)
     claim = assembler.claim(model.expect or default)
     # An unused definition may explain a name that is unknown.
@@ -67,6 +76,9 @@ def _ill_formed(draft: Draft, problems: list[Problem], expect: Verdict, tags: tu
     return IllFormed(draft.id, title, where, expect, tags, draft.position, tuple(ordered), draft.source)
 
 
+Read = TypeVar("Read")
+
+
 @dataclass
 class _Assembler:
     draft: Draft
@@ -82,18 +94,21 @@ class _Assembler:
     def claim(self, expect: Verdict) -> Claim:
         records = self._settings()
         settings = tuple(record.setting for record in records if record.setting is not None)
-        given, exists = self._variables("given", settings), self._variables("exists", settings)
+        given, exists = (self._noted(read_variables(s, self._entries(s), settings)) for s in ("given", "exists"))
         read = {section: self._parse(section) for section in _SECTIONS}
         start = self._parse_start()
         witness = self._parse("witness")
         self._write_out(settings, {**given, **exists}, {**read, "witness": witness}, start)
-        self.constants = self._constants(settings, [*read.values(), start, witness])
+        uniform = self._orders(settings, exists, read)
+        parts: list[dict[Any, Formula]] = [*read.values(), start, witness]
+        used = {name for part in parts for formula in part.values() for name in names_in(formula.expr)}
+        self.constants = self._noted(read_constants(self._entries("given"), settings, used))
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
         order = self._order(read, settings, witness)
-        self._check_existence(exists, witness, read)
+        self._check_existence(uniform, settings, exists, {**read, "witness": witness})
         self._want_scalars(records, given)
-        self._check_run(settings, given)
+        self._check_run(settings)
         self._check_choice(settings, given, read["assume"])
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
@@ -135,12 +150,12 @@ class _Assembler:
             depths=depths,
             exists=exists,
             witness=witness,
+            uniform=uniform_names(uniform, settings, given) if exists else frozenset(),
         )
 
     def _settings(self) -> list[SettingRecord]:
-        node = self.node.entries["setting"]
         found: list[SettingRecord] = []
-        for item in node.items if isinstance(node, Sequence) else (node,):
+        for item in setting_names(self.node):
             name = expression_text(item)
             record, known = self.draft.find_setting(name, item.position.file)
             if record is None:
@@ -153,33 +168,11 @@ class _Assembler:
                 found.append(record)
         return found
 
-    def _variables(self, section: str, settings: tuple[Setting, ...]) -> dict[str, Free]:
-        """Return the variables under `given` or `exists`."""
-        found, problems, broken = read_variables(section, self._entries(section), settings)
-        self.problems += problems
-        self.broken |= broken
-        return found
-
-    def _constants(self, settings: tuple[Setting, ...], formulas: Iterable[dict[Any, Formula]]) -> dict[str, Formula]:
-        """Return the matrices that settings and `given` write out, as definitions where a formula uses them."""
-        used = {name for part in formulas for formula in part.values() for name in names_in(formula.expr)}
-        found: dict[str, Formula] = {}
-        literals = {name: node for name, node in self._entries("given").items() if is_literal(expression_text(node))}
-        for name, node in literals.items():
-            try:
-                found[name] = Formula(name, expression_text(node), parsed(expression_text(node)), node.position)
-            except ExpressionError as error:
-                self.problems.append(expression_problem(node, error, f"given.{name}"))
-                self.broken.add(name)
-        varying = {name for setting in settings for name in setting.variable_types()}
-        for setting in settings:
-            for name, formula in setting.constants.items():
-                if name in varying or found.get(name, formula).text != formula.text:
-                    message = f"`{name}` is one matrix in setting {setting.name} and another one elsewhere."
-                    self.problems.append(Problem(formula.position, message))
-                elif name in used:
-                    found[name] = formula
-        return found
+    def _noted(self, read: tuple[dict[str, Read], list[Problem], set[str]]) -> dict[str, Read]:
+        """Keep what is wrong with entries that were read, and return the others."""
+        self.problems += read[1]
+        self.broken |= read[2]
+        return read[0]
 
     def _parse(self, section: str) -> dict[str, Formula]:
         formulas = {}
@@ -201,7 +194,7 @@ class _Assembler:
 
     def _parse_function(self, key: str, text: str) -> None:
         try:
-            self.functions[key] = function_of(key, text)
+            self.functions[key] = function_of(key, text, self.draft.extremes)
         except ExpressionError as error:
             if isinstance(error, HeadError):
                 self._add(("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint)
@@ -218,11 +211,13 @@ class _Assembler:
     ) -> None:
         """Write the functions of arguments out in every formula; what uses a broken one is left out."""
         values = {*given, *(name for setting in settings for name in setting.variable_types())}
-        written = write_out(self.functions, {**read, "": start}, values, self.broken)
+        known, wrong = model_functions(settings)
+        models = model_formulas(settings)
+        self.problems += [Problem(place(self.node, ("setting",)), message) for message in wrong]
+        written = write_out(self.functions, {**read, "": start}, values, self.broken, known, models)
+        self.broken, self.called = self.broken | written.broken, written.called
         for key, error in written.errors:
             self._add_error(key, error)
-        self.broken |= written.broken
-        self.called = written.called
 
     def _defined(self, key: str) -> str | None:
         """Return the name that an entry of `let` defines, of a member the one of its family; None: it is no name."""
@@ -269,12 +264,10 @@ class _Assembler:
     def _name_of(self, key: str) -> str:
         return self.functions[key].name if key in self.functions else defined(key).name
 
-    def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
-        """Check that every setting can be run in, and that there is something to choose where something is chosen."""
+    def _check_run(self, settings: tuple[Setting, ...]) -> None:
         kind = kind_of(self.model)
-        for setting in settings:
-            reason = None if kind is None else unfit(setting, kind)
-            if reason:
+        for setting in settings if kind is not None else ():
+            if kind is not None and (reason := unfit(setting, kind)):
                 self._add(("run",), reason, key=True)
 
     def _check_choice(
@@ -284,6 +277,17 @@ class _Assembler:
         if self.model.choose is not None and not self.broken:
             for message in choice_faults(kind_of(self.model), [{**s.free, **given} for s in settings], hypotheses):
                 self._add(("choose",), message, key=True)
+
+    def _orders(
+        self, settings: tuple[Setting, ...], exists: dict[str, Free], read: dict[str, dict[str, Formula]]
+    ) -> bool | list[str]:
+        """Put constants in the place of orders, and return what existing variables do not depend on."""
+        if not has_orders(read["conclude"], self.functions.values()):
+            return self.model.uniform
+        taken = {name for setting in settings for name in (*environment(setting), *setting.sizes, *setting.constants)}
+        for name, error in put_constants(read["conclude"], exists, {*self._entries("given"), *read["let"], *taken}):
+            self._add_error(("conclude", name), error)
+        return True
 
     def _order(
         self, read: dict[str, dict[str, Formula]], settings: tuple[Setting, ...], witness: dict[str, Formula]
@@ -307,11 +311,15 @@ class _Assembler:
         return order
 
     def _check_existence(
-        self, exists: dict[str, Free], witness: dict[str, Formula], read: dict[str, dict[str, Formula]]
+        self,
+        uniform: bool | list[str],
+        settings: tuple[Setting, ...],
+        exists: dict[str, Free],
+        read: dict[str, dict[str, Formula]],
     ) -> None:
         """Check what speaks of the variables that are said to exist."""
         names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
-        for location, message in existence_faults(exists, witness, read, names, runs=self.model.run is not None):
+        for location, message in existence_faults(self.model, uniform, settings, exists, read, names):
             if not (location[0] == "exists" and location[-1] in self.draft.inherited):
                 self._add(location, message, key=True)
 

@@ -9,13 +9,15 @@ from functools import lru_cache
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
+from ntk_deq.language.record import Structure
 from ntk_deq.language.recursion import Entry, RecursionFault, entries_in, recursive_names
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.shapes import Shapes, keeps_structure, too_large
-from ntk_deq.language.tree import Expr, Formula, names_in
-from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Type
+from ntk_deq.language.shapes import Shapes, too_large
+from ntk_deq.language.tree import Expr, Formula, Kind, names_in
+from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Sort, Type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
@@ -216,3 +218,48 @@ def parsed(text: str) -> Expr:
         ExpressionError: The text is no expression.
     """
     return parse(text)
+
+
+_SAME = frozenset({Kind.NEGATE, Kind.TRANSPOSE, Kind.DIVIDE, Kind.POWER})
+_TOGETHER = frozenset({Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY})
+
+
+def keeps_structure(typed: Expr, structured: Set[str]) -> bool:
+    """Return whether a matrix is kept as Kronecker factors, a diagonal, blocks, or a product of these, and not formed.
+
+    Which sums and inverses stay so is left to the evaluation, which stops where a matrix would have to be formed after
+    all.
+
+    Args:
+        typed: A typed expression.
+        structured: Names of definitions that keep their structure.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+    from ntk_deq.language.record import Structure
+        >>> keeps_structure(parse("2*I(n)"), set()), keeps_structure(parse("Q + v*v'"), {"Q"})
+        (True, False)
+    """
+    if typed.kind is Kind.NAME:
+        return typed.name in structured
+    if typed.kind in _SAME:
+        return keeps_structure(typed.args[0], structured)
+    if typed.kind in _TOGETHER:
+        matrices = [arg for arg in typed.args if not _is_scalar(arg)]
+        return bool(matrices) and all(keeps_structure(arg, structured) for arg in matrices)
+    if typed.kind is not Kind.CALL:
+        return False
+    rule = FUNCTIONS[typed.name].structure
+    if rule is None or rule is Structure.OWN:
+        return rule is not None and not _is_vector(typed)
+    return (all if rule is Structure.ALL else any)(keeps_structure(arg, structured) for arg in typed.args)
+
+
+def _is_scalar(expr: Expr) -> bool:
+    if expr.type is None:
+        return expr.kind is Kind.NUMBER
+    return expr.type.sort is Sort.SCALAR
+
+
+def _is_vector(expr: Expr) -> bool:
+    return expr.type is not None and ONE in (expr.type.rows, expr.type.cols)

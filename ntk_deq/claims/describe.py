@@ -106,6 +106,7 @@ class ClaimDescription:
     run: str | None = None
     choose: str | None = None
     depths: str | None = None
+    order: str | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -170,7 +171,10 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
         ),
         state,
         certificate_words(model),
-        tuple((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+        (
+            *((key, "function", one_line(text)) for key, text in model.functions.items()),
+            *((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+        ),
         kernel_words(model),
     )
 
@@ -302,6 +306,7 @@ def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:
         run=run_words(claim.run) if claim.run is not None else None,
         choose=choose_words(claim),
         depths=depth_words(claim),
+        order=order_words(claim),
     )
 
 
@@ -378,6 +383,26 @@ def size_words(letter: str, size: SizeRange) -> str:
 def member_words(name: str, over: Reach | None) -> str:
     """Return a name, of a family that of a member."""
     return name if over is None else f"{name}[{over.letter}]"
+
+
+def order_words(claim: Claim) -> str | None:
+    """Return the quantifiers of a claim in their order, or None where all of them are `for all`.
+
+    Args:
+        claim: The claim.
+    """
+    if not claim.exists:
+        return None
+    known = dict.fromkeys(name for s in claim.settings for name in (*s.variable_types(), *s.sizes))
+    known |= dict.fromkeys(claim.given)
+    first = ", ".join(name for name in known if name not in claim.uniform)
+    last = ", ".join(name for name in known if name in claim.uniform)
+    words = [
+        f"for all {first}" if first else "",
+        f"exists {', '.join(claim.exists)}",
+        f"for all {last}" if last else "",
+    ]
+    return ": ".join(word for word in words if word)
 
 
 def depth_words(claim: Claim) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
+from ntk_deq.claims.check import parsed
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
@@ -107,6 +108,37 @@ def read_variables(
             broken.add(name)
         else:
             found[name] = Free(name, type_, domain, over)
+    return found, problems, broken
+
+
+def read_constants(
+    given: Mapping[str, Node], settings: Iterable[Setting], used: Container[str]
+) -> tuple[dict[str, Formula], list[Problem], set[str]]:
+    """Return the matrices that settings and `given` write out, what is wrong, and the names that cannot be used.
+
+    Args:
+        given: The entries of `given`.
+        settings: The claim's settings, of whose constants those count that are used.
+        used: Names that the formulas use.
+    """
+    found, problems, broken = dict[str, Formula](), list[Problem](), set[str]()
+    for name, node in given.items():
+        text = expression_text(node)
+        if not is_literal(text):
+            continue
+        try:
+            found[name] = Formula(name, text, parsed(text), node.position)
+        except ExpressionError as error:
+            problems.append(expression_problem(node, error, f"given.{name}"))
+            broken.add(name)
+    varying = {name for setting in settings for name in setting.variable_types()}
+    for setting in settings:
+        for name, formula in setting.constants.items():
+            if name in varying or found.get(name, formula).text != formula.text:
+                message = f"`{name}` is one matrix in setting {setting.name} and another one elsewhere."
+                problems.append(Problem(formula.position, message))
+            elif name in used:
+                found[name] = formula
     return found, problems, broken
 
 

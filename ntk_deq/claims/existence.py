@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import MEMBERSHIP, is_membership
+from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
 
@@ -70,26 +72,29 @@ def memberships(exists: Mapping[str, Free], witness: Mapping[str, Formula]) -> d
 
 
 def existence_faults(
+    model: ClaimModel,
+    uniform: bool | list[str],
+    settings: Sequence[Setting],
     exists: Mapping[str, Free],
-    witness: Mapping[str, Formula],
     read: Mapping[str, Mapping[str, Formula]],
     broken: set[str],
-    *,
-    runs: bool,
 ) -> Iterator[Fault]:
     """Yield what is wrong with how a claim speaks of variables that it says exist.
 
     Args:
+        model: The claim as written.
+        uniform: What they are said not to depend on.
+        settings: Its settings.
         exists: The variables, as far as they can be read.
-        witness: Formulas of their witnesses.
-        read: The other formulas by section: `let`, `assume`, `conclude`.
+        read: The formulas by section: `witness`, `let`, `assume`, `conclude`.
         broken: Names that cannot be used, of which enough is said already.
-        runs: Whether the claim has a run.
     """
+    witness = read["witness"]
+    yield from _uniform_faults(model, uniform, settings, exists, read)
     if not exists and not witness:
         return
     let, assume, conclude = read["let"], read["assume"], read["conclude"]
-    if exists and runs:
+    if exists and model.run is not None:
         yield ("exists",), "`exists` is not judged along a run: leave `run` out."
     for name, free in exists.items():
         if free.over is not None:
@@ -135,3 +140,56 @@ def _reached(formula: Formula, let: Mapping[str, Formula]) -> set[str]:
             if name in let:
                 queue.append(let[name])
     return found
+
+
+def uniform_names(uniform: bool | list[str], settings: Iterable[Setting], given: Iterable[str]) -> frozenset[str]:
+    """Return what the existing variables do not depend on; `true` is every variable and every size."""
+    if isinstance(uniform, list):
+        return frozenset(uniform)
+    return _quantified(settings, given) if uniform else frozenset()
+
+
+def _quantified(settings: Iterable[Setting], given: Iterable[str]) -> frozenset[str]:
+    names = {name for setting in settings for name in (*setting.variable_types(), *setting.sizes)}
+    return frozenset(names.union(given))
+
+
+def _uniform_faults(
+    model: ClaimModel,
+    uniform: bool | list[str],
+    settings: Sequence[Setting],
+    exists: Mapping[str, Free],
+    read: Mapping[str, Mapping[str, Formula]],
+) -> Iterator[Fault]:
+    """Yield what is wrong with what existing variables are said not to depend on."""
+    given, witness = set(model.given), read["witness"]
+    if uniform is False:
+        return
+    if model.exists and uniform is True and model.uniform is not True:
+        yield ("exists",), "beside `O(...)` and `Omega(...)`, `exists` needs `uniform: true`."
+    if not exists and not model.uniform:
+        return
+    if not exists:
+        yield ("uniform",), "`uniform` says what the variables under `exists` do not depend on, and there are none."
+        return
+    known = _quantified(settings, given)
+    fixed = uniform_names(uniform, settings, given)
+    for name in sorted(fixed - known):
+        names = ", ".join(sorted(known)) or "none"
+        yield ("uniform",), f"`uniform` takes variables and sizes of the claim: {names}. Got `{name}`."
+    for name, free in exists.items():
+        sizes = sorted((free.type.rows.letters | free.type.cols.letters) & fixed)
+        if sizes:
+            yield (
+                ("exists", name),
+                f"`exists.{name}` has a shape with `{sizes[0]}`, on which `uniform` says it does not depend.",
+            )
+    for name, formula in witness.items():
+        reached = _reached(formula, {**read["let"], **witness})
+        for network in (setting.model for setting in settings):
+            if network is not None and reached & {network.state, *network.definitions}:
+                reached |= set(network.names())
+        bound = sorted(reached & fixed)
+        if bound:
+            message = f"`witness.{name}` must not depend on `{bound[0]}`: `uniform` says that it is the same for all."
+            yield ("witness", name), message

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ntk_deq.claims.check import Key, check_formulas
-from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.claim import Claim, Verdict, is_membership
 from ntk_deq.claims.families import typed_families
 from ntk_deq.claims.mutation_rules import edits
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
@@ -43,6 +43,8 @@ RULE_MEANINGS = {
     "inverse": "a transpose for a pseudoinverse",
     RIVALS: "a function of a number for one like it",
     "step": "a step raised or lowered by one",
+    "point": "a derivative or an envelope of a function taken at minus the point",
+    "argument": "a function taken of minus its argument",
 }
 """Every rule by name, with what it does in words."""
 
@@ -107,6 +109,8 @@ def mutants(
         ArgumentError: A rule's name is unknown.
     """
     chosen = _chosen(rules)
+    if claim.variants:  # a formula is another one for each choice of functions
+        return
     streams = deque(_of_rule(claim, rule, most_per_rule) for rule in chosen)
     seen = {_key(claim)}
     count = 0
@@ -157,6 +161,8 @@ def _changes(claim: Claim, rule: str) -> Iterator[tuple[Key, Expr | None, Span, 
         return
     for section in _SECTIONS:
         for name, formula in getattr(claim, section).items():
+            if is_membership(name):
+                continue
             for edit in edits(formula.expr, statement=section != "let"):
                 if edit.rule == rule:
                     yield (section, name), edit.expr, edit.span, edit.before, edit.after
@@ -193,7 +199,11 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
     def part(section: str) -> dict[str, Formula]:
         return {name: formula for (where, name), formula in typed.items() if where == section}
 
+    witness = {name: formula for name, formula in part("let").items() if name in claim.witness}
+    if any(formula.expr.type != claim.exists[name].type for name, formula in witness.items()):
+        return None
     changed = replace(claim, let=part("let"), assume=part("assume"), conclude=part("conclude"), depths=depths)
+    changed = replace(changed, witness=witness)
     return with_start_formulas(changed, typed)
 
 
@@ -202,7 +212,8 @@ def _typed(claim: Claim, formulas: dict[Key, Formula]) -> dict[Key, Formula] | N
     kind = None if claim.run is None else claim.run.kind
     kept: dict[Key, Formula] = {}
     for setting in claim.settings:
-        checked = check_formulas(formulas, setting, claim.given, kind=kind)
+        sought = {name: free for name, free in claim.exists.items() if name not in claim.witness}
+        checked = check_formulas(formulas, setting, claim.given, exists=sought, kind=kind)
         if len(checked.typed) < len(formulas):
             return None
         for key, expr in checked.typed.items():

@@ -388,6 +388,9 @@ class ClaimModel(_Strict):
     witness: dict[Identifier, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="A formula for each of them; left out where one is looked for."
     )
+    uniform: bool | Annotated[list[Identifier], Field(max_length=MAX_ENTRIES)] = Field(
+        default=False, description="What they do not depend on: names, or `true` for everything."
+    )
     let: dict[DefinedName, Expression] = Field(
         default={}, max_length=MAX_ENTRIES, description="Definitions, in any order."
     )

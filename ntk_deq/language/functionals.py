@@ -12,7 +12,7 @@ from ntk_deq.language.calls import (
     statement_shape,
 )
 from ntk_deq.language.interval import NOT_NEGATIVE, Range
-from ntk_deq.language.record import Change, Degree, Function, applied, fenced, word
+from ntk_deq.language.record import Change, Degree, Function, Length, applied, fenced, word
 from ntk_deq.language.values import always, extreme, sum_of_products, total
 
 _P, _C = Parameter, Change
@@ -42,6 +42,7 @@ TO_NUMBERS = (
         blind=_TURNED_OR_SWAPPED,
         mathml=word("tr"),
         numpy="np.trace({})",
+        sympy_matrix="Trace",
     ),
     Function(
         "det",
@@ -52,6 +53,7 @@ TO_NUMBERS = (
         smooth=True,
         blind=_TURNED_OR_SWAPPED,
         numpy="np.linalg.det({})",
+        sympy_matrix="Determinant",
     ),
     Function(
         "sum",
@@ -65,6 +67,7 @@ TO_NUMBERS = (
         latex=r"\sum\left({}\right)",
         mathml=word("∑"),
         numpy="np.sum({})",
+        of_number="",
     ),
     Function(
         "dot",
@@ -90,6 +93,8 @@ TO_NUMBERS = (
         mutant=("extreme", "min"),
         latex=r"\max\left({}\right)",
         numpy="np.max({})",
+        of_number="",
+        grows=True,
     ),
     Function(
         "min",
@@ -102,6 +107,8 @@ TO_NUMBERS = (
         mutant=("extreme", "max"),
         latex=r"\min\left({}\right)",
         numpy="np.min({})",
+        of_number="",
+        grows=True,
     ),
     Function(
         "norm",
@@ -116,6 +123,8 @@ TO_NUMBERS = (
         latex=r"\left\|{}\right\|",
         mathml=fenced("‖"),
         numpy="np.linalg.norm({}, 2)",
+        of_number="abs",
+        length=Length.VECTOR,
     ),
     Function(
         "fro",
@@ -130,6 +139,9 @@ TO_NUMBERS = (
         latex=r"\left\|{}\right\|_{{F}}",
         mathml=_norm("<mi>F</mi>"),
         numpy="np.linalg.norm({})",
+        of_number="abs",
+        of_vector="norm",
+        length=Length.MATRIX,
     ),
     Function(
         "norm1",
@@ -167,6 +179,7 @@ TO_NUMBERS = (
         latex=r"\sigma_{{\min}}\left({}\right)",
         mathml=_indexed("σ", "min"),
         numpy="np.linalg.svd({}, compute_uv=False)[-1]",
+        of_vector="norm",
     ),
     Function(
         "sigma_max",
@@ -181,6 +194,7 @@ TO_NUMBERS = (
         latex=r"\sigma_{{\max}}\left({}\right)",
         mathml=_indexed("σ", "max"),
         numpy="np.linalg.svd({}, compute_uv=False)[0]",
+        of_vector="norm",
     ),
     Function(
         "cond",

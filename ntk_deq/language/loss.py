@@ -12,7 +12,7 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
-from ntk_deq.language.record import Function, Kink
+from ntk_deq.language.record import Function, Kink, Length
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind, names_in, with_constants
 from ntk_deq.language.types import ONE, Sort
@@ -44,7 +44,6 @@ _SMOOTH = {
     for name, record in FUNCTIONS.items()
     if record.degree is not None or record.smooth or set(record.parameters) <= {Parameter.SIZE} or _has_slopes(record)
 }
-_NORM, _LENGTHS = "norm", {"norm", "fro"}  # even powers of lengths are smooth; the norm of a matrix is no length
 _LARGEST = 2**500  # of a factor, so that it is a float with room, and so is its inverse
 _LARGEST_POWER = 64
 
@@ -134,8 +133,7 @@ def _loss_of(
     """Return the loss; `known` says of each name how many axes it has."""
     definitions, axes = dict(declared), {**dict.fromkeys(sizes, 0), **dict(known)}
     axes.setdefault(targets, axes[PREDICTIONS])
-    length = _NORM if axes[PREDICTIONS] < 2 else "fro"
-    text = definitions.pop(LOSS, f"{length}({PREDICTIONS} - {targets})^2/2")
+    text = definitions.pop(LOSS, f"{'norm' if axes[PREDICTIONS] < 2 else 'fro'}({PREDICTIONS} - {targets})^2/2")
     definitions.pop(PREDICTIONS, None)
     expr = _written_out(parse(text), definitions)
     expr = with_constants(expr, {PREDICTIONS, targets, *sizes, *dict(known)})
@@ -168,9 +166,10 @@ def is_smooth(expr: Expr, axes: Mapping[str, int]) -> bool:
         whole = exponent.value if exponent.kind is Kind.NUMBER else None
         if whole is None or whole.denominator != 1:
             return False
-        if base.kind is Kind.CALL and base.name in _LENGTHS:
-            length = base.name != _NORM or _is_vector(base.args[0], axes)
-            return length and whole % 2 == 0 and is_smooth(base.args[0], axes)
+        length = FUNCTIONS[base.name].length if base.kind is Kind.CALL else None
+        if length is not None:  # even powers of lengths are smooth
+            known = length is Length.MATRIX or _is_vector(base.args[0], axes)
+            return known and whole % 2 == 0 and is_smooth(base.args[0], axes)
     smooth = expr.kind is not Kind.CALL or expr.name in _SMOOTH
     return smooth and all(is_smooth(arg, axes) for arg in expr.args)
 
@@ -231,8 +230,9 @@ class _Squares:
             case Kind.DIVIDE:
                 return _product(self.factor(args[0]), _inverse(self.constant(args[1])))
             case Kind.POWER if self.constant(args[1]) == 2 and args[0].kind is Kind.CALL:
-                length = args[0].name in _LENGTHS and (self.vector or args[0].name != _NORM)
-                return self._square(*args[0].args * 2) if length else None
+                length = FUNCTIONS[args[0].name].length
+                known = length is Length.MATRIX or (length is Length.VECTOR and self.vector)
+                return self._square(*args[0].args * 2) if known else None
             case Kind.MULTIPLY:
                 found = self._square(args[0], args[1], turned=True)
                 found = _product(self.constant(args[0]), self.factor(args[1])) if found is None else found

@@ -23,7 +23,7 @@ from ntk_deq.language.calls import (
     vec_shape,
 )
 from ntk_deq.language.interval import UNIT, Range
-from ntk_deq.language.record import TRANSPOSED, Degree, Function, word
+from ntk_deq.language.record import TRANSPOSED, Degree, Function, Structure, word
 from ntk_deq.language.types import Type
 from ntk_deq.language.values import always, first, product, with_zero
 
@@ -41,7 +41,10 @@ OF_MATRICES = (
         turns=True,
         degree=Degree.BILINEAR,
         values=product,
+        reorders=True,
         mutant=("kronecker", "kronsum"),
+        structure=Structure.OWN,
+        sympy_matrix="KroneckerProduct",
         infix=("⊗", r"\otimes"),
     ),
     Function(
@@ -55,6 +58,8 @@ OF_MATRICES = (
         degree=Degree.BILINEAR,
         values=product,
         infix=("⊙", r"\odot"),
+        structure=Structure.ANY,
+        sympy_matrix="HadamardProduct",
     ),
     Function(
         "vec",
@@ -76,7 +81,17 @@ OF_MATRICES = (
         values=always(UNIT),
     ),
     Function(
-        "inv", "Matrices", (_P.SQUARE,), "Inverse.", same_shape, turns=True, smooth=True, partial=True, exponent="-1"
+        "inv",
+        "Matrices",
+        (_P.SQUARE,),
+        "Inverse.",
+        same_shape,
+        turns=True,
+        smooth=True,
+        partial=True,
+        exponent="-1",
+        structure=Structure.ALL,
+        sympy_matrix="Inverse",
     ),
     Function(
         "kronsum",
@@ -86,6 +101,7 @@ OF_MATRICES = (
         kron_shape,
         turns=True,
         degree=Degree.LINEAR,
+        reorders=True,
         mutant=("kronecker", "kron"),
         infix=("⊕", r"\oplus"),
     ),
@@ -128,8 +144,17 @@ OF_MATRICES = (
         diag_shape,
         degree=Degree.LINEAR,
         values=with_zero,
+        structure=Structure.OWN,
     ),
-    Function("I", "Matrices", (_P.SIZE,), "Identity matrix.", identity_shape, values=always(UNIT)),
+    Function(
+        "I",
+        "Matrices",
+        (_P.SIZE,),
+        "Identity matrix.",
+        identity_shape,
+        values=always(UNIT),
+        structure=Structure.OWN,
+    ),
     Function(
         "zeros",
         "Matrices",

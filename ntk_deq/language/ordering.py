@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from enum import Enum, auto
 
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.interval import Range, power_range
@@ -12,9 +13,6 @@ from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.record import Change
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, Sort
-
-_EXTREMES = frozenset({"max", "min"})
-_OF_A_VECTOR = frozenset({"norm", "fro", "sigma_min", "sigma_max"})  # which are equal there
 
 
 class Order(Enum):
@@ -161,13 +159,13 @@ class Ordering:
             return Order.SAME
         if any(self._is_matrix(arg) for arg in (*old.args, *new.args)):
             return Order.UNKNOWN
-        facts = entrywise_of(old.name) if len(old.args) == 1 else None
-        if old.name in _EXTREMES or (facts is not None and facts.growth > 0):
+        name = FUNCTIONS[old.name].of_number or old.name
+        facts = entrywise_of(name) if len(old.args) == 1 else None
+        if FUNCTIONS[name].grows or (facts is not None and facts.growth > 0):
             return joint(orders)
         if facts is not None and facts.growth < 0:
             return joint(orders).flipped
-        convex = facts is not None and facts.curvature > 0
-        if old.name == "norm" or (convex and Change.SIGN in FUNCTIONS[old.name].blind):
+        if facts is not None and facts.curvature > 0 and Change.SIGN in FUNCTIONS[name].blind:
             return self._size(orders[0], self.old.of(old.args[0]), self.new.of(new.args[0]))
         return Order.UNKNOWN
 
@@ -186,8 +184,10 @@ class Ordering:
             old, new = _untransposed(old), _untransposed(new)
         if self.unchanged(old, new):
             return True
-        krons = all(part.kind is Kind.CALL and part.name == "kron" for part in (old, new))
-        if krons and Change.ORDER in blind:
+        same = old.kind is new.kind is Kind.CALL and old.name == new.name
+        if same and FUNCTIONS[old.name].reorders and Change.ORDER in blind:
+            if FUNCTIONS[function].parameters[0] is Parameter.SQUARE and not all(map(_is_square, old.args)):
+                return False  # rows and columns are reordered in different ways
             return all(self.unchanged(a, b) for a, b in zip(old.args, reversed(new.args), strict=True))
         return False
 
@@ -197,7 +197,7 @@ class Ordering:
             return Order.UNKNOWN
         type_ = old.args[0].type
         vector = type_ is not None and type_.sort is Sort.MATRIX and ONE in (type_.rows, type_.cols)
-        if vector and {old.name, new.name} <= _OF_A_VECTOR:
+        if vector and _of_a_vector(old.name) == _of_a_vector(new.name):
             return Order.SAME
         if self._is_matrix(old) or self._is_matrix(new):
             return Order.UNKNOWN
@@ -258,3 +258,11 @@ def _unsigned(expr: Expr) -> Expr:
 
 def _untransposed(expr: Expr) -> Expr:
     return expr.args[0] if expr.kind is Kind.TRANSPOSE else expr
+
+
+def _of_a_vector(function: str) -> str:
+    return FUNCTIONS[function].of_vector or function
+
+
+def _is_square(expr: Expr) -> bool:
+    return expr.type is not None and expr.type.rows == expr.type.cols

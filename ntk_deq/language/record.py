@@ -18,7 +18,7 @@ class Change(StrEnum):
 
     SIGN = "sign"
     TRANSPOSE = "transpose"
-    ORDER = "order"  # of the factors, where it is a Kronecker product
+    ORDER = "order"  # of its rows, and of its columns
 
 
 class Kink(StrEnum):
@@ -35,6 +35,21 @@ class Degree(StrEnum):
 
     LINEAR = "linear"  # sums of entries of all of them, none of them with a negative sign
     BILINEAR = "bilinear"  # sums of products of an entry of each of two, likewise
+
+
+class Length(StrEnum):
+    """Of what a function is the Euclidean length: the root of the sum of the squares of all entries."""
+
+    VECTOR = "vector"  # of a matrix it is something else
+    MATRIX = "matrix"
+
+
+class Structure(StrEnum):
+    """What keeps a value in parts, as Kronecker factors, a diagonal or blocks, so that it need not be formed."""
+
+    OWN = "own"  # it has parts whatever its arguments are
+    ANY = "any"  # that of any of its arguments
+    ALL = "all"  # that of all of them
 
 
 TRANSPOSED = "'"
@@ -55,7 +70,7 @@ class Entrywise:
         sides: Its slopes below and above zero, where it is linear on both sides and zero at zero.
         slope: Its derivative in NumPy, {} the argument.
         formula: What it is in simpler functions of the language, of the argument x.
-        derivative: Its derivative in functions of the language, of the argument x.
+        derivative: Its derivative in functions of the language, of the argument x, which no formula here divides by.
         primitive: Its integral from 0 to x, likewise.
         of_numbers: Whether its notation is that of a number; of a matrix, its name is set upright.
     """
@@ -132,7 +147,13 @@ class Function:
         turns: Whether transposes of its arguments transpose its value; of what acts on each entry that goes without
             saying.
         commutes: Whether the order of its arguments does not matter.
+        reorders: Whether the order of its two arguments changes no more than that of its rows and columns.
         degree: How its entries depend on those of its arguments, where that is so simple.
+        grows: Whether it falls nowhere as any of several numbers grows; of one number, `entrywise` says so.
+        of_number: The function of one number that it is there, if it has another name; "" where it is that number.
+        of_vector: The function that it is of a vector, if it has another name.
+        length: Of what it is the Euclidean length.
+        structure: Whose structure its value has.
         smooth: Whether it has derivatives of every order wherever it has a value, though it is not of a degree.
         of_symmetric: Whether it has a value at symmetric matrices only.
         partial: Whether it may have no value though its arguments have one; of functions of numbers the domain says so.
@@ -147,6 +168,7 @@ class Function:
         mathml: The same in MathML.
         mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
         sympy: SymPy's own class for it, for numbers.
+        sympy_matrix: The same for matrices.
         numpy: A call in NumPy, {} the argument.
         lacks: Why a field is not set, for those that are not.
     """
@@ -165,7 +187,13 @@ class Function:
     lipschitz: float | None = None
     turns: bool = False
     commutes: bool = False
+    reorders: bool = False
     degree: Degree | None = None
+    grows: bool = False
+    of_number: str | None = None
+    of_vector: str | None = None
+    length: Length | None = None
+    structure: Structure | None = None
     smooth: bool = False
     of_symmetric: bool = False
     partial: bool = False
@@ -180,6 +208,7 @@ class Function:
     mathml: str | None = None
     mathml_binding: float | None = None
     sympy: str | None = None
+    sympy_matrix: str | None = None
     numpy: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
 

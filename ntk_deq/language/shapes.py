@@ -6,7 +6,7 @@ The limit on the size of a matrix, applied before anything is computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, NoReturn
@@ -206,48 +206,3 @@ def too_large(type_: Type, sizes: Mapping[str, SizeRange], *, structured: bool =
     return (
         f"a {type_} is {rows} x {cols} at the smallest sizes: {rows * cols} entries; at most {MAX_ENTRIES} are allowed"
     )
-
-
-_SAME = frozenset({Kind.NEGATE, Kind.TRANSPOSE, Kind.DIVIDE, Kind.POWER})
-_TOGETHER = frozenset({Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY})
-
-
-def keeps_structure(typed: Expr, structured: Set[str]) -> bool:
-    """Return whether a matrix is kept as Kronecker factors, a diagonal, blocks, or a product of these, and not formed.
-
-    Which sums and inverses stay so is left to the evaluation, which stops where a matrix would have to be formed after
-    all.
-
-    Args:
-        typed: A typed expression.
-        structured: Names of definitions that keep their structure.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> keeps_structure(parse("2*I(n)"), set()), keeps_structure(parse("Q + v*v'"), {"Q"})
-        (True, False)
-    """
-    if typed.kind is Kind.NAME:
-        return typed.name in structured
-    if typed.kind in _SAME:
-        return keeps_structure(typed.args[0], structured)
-    if typed.kind in _TOGETHER:
-        matrices = [arg for arg in typed.args if not _is_scalar(arg)]
-        return bool(matrices) and all(keeps_structure(arg, structured) for arg in matrices)
-    if typed.kind is not Kind.CALL:
-        return False
-    if typed.name == "inv":
-        return keeps_structure(typed.args[0], structured)
-    if typed.name == "hadamard":
-        return any(keeps_structure(arg, structured) for arg in typed.args)
-    return typed.name in ("I", "kron", "diag") and not _is_vector(typed)
-
-
-def _is_scalar(expr: Expr) -> bool:
-    if expr.type is None:
-        return expr.kind is Kind.NUMBER
-    return expr.type.sort is Sort.SCALAR
-
-
-def _is_vector(expr: Expr) -> bool:
-    return expr.type is not None and ONE in (expr.type.rows, expr.type.cols)

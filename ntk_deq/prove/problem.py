@@ -14,7 +14,7 @@ from itertools import product
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.language.domain import Domain, DomainKind
-from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort, Type
@@ -130,7 +130,7 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
     return None if None in values else not decisive
 
 
-_OWN = frozenset({"abs", "exp", "log", "max", "min", "norm"})  # the functions that there are terms for
+_OWN = frozenset({Op.ABS, Op.EXP, Op.LOG, Op.MAX, "min"})  # the functions that there are terms for
 _KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, *QUANTIFIERS}
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
@@ -245,7 +245,7 @@ def _formula(name: str, count: int) -> tuple[tuple[str, ...], Expr] | None:
 
 def _known(part: Expr) -> bool:
     """Whether a part of a formula of a record can be read."""
-    if part.kind is not Kind.CALL or part.name in _OWN:
+    if part.kind is not Kind.CALL or (FUNCTIONS[part.name].of_number or part.name) in _OWN:
         return True
     formula = _formula(part.name, len(part.args))
     return formula is not None and all(_known(inner) for inner in formula[1].walk())
@@ -417,17 +417,17 @@ class _Reader:
         formula = _formula(name, len(parts))
         if formula is not None:
             return put(formula[1], dict(zip(formula[0], parts, strict=True)), self.terms.constant, self._put)
-        match name:
-            case "log":
+        match FUNCTIONS[name].of_number or name:
+            case Op.LOG:
                 self._require(parts[0], Relation.POSITIVE)
                 return self.terms.log(parts[0])
-            case "exp":
+            case Op.EXP:
                 return self.terms.exp(parts[0])
-            case "abs" | "norm":
+            case Op.ABS:
                 return self.terms.absolute(parts[0])
         joined = parts[0]
         for part in parts[1:]:
-            joined = self.terms.maximum(joined, part) if name == "max" else self.terms.minimum(joined, part)
+            joined = self.terms.maximum(joined, part) if name == Op.MAX else self.terms.minimum(joined, part)
         return joined
 
     def _put(self, node: Expr, parts: Sequence[Term]) -> Term:

@@ -128,7 +128,9 @@ def _outcome(name: str, outcome: Outcome) -> list[Piece]:
 
 def _render_margin(console: Console, replayed: Replay) -> None:
     recorded = _interval(replayed.record.margin)
-    if replayed.margin is None:
+    if replayed.margin is None and not replayed.record.relation:
+        pass  # an argument, not two sides
+    elif replayed.margin is None:
         say(console, (f"the margin {recorded} was recorded; none is reached now", "red"), indent=_INDENT)
     elif replayed.identical:
         say(console, f"margin {recorded}: ", ("identical to the recorded one, bit for bit", "green"), indent=_INDENT)

@@ -34,9 +34,9 @@ from ntk_deq.report.words import (
     exit_style,
     expectation,
     little_support,
+    remarks,
     replay_command,
     second_look,
-    several_equilibria,
     shown_margin,
     verdict_style,
     worst_margin,
@@ -172,7 +172,7 @@ class TerminalReport:
         little = little_support(result)
         if little:
             say_hanging(self._console, [" " * _INDENT], [(one_line(little), "yellow")])
-        several = several_equilibria(result)
+        several = remarks(result)
         if several:
             say_hanging(self._console, [" " * _INDENT], [(several, "dim")])
         for line in terminal_lines(result.runs):
@@ -182,6 +182,10 @@ class TerminalReport:
             say(self._console, (starts, "dim"), indent=_INDENT)
         if not result.as_expected:
             self._details(result)
+        for record in result.conclusions:
+            if record.proven:
+                words = one_line(f"{record.name!r} by itself is {record.proven}")
+                say_hanging(self._console, [" " * _INDENT, ("proved: ", "dim")], [(words, "dim")])
         for text in result.untested:
             say_hanging(self._console, [" " * _INDENT, ("not tested: ", "dim")], [(one_line(text), "dim")])
         for finding in result.findings:

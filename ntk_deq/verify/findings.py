@@ -132,7 +132,8 @@ class Bound:
 def bounds(claim: Claim) -> Iterator[Bound]:
     """Yield the inequalities between numbers that the conclusions of a claim are made of."""
     for name, formula in claim.conclude.items():
-        yield from _bounds(name, formula.expr, ())
+        if name not in claim.resting:  # where something smaller may serve as well, nothing is known to break
+            yield from _bounds(name, formula.expr, ())
 
 
 def _bounds(name: str, expr: Expr, around: tuple[Expr, ...]) -> Iterator[Bound]:

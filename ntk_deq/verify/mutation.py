@@ -9,6 +9,7 @@ from enum import StrEnum
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.implication import follows
 from ntk_deq.claims.mutation import Mutation, mutants
+from ntk_deq.verify.judge import FAILING
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Options, judge
 
@@ -18,7 +19,7 @@ Judge = Callable[[Claim, Options], ClaimResult]
 class Fate(StrEnum):
     """What became of a mutant."""
 
-    KILLED = "killed"  # refuted
+    KILLED = "killed"  # refuted; of a changed witness: it is noticed that it fails
     SURVIVED = "survived"  # it holds, as far as anything was tried
     VACUOUS = "vacuous"  # no instance met its hypotheses
     UNDECIDED = "undecided"
@@ -120,7 +121,10 @@ def judge_mutants(
             return
         judged += 1
         result = judge(replace(mutation.claim, instances=None), options)
-        yield MutantResult(claim.id, mutation, _FATES.get(result.verdict, Fate.ERROR), result)
+        fate = _FATES.get(result.verdict, Fate.ERROR)
+        if mutation.where.name in claim.witness and result.verdict is Verdict.UNDECIDED and FAILING in result.reason:
+            fate = Fate.KILLED  # that a witness fails refutes nothing, and is what there is to notice
+        yield MutantResult(claim.id, mutation, fate, result)
 
 
 def worth_mutating(claim: object) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from fractions import Fraction
 
@@ -14,6 +14,10 @@ from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number
 from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.language.domain import Free
+from ntk_deq.language.tree import Formula as Named
+from ntk_deq.language.tree import names_in
+from ntk_deq.language.types import SCALAR
 from ntk_deq.prove.box import Reduced, eliminate
 from ntk_deq.prove.branch import BranchAndBound, Goal, find_meeting, goals_of
 from ntk_deq.prove.cases import SymbolicProver
@@ -42,6 +46,8 @@ class Proof:
         margin: A lower bound of every conclusion's margin over the whole domain, where one is known and > 0.
         counterexample: The judgement on an instance that breaks the claim for certain.
         broken: Whether the claim breaks for certain at a point that is no instance: the reason names it.
+        example: An instance that shows what was refuted by an argument about infinitely many.
+        proven: Where the claim as a whole is not proven: conclusions that are, and how.
     """
 
     verdict: Verdict
@@ -51,6 +57,8 @@ class Proof:
     margin: float | None = None
     counterexample: Judgement | None = None
     broken: bool = False
+    example: Judgement | None = None
+    proven: Mapping[str, str] = field(default_factory=dict)
 
 
 def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> Proof | None:
@@ -65,7 +73,8 @@ def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> 
         deadline: When to stop, on the clock of `time.thread_time`.
 
     Returns:
-        The outcome; None for a claim that is not `applicable`, or says that something exists without saying what.
+        The outcome; None for a claim no conclusion of which is `applicable`, or that says that something exists without
+        saying what. Where a conclusion cannot be proven the others may be, each by itself: see `Proof.proven`.
 
     Example:
         >>> from ntk_deq.claims.load import load_suite
@@ -73,13 +82,72 @@ def prove_claim(claim: Claim, *, budget: int, deadline: float | None = None) -> 
         >>> prove_claim(claims["N.log"], budget=100).verdict
         <Verdict.PROVED: 'proved'>
     """
-    if claim.sought or not applicable(claim):
+    if claim.sought:
         return None
+    if not applicable(claim):
+        proven = _one_by_one(claim, budget, deadline)
+        return replace(_undecided(""), proven=proven) if proven else None
+    found = _whole(claim, budget, deadline)
+    if found.verdict is Verdict.UNDECIDED and not found.broken and len(claim.conclude) > 1:
+        return replace(found, proven=_one_by_one(claim, budget, deadline))
+    return found
+
+
+def _whole(claim: Claim, budget: int, deadline: float | None) -> Proof:
     attempts: list[_Attempt] = []
     try:
         return _attempted(claim, budget, deadline, attempts)
     except DeadlineError as error:
         return replace(_undecided(str(error)), boxes=sum(attempt.boxes for attempt in attempts))
+
+
+def _one_by_one(claim: Claim, budget: int, deadline: float | None) -> dict[str, str]:
+    """Return the conclusions that are proven, each by itself, and how; all of them share the budget."""
+    parts = [part for name in claim.conclude if (part := _about_numbers(claim, name)) is not None]
+    found: dict[str, str] = {}
+    for part in parts:
+        ((name, _),) = part.conclude.items()
+        proof = _whole(part, budget // len(parts), deadline)
+        if proof.verdict is Verdict.PROVED:
+            found[name] = proof.reason
+    return found
+
+
+def _about_numbers(claim: Claim, name: str) -> Claim | None:
+    """Return the claim with one conclusion alone, if it is about real numbers; None if it is not.
+
+    Hypotheses and variables that are not about numbers are left out: what follows from fewer hypotheses follows.
+    """
+
+    def numbers(free: Mapping[str, Free]) -> dict[str, Free]:
+        return {variable: own for variable, own in free.items() if own.type == SCALAR}
+
+    settings = tuple(replace(setting, free=numbers(setting.free)) for setting in claim.settings)
+    alone = replace(claim, settings=settings, given=numbers(claim.given))
+    known = [{*setting.free, *alone.given, *setting.sizes} for setting in settings]
+
+    def readable(formula: Named) -> bool:
+        names, lets = _reached(formula, claim.let)
+        if any(names - set(lets) - own for own in known):
+            return False
+        return applicable(replace(alone, let=lets, assume={}, conclude={formula.name: formula}))
+
+    if not readable(claim.conclude[name]):
+        return None
+    assume = {n: formula for n, formula in claim.assume.items() if readable(formula)}
+    used = set[str]().union(*(_reached(f, claim.let)[1] for f in (claim.conclude[name], *assume.values())))
+    lets = {n: formula for n, formula in claim.let.items() if n in used}
+    return replace(alone, let=lets, assume=assume, conclude={name: claim.conclude[name]})
+
+
+def _reached(formula: Named, let: Mapping[str, Named]) -> tuple[set[str], dict[str, Named]]:
+    """Return the names that a formula uses, directly or through definitions, and these definitions."""
+    names, queue = set[str](), [formula]
+    while queue:
+        for name in names_in(queue.pop().expr) - names:
+            names.add(name)
+            queue += [let[name]] if name in let else []
+    return names, {name: formula for name, formula in let.items() if name in names}
 
 
 def _attempted(claim: Claim, budget: int, deadline: float | None, attempts: list[_Attempt]) -> Proof:

@@ -50,11 +50,12 @@ class Refiner:
         tried: Instances judged again.
         settled: Those of them that were decided by it.
         exact: Instances that exact arithmetic decided more of.
+        existence: What decides whether something exists, and remembers how much it took.
     """
 
     def __init__(self, claim: Claim, bits: int, *, seed: int = 0, deadline: float | None = None) -> None:
         self._claim, self._bits = claim, bits
-        self._existence = ExistenceStage(claim, seed, deadline=deadline)
+        self.existence = ExistenceStage(claim, seed, deadline=deadline)
         self._in_vain = self._exact_in_vain = self._exact_tried = 0
         self.exact = 0
         self.tried = 0
@@ -76,8 +77,8 @@ class Refiner:
         """
         if self._claim.exists:
             if self._claim.sought and first.standing is Standing.MET:
-                return self._existence.decide(first)
-            return self._existence.decide(self._refined(first, dtype=dtype, deadline=deadline))
+                return self.existence.decide(first)
+            return self.existence.decide(self._refined(first, dtype=dtype, deadline=deadline))
         return self._refined(first, dtype=dtype, deadline=deadline)
 
     def _refined(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None) -> Judgement:

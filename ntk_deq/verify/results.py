@@ -53,6 +53,7 @@ class ConclusionRecord:
         worst: The smallest margin.
         margins: For each met instance (lo, hi, scale): margin ball and the size of the terms of the two sides.
         true, false, tight, unsure: Counts of instances by outcome; tight ones straddle zero narrowly.
+        proven: How it is proven by itself, where the claim as a whole is not; else nothing.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ConclusionRecord:
     false: int
     tight: int
     unsure: int
+    proven: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,12 +193,13 @@ class TriedDepth:
 
     Attributes:
         setting: The setting.
-        letters: The letters that ranges and indices use, with their values.
+        letters: The letters that ranges and indices use, with their values; functions with the numbers of members.
         verdict: The verdict there.
         instances, met: Instances tried, and those that met the hypotheses.
         searched: Instances that the search scored.
         seconds: How long it took.
         reason: The reason of the verdict.
+        members: For each function over which the claim quantifies, which one was tried.
     """
 
     setting: str
@@ -207,6 +210,7 @@ class TriedDepth:
     searched: int
     seconds: float
     reason: str
+    members: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

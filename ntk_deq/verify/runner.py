@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ntk_deq.claims.claim import Claim, IllFormed, Verdict
+from ntk_deq.claims.claim import Claim, IllFormed, Verdict, is_membership
 from ntk_deq.claims.statement import StatementLine, statement_lines
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
@@ -298,8 +298,9 @@ def _result(
     """Return what a trial came to, with a file of its counterexample; one that has not ended shows `shown`."""
     claim, options, tally = trial.claim, trial.options, trial.tally
     verdict, evidence, reason = trial.verdict(stopped="" if trial.ended else ENDED)
-    shown = trial.plainest or shown
-    conclusions = tally.conclusion_records()
+    shown = trial.plainest or shown or (None if trial.proof is None else trial.proof.example)
+    proven = {} if trial.proof is None else {k: how for k, how in trial.proof.proven.items() if not is_membership(k)}
+    conclusions = tuple(replace(record, proven=proven.get(record.name, "")) for record in tally.conclusion_records())
     replay = trial.saved() if save else None
     return ClaimResult(
         id=claim.id,

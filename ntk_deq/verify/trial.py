@@ -19,9 +19,11 @@ from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.language.setting import Setting
 from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
+from ntk_deq.verify.existence.decision import ExistenceStage
+from ntk_deq.verify.existence.uniform import prove_uniform
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
-from ntk_deq.verify.minimise import plainest_counterexample
+from ntk_deq.verify.minimise import plainest_counterexample, refutes
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
@@ -35,6 +37,9 @@ from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20
 """Instances still tried once a counterexample is found: for a plainer one, and for the margin plot."""
+
+NONE_SOUGHT, NONE_SHARE = 100, 20
+"""Further instances on which it is asked whether nothing exists; one of them costs what so many of the search do."""
 
 WRITING = 10.0
 """Seconds that the judgement which a counterexample is written down with may take, where the time limit has run out."""
@@ -140,10 +145,26 @@ class Trial:
         return self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
 
     def _count(self, judgement: Judgement) -> Judgement:
+        judgement = self._with_proven(judgement)
         self.tally.add(judgement)
         self.heard(self.tally.instances)
         self._remember(judgement)
         return judgement
+
+    def _with_proven(self, judgement: Judgement) -> Judgement:
+        """Return a judgement in which the conclusions that are proven are true, whatever balls leave open.
+
+        Raises:
+            RuntimeError: One is false where the hypotheses are met.
+        """
+        proven = {} if self.proof is None else self.proof.proven
+        known = {name: o for name, o in judgement.conclusions.items() if name in proven and o.truth is not Truth.TRUE}
+        if judgement.standing is not Standing.MET or not known:
+            return judgement
+        if any(outcome.truth is Truth.FALSE for outcome in known.values()):
+            raise RuntimeError(f"an instance contradicts the proof of {next(iter(known))!r}: one of the two is wrong")
+        true = {name: replace(outcome, truth=Truth.TRUE, reason="") for name, outcome in known.items()}
+        return replace(judgement, conclusions={**judgement.conclusions, **true})
 
     def _remember(self, judgement: Judgement) -> None:
         """Keep the instances of each setting that the search may start from: those closest to equality."""
@@ -157,6 +178,9 @@ class Trial:
     def _prove(self) -> None:
         """Try to prove a claim about real numbers; a witness that the proof finds is counted as an instance."""
         if self.options.boxes == 0:
+            return
+        if self.claim.uniform and self.claim.sought:
+            self.proof = prove_uniform(self.claim, deadline=self.deadline)
             return
         self.proof = prove_claim(self.claim, budget=self.options.boxes, deadline=self.deadline)
         if self.proof is not None and self.proof.counterexample is not None:
@@ -178,10 +202,15 @@ class Trial:
             RuntimeError: An instance contradicts the proof.
         """
         proof = self.proof
+        if proof is not None and proof.verdict is Verdict.REFUTED and proof.counterexample is None:
+            return proof.verdict, proof.evidence, proof.reason
         if proof is None or proof.verdict not in (Verdict.PROVED, Verdict.VACUOUS):
             verdict, reason = self.tally.verdict(stopped=self.stopped or stopped)
             if proof is not None and proof.broken and verdict in (Verdict.HOLDS, Verdict.VACUOUS):
-                return Verdict.UNDECIDED, self.tally.evidence(), proof.reason
+                words = f"with the witness given, {proof.reason}" if self.claim.witness else proof.reason
+                return Verdict.UNDECIDED, self.tally.evidence(), words
+            if verdict is Verdict.UNDECIDED and not self.stopped:
+                reason = self.refiner.existence.trend() or reason
             if verdict is Verdict.VACUOUS and self.evaluations:
                 reason += f"; a search among {self.evaluations} more found none"
             return verdict, self.tally.evidence(), reason
@@ -286,7 +315,8 @@ class Trial:
             if self.tally.counterexamples or proved or self.options.search == 0:
                 return
             if self.claim.sought == self.claim.conclude.keys():  # no formula says how well an instance does
-                return
+                self._search_for_none(setting)
+                continue
             self.entered("searching")
             asked = self.options.search
             budget = asked if asked is None or setting.universal else asked // DRAWN_SHARE
@@ -313,6 +343,22 @@ class Trial:
             self.evaluations += attack.evaluations
             for judgement in (*attack.counterexamples, *attack.others):
                 self._count(self.refiner.refine(judgement, dtype=self.options.dtype, deadline=self.deadline))
+
+    def _search_for_none(self, setting: Setting) -> None:
+        """Look among further instances for one on which nothing of what the claim says exists does."""
+        count = next(count for own, count in planned(self.claim, self.options) if own is setting)
+        asked = NONE_SOUGHT if self.options.search is None else self.options.search // NONE_SHARE
+        feasible = Feasible(self.claim, self.options, self.deadline)
+        stage = ExistenceStage(self.claim, refuting=True, deadline=self.deadline)
+        device, dtype = torch.device(self.options.device), self.options.dtype
+        for index in range(count, count + asked):
+            instance = feasible(setting, instance_at(setting, self.claim.given, index, self.options.seed))
+            judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
+            self.evaluations += 1
+            found = stage.decide(judgement)
+            if refutes(found):
+                self._count(found)
+                return
 
     def _sweep(self, setting: Setting, starts: list[Instance]) -> None:
         """Lead the scalars of a claim on training through their domains."""

@@ -69,6 +69,8 @@ def written_out(claim: Claim, judgement: Judgement) -> Witness:
         judgement: A judgement that refutes it.
     """
     found = counterexample_witness(judgement)
+    if found.argument:  # there are no two sides
+        return found
     try:
         script, unwritten = counterexample_script(claim, found), ""
     except UnwritableError as error:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from ntk_deq.claims.check import keeps_structure
 from ntk_deq.language.parser import parse
-from ntk_deq.language.shapes import keeps_structure, too_large
+from ntk_deq.language.shapes import too_large
 from ntk_deq.language.types import SizeRange, matrix
 from ntk_deq.language.typing import infer
 

@@ -19,6 +19,8 @@ from ntk_deq.language.declaration import Role
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.verify.runner import Options, judge
 
+FEW = Options(instances=30, search=40)
+
 FILE = """
 suite: t
 systems:
@@ -66,7 +68,7 @@ def test_a_system_is_a_model_of_its_file(tmp_path):
     assert model.names(Role.PARAMETER) == ("A", "W", "c", "u")
     assert model.contraction == "max(gamma*norm(A), abs(gamma)*norm(A))"
     assert "biased" not in model_names()
-    assert judge(claim, Options()).verdict is Verdict.HOLDS
+    assert judge(claim, FEW).verdict is Verdict.HOLDS
 
 
 def test_two_files_may_use_one_name(tmp_path):
@@ -74,9 +76,9 @@ def test_two_files_may_use_one_name(tmp_path):
     assert first.settings[0].model.map != second.settings[0].model.map
     bound = "    conclude: fro(Z) <= 0\n"
     for claim in (first, second):
-        assert judge(claim, Options()).verdict is Verdict.HOLDS
+        assert judge(claim, FEW).verdict is Verdict.HOLDS
     broken = loaded(tmp_path, FILE[: FILE.index("    conclude")] + bound)
-    assert judge(broken, Options()).verdict is Verdict.REFUTED
+    assert judge(broken, FEW).verdict is Verdict.REFUTED
 
 
 def test_the_contraction_is_read_off_the_map(tmp_path):
@@ -93,7 +95,7 @@ def test_a_constant_that_is_too_small_is_not_believed(tmp_path):
     )
     single = single.replace("assume: gamma*norm(A) < 1", "assume: gamma > 0")
     claim = loaded(tmp_path, single[: single.index("    conclude")] + "    conclude: fro(Z) <= 0\n")
-    assert judge(claim, Options()).verdict is Verdict.UNDECIDED
+    assert judge(claim, FEW).verdict is Verdict.UNDECIDED
 
 
 def test_a_statement_holds_its_systems(tmp_path):
@@ -119,7 +121,7 @@ INIT = """init:
 def test_a_system_is_trained(tmp_path, factor, verdict):
     head = FILE[: FILE.index("claims:")].replace("m: 2}}", f"m: 2}}, {INIT}}}")
     claim = loaded(tmp_path, head + TRAINED.replace("FACTOR", factor))
-    result = judge(claim, Options())
+    result = judge(claim, Options(search=40))
     assert result.verdict is verdict, result.reason
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from flint import fmpq
 
@@ -11,6 +13,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, statement_lines
 from ntk_deq.verify.existence.linear import Row, solve_linear
 from ntk_deq.verify.options import Options
+from ntk_deq.verify.replay import read_counterexample, replay
 from ntk_deq.verify.runner import judge
 
 HEAD = """suite: existence
@@ -195,3 +198,33 @@ class TestLinear:
             Row((zero, -one), zero),
         ]
         assert solve_linear([], rows, 2).contradiction is not None
+
+
+@pytest.mark.parametrize(
+    ("entry", "verdict"),
+    [
+        ("exists: {u: 'unit_rows[n]'}, conclude: dot(u, u) == 1", Verdict.HOLDS),
+        ("exists: {u: 'unit_rows[n]'}, conclude: dot(u, u) == 2", Verdict.REFUTED),
+        ("exists: {U: 'unit_rows[n, n]'}, conclude: trace(U*U') == n", Verdict.HOLDS),
+        ("exists: {U: 'unit_rows[n, n]'}, conclude: trace(U*U') == n + 1", Verdict.REFUTED),
+        ("exists: {U: 'orthogonal[n, n]'}, conclude: U*U' == 2*I(n)", Verdict.REFUTED),
+    ],
+)
+def test_rows_of_norm_one(tmp_path, entry, verdict):
+    assert judged(tmp_path, f"setting: square, {entry}", instances=6).verdict is verdict
+
+
+def test_a_matrix_of_one_column_has_rows_of_its_own(tmp_path):
+    """Each row of a unit_rows matrix has norm 1, and where there is one column each entry is 1 or -1."""
+    entry = "setting: wide, assume: m == 1, exists: {U: 'unit_rows[n, m]'}, conclude: trace(U'*U) == n"
+    assert judged(tmp_path, entry, instances=30).verdict is Verdict.HOLDS
+
+
+def test_a_counterexample_is_replayed(tmp_path):
+    result = judged(tmp_path, SOLVABLE, out=str(tmp_path / "results"))
+    assert result.replay is not None
+    replayed = replay(read_counterexample(Path(result.replay)))
+    assert replayed.refuted
+    assert replayed.reproduced
+    (name,) = replayed.record.claim.exists
+    assert name == "v"

@@ -95,6 +95,8 @@ def test_known_cases(tmp_path, body, rule, weaker, stronger):
         ("norm1(A') <= 1", "transpose", []),
         ("norm(kron(A, B)) <= 1", "swap", ["norm(kron(A, B)) -> norm(kron(B, A))"]),
         ("lambda_max(kron(A, B)) <= 1", "swap", []),
+        ("trace(kron(A, B)) <= 1", "swap", ["trace(kron(A, B)) -> trace(kron(B, A))"]),
+        ("trace(kron(R, R')) <= 1", "swap", []),  # rows and columns move in different ways
         ("norm(-A) <= 1", "sign", ["norm(-A) <= 1 -> norm(A) <= 1"]),
         ("lambda_max(-A) <= 1", "sign", []),
         ("norm(A - B) <= 1", "sign", []),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import ntk_deq
 
@@ -97,3 +100,27 @@ def test_the_maps_of_packages_name_what_is_there():
         missing = [name for name in named if not list(folder.rglob(name.rsplit("/", 1)[-1]))]
         assert missing == [], package
     assert "judge.py" in (ast.get_docstring(known["ntk_deq.verify"]) or "")
+
+
+@pytest.mark.long
+def test_judging_a_claim_enters_few_files():
+    """R.S4M, which takes an equilibrium, Kronecker products and a search; the map of `verify` names where to look."""
+    from ntk_deq.claims.load import load_suite
+    from ntk_deq.verify.runner import Options, judge
+
+    (claim,) = (c for c in load_suite(ROOT.parent / "checks" / "implicit_relu.yaml").claims if c.id == "R.S4M")
+    entered = set()
+
+    def called(frame, event, _):
+        if event == "call" and frame.f_code.co_name != "<module>":
+            entered.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        judge(claim, Options(instances=6, search=20))
+    finally:
+        sys.setprofile(before)
+    assert len({path for path in entered if path.startswith(f"{ROOT}/")}) <= 145
+    listed = (ast.get_docstring(modules()["ntk_deq.verify"]) or "").split("\n\n")[2]
+    assert len(re.findall(r"\b\w+(?:\.py|/)", listed)) <= 20

@@ -27,7 +27,8 @@ from ntk_deq.claims.claim import Verdict
 from ntk_deq.language.interval import Margin
 from ntk_deq.report.page.html import report_html, write_html
 from ntk_deq.report.page.view import Anchors, safe_mathml, safe_url, typeset_number
-from ntk_deq.verify.results import Computed, Witness
+from ntk_deq.verify.judge import IMPLICIT
+from ntk_deq.verify.results import Computed, HypothesisRecord, Witness
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -347,3 +348,12 @@ def test_the_report_layer_imports_no_torch():
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_an_implicit_hypothesis_is_counted_where_it_does_not_hold():
+    implicit = HypothesisRecord("differentiable", IMPLICIT["differentiable"], 0, 7, 0, None)
+    result = dataclasses.replace(holds(), hypotheses=(holds().hypotheses[0], implicit))
+    said, met = (re.sub(r"\s+", " ", part) for part in report_html([result], INFO).split('class="hypothesis"')[:0:-1])
+    assert "<b>7</b> failed" in said
+    assert "held" not in said.split("</section>")[0]
+    assert "<b>219</b> held" in met

@@ -399,6 +399,10 @@ def test_scales():
     assert y.place(1e9) == 22
     assert y.place(-1.0) == 170
     assert [label for _, label in y.ticks(spacing=40.0)] == ["10⁻⁶", "10⁻⁴", "10⁻²", "1"]
+    short = LogScale.covering([3e-3, 3e-2], start=170.0, stop=22.0)
+    assert [label for _, label in short.ticks(spacing=26.0)] == ["5·10⁻³", "10⁻²", "2·10⁻²"]
+    longer = LogScale.covering([2.5e-3, 0.07], start=170.0, stop=22.0)
+    assert [label for _, label in longer.ticks(spacing=30.0)] == ["3·10⁻³", "10⁻²", "3·10⁻²"]
     assert LogScale.covering([], start=1.0, stop=0.0).place(1.0) < 1.0
     even = StepScale.covering((0.0, 5.0, 10.0), spread=False, start=0.0, stop=100.0)
     assert [even.place(v) for v in (0.0, 5.0, 10.0, 20.0)] == [0.0, 50.0, 100.0, 100.0]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from seeds import seeds
 
 from ntk_deq.claims.claim import IllFormed, Verdict
 from ntk_deq.claims.load import load_suite
@@ -12,7 +13,7 @@ from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge_claims
 
 HERE = Path(__file__).parent
-SEEDS = range(3)
+SEEDS = seeds(3)
 
 # Matrices of a few entries: threads that wait for each other cost more than they bring.
 torch.set_num_threads(1)
@@ -35,7 +36,7 @@ def test_true_statements_hold(seed):
         assert sum(conclusion.false for conclusion in result.conclusions) == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(3))
 def test_false_statements_are_refuted(seed, monkeypatch):
     # The plainest counterexample is not the point here, and looking for it takes most of the time.
     monkeypatch.setattr(trial, "AFTER_REFUTATION", 2)
@@ -50,6 +51,7 @@ def test_false_statements_are_refuted(seed, monkeypatch):
 
 def test_every_function_of_plain_matrices_occurs():
     """A function that the lists forget is not tried end to end."""
+    from ntk_deq.language.calls import Parameter
     from ntk_deq.language.functions import FUNCTIONS
     from ntk_deq.language.tree import Kind
     from ntk_deq.language.written import BY_NAME
@@ -61,7 +63,8 @@ def test_every_function_of_plain_matrices_occurs():
             for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values()):
                 used |= {node.name for node in formula.expr.walk() if node.kind is Kind.CALL}
     written_out = BY_NAME.keys() | {name for name, record in FUNCTIONS.items() if record.stands_for is not None}
-    assert used == set(FUNCTIONS) - {"fixed_point", "next"} - written_out
+    of_functions = {name for name, record in FUNCTIONS.items() if Parameter.OPERAND in record.parameters}
+    assert used == set(FUNCTIONS) - {"fixed_point", "next"} - written_out - of_functions
 
 
 @pytest.fixture
@@ -90,18 +93,20 @@ def test_false_claims_from_outside_are_refuted():
     assert len(survived) <= 3, survived
 
 
-@pytest.mark.parametrize(
-    "options", [Options(instances=60, search=200), pytest.param(Options(), marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("options", [Options(instances=30, search=40), pytest.param(Options(), marks=pytest.mark.long)])
 def test_true_claims_that_were_left_open_hold(options):
     for result in judge_claims(load_suite(HERE / "handed_true.yaml").claims, options):
         assert result.verdict is Verdict.HOLDS, (result.id, result.reason)
 
 
-def test_true_claims_from_outside_are_not_refuted():
+@pytest.mark.parametrize(
+    "options",
+    [Options(instances=20, search=40), pytest.param(Options(instances=60, search=200), marks=pytest.mark.long)],
+)
+def test_true_claims_from_outside_are_not_refuted(options):
     claims = [claim for claim in load_suite(HERE / "outside_true.yaml").claims if not claim.trains]
     assert len(claims) >= 30
-    for result in judge_claims(claims, Options(instances=60, search=200)):
+    for result in judge_claims(claims, options):
         assert result.verdict in (Verdict.HOLDS, Verdict.UNDECIDED, Verdict.PROVED), (result.id, result.reason)
 
 
@@ -168,7 +173,7 @@ claims:
 def test_true_equalities_of_solutions_are_not_refuted(tmp_path):
     file = tmp_path / "solved.yaml"
     file.write_text(SOLVED)
-    for result in judge_claims(load_suite(file).claims, Options(instances=60)):
+    for result in judge_claims(load_suite(file).claims, Options(instances=60, search=50)):
         assert result.verdict in (Verdict.HOLDS, Verdict.PROVED), (result.id, result.verdict, result.reason)
 
 
@@ -179,5 +184,5 @@ def test_a_strict_inequality_at_a_solution_is_not_decided_by_the_float_beside_it
         "  - {id: above, setting: s, assume: {h: x^2 == 2}, conclude: x > sqrt(2)}\n"
         "  - {id: below, setting: s, assume: {h: x^2 == 2}, conclude: x < sqrt(2)}\n"
     )
-    for result in judge_claims(load_suite(file).claims, Options(instances=20)):
+    for result in judge_claims(load_suite(file).claims, Options(instances=20, search=50)):
         assert result.verdict in (Verdict.UNDECIDED, Verdict.REFUTED), (result.id, result.verdict)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from seeds import seeds
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
@@ -66,7 +67,7 @@ def claims(tmp_path_factory):
 NAMES = [line.split("id: ")[1].split(",")[0].strip() for line in SUITE.splitlines() if "id: " in line]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", seeds(3))
 @pytest.mark.parametrize("name", NAMES)
 def test_verdicts(claims, name, seed):
     expected = Verdict.REFUTED if name.startswith("F.") else Verdict.HOLDS

@@ -111,14 +111,14 @@ def test_the_first_step_is_that_of_the_declared_loss(tmp_path, model, factor, N)
         assert (result.verdict, result.evidence) == (expected, Evidence.CERTIFIED), result.reason
 
 
-RATE = "{method: gradient-descent, step: 1/100, steps: 200, until: 1e-4}"
+RATE = "{method: gradient-descent, step: 1/50, steps: 200, until: 1e-2}"
 
 
 @pytest.mark.parametrize(
     ("model", "conclude", "N", "verdict"),
     [
-        ("twice", "L[k+1] <= 87/100*L[k] for all k", 1, Verdict.HOLDS),
-        ("linear-implicit", "L[k+1] <= 87/100*L[k] for all k", 1, Verdict.REFUTED),
+        ("twice", "L[k+1] <= 3/4*L[k] for all k", 1, Verdict.HOLDS),
+        ("linear-implicit", "L[k+1] <= 3/4*L[k] for all k", 1, Verdict.REFUTED),
         ("mean", "L[k+1] >= 1/2*L[k] for all k", 3, Verdict.HOLDS),
         ("linear-implicit", "L[k+1] >= 1/2*L[k] for all k", 3, Verdict.REFUTED),
     ],
@@ -138,7 +138,7 @@ def test_the_rate_of_descent_is_that_of_the_declared_loss(tmp_path, model, concl
     [("twice", 1, Verdict.HOLDS), ("linear-implicit", 1, Verdict.REFUTED), ("mean", 3, Verdict.REFUTED)],
 )
 def test_the_rate_of_a_flow_is_that_of_the_declared_loss(tmp_path, model, N, verdict):
-    run = "{method: gradient-flow, until: 1e-4}"
+    run = "{method: gradient-flow, until: 1e-2}"
     result = single(tmp_path, model, "'L[t] <= exp(-18*t)*L[0] for all t'", run=run, N=N)
     assert result.verdict is verdict, result.reason
 

@@ -39,7 +39,7 @@ def judged(tmp_path, monkeypatch, cls, conclude):
     path = tmp_path / "claims.yaml"
     path.write_text(text)
     (claim,) = load_suite(str(path)).claims
-    return judge(claim, Options())
+    return judge(claim, Options(search=40))
 
 
 def test_a_class_that_predicts_something_else_is_not_judged(tmp_path, monkeypatch):

@@ -356,6 +356,7 @@ class TestMutants:
         assert Fate.KILLED in {result.fate for result in found}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["feed_forward", "mutants/feed_forward"])
 def test_the_feed_forward_suite_comes_out_as_expected(name):
     for claim in load_suite(ROOT / "checks" / f"{name}.yaml").claims:

@@ -60,7 +60,7 @@ def judged(tmp_path, setting, conclude, run="", assume="{}", written=False, inst
     path.write_text(text.replace("-formula", "") if written else text)
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return judge(claim, Options())
+    return judge(claim, Options(search=40))
 
 
 @pytest.mark.parametrize(("run", "index"), [(DESCENT, "k"), (FLOW, "t")])

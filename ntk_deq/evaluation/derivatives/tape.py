@@ -35,9 +35,9 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
-from ntk_deq.language.record import Kink
+from ntk_deq.language.record import Kink, Length
 from ntk_deq.language.recursion import At
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.tree import Expr, Kind, Span, free_names
 from ntk_deq.language.written import definition_of, put
 
 _BINARY = {
@@ -242,7 +242,7 @@ class Tape:
         takes = bool(expr.args) and expr.args[0].kind is Kind.FUNCTION
         derives = expr.kind is Kind.CALL and (takes or expr.name in ("grad", "jac"))
         stepped = expr.kind is Kind.INDEX and self._outside.moments is not None
-        return (derives or stepped) and not any(node.name in self._own for node in expr.walk())
+        return (derives or stepped) and self._own.isdisjoint(free_names(expr))
 
     def _fixed(self, expr: Expr) -> Node:
         outside = self._outside
@@ -316,7 +316,8 @@ class Tape:
         """
         if base.shape != (1, 1):
             return self._matrix_power(base, whole(exponent.value) if degree is None else degree, env)
-        is_length = base.operation == "fro" or (base.operation == "norm" and 1 in base.args[0].shape)
+        length = FUNCTIONS[base.operation].length if base.operation in FUNCTIONS else None
+        is_length = length is Length.MATRIX or (length is Length.VECTOR and 1 in base.args[0].shape)
         if is_length and degree is not None and degree > 0 and degree % 2 == 0 and not base.args[0].is_scalar:
             square = self._operator(SQUARED_LENGTH, base.args, lambda: _squared(base))
             return square if degree == 2 else self._scalar_power(square, self._number(degree // 2), env)

@@ -81,7 +81,8 @@ def convert(expr: Expr) -> Any:
             return _quantity("->", expr, Str(expr.names[0]), convert(expr.args[0]))
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
             over = expr.args[0]
-            return _quantity(f"{expr.name}{OVER}", expr, convert(over.args[0]), *_reach(over))
+            rest = map(convert, expr.args[1:])
+            return _quantity(f"{expr.name}{OVER}", expr, convert(over.args[0]), *_reach(over), *rest)
         case Kind.CALL:
             return _call(expr)
         case Kind.TRANSPOSE:
@@ -211,16 +212,8 @@ def _call(expr: Expr) -> Any:
     if known is not None:
         return getattr(sympy, known)(_number(expr.args[0]), evaluate=False)
     arguments = [convert(argument) for argument in expr.args]
-    own = {
-        "kron": sympy.KroneckerProduct,
-        "hadamard": sympy.HadamardProduct,
-        "inv": sympy.Inverse,
-        "trace": sympy.Trace,
-        "det": sympy.Determinant,
-    }
-    if name in own:
-        return own[name](*arguments)
-    return _quantity(name, expr, *arguments)
+    own = FUNCTIONS[name].sympy_matrix if name in FUNCTIONS else None
+    return _quantity(name, expr, *arguments) if own is None else getattr(sympy, own)(*arguments)
 
 
 def _statement(expr: Expr) -> Any:

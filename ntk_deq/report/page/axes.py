@@ -149,11 +149,20 @@ class LogScale:
         return self.start + (self.stop - self.start) * min(max(part, 0.0), 1.0)
 
     def ticks(self, *, spacing: float) -> list[tuple[float, str]]:
-        """Return (place, label) of powers of ten at least `spacing` apart."""
+        """Return (place, label) of powers of ten at least `spacing` apart; of numbers between, too, if there is one."""
         unit = abs(self.stop - self.start) / (self.high - self.low)
         step = max(1, math.ceil(spacing / unit))
         first = math.ceil(self.low / step) * step
-        return [(self.place(10.0**k), power_label(k)) for k in range(first, math.floor(self.high) + 1, step)]
+        powers = [(self.place(10.0**k), power_label(k)) for k in range(first, math.floor(self.high) + 1, step)]
+        if len(powers) > 1:
+            return powers
+        between = (1, 2, 5) if unit * math.log10(2) >= spacing else (1, 3) if unit * math.log10(3) >= spacing else (1,)
+        parts = [(k + math.log10(m), k, m) for k in range(math.floor(self.low), first + 1) for m in between]
+        return [
+            (self.place(10.0**at), power_label(k) if m == 1 else f"{m}·{power_label(k)}" if k else str(m))
+            for at, k, m in parts
+            if self.low <= at <= self.high
+        ]
 
 
 @dataclass(frozen=True, slots=True)

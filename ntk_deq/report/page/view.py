@@ -21,10 +21,10 @@ from ntk_deq.report.words import (
     LOOKS,
     is_alarming,
     little_support,
+    remarks,
     replay_command,
     scale_of,
     second_look,
-    several_equilibria,
     shown_margin,
 )
 from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, Witness
@@ -93,7 +93,7 @@ class ConclusionView:
 
 @dataclass(frozen=True)
 class HypothesisView:
-    """A hypothesis with its bar."""
+    """A hypothesis with its bar; an implicit one is known where it does not hold, and has none."""
 
     name: str
     text: str
@@ -283,9 +283,10 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
     for i, h in enumerate(result.hypotheses):
         label = f"held {h.held}, failed {h.failed}, unsure {h.unsure}"
         parts = [("true", h.held), ("unsure", h.unsure), ("false", h.failed)]
-        bar = Markup(share_bar(parts, ident=f"ui-{anchor}-hypothesis-{i}", label=label))
+        implicit = h.text.startswith("(implicit)")
+        drawn = "" if implicit else share_bar(parts, ident=f"ui-{anchor}-hypothesis-{i}", label=label)
         nearest = margin_cell(h.nearest) if h.nearest is not None else None
-        hypotheses.append(HypothesisView(h.name, h.text, h.held, h.failed, h.unsure, nearest, bar))
+        hypotheses.append(HypothesisView(h.name, h.text, h.held, h.failed, h.unsure, nearest, Markup(drawn)))
     authors = result.source.get("authors", "")
     margin, scale = shown_margin(result)
     relative = relative_margin(margin, scale)
@@ -310,7 +311,7 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         carets=_carets(result),
         second_look=second_look(result),
         little_support=little_support(result),
-        several=several_equilibria(result),
+        several=remarks(result),
         replay=replay_command(result.replay) if result.replay is not None else "",
         runs=run_views(result.runs, anchor),
         starts=starts_view(result.starts),

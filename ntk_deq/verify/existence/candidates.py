@@ -179,6 +179,10 @@ def _pattern(free: Free, shape: tuple[int, ...], number: float) -> Tensor:
         return torch.full(shape, abs(number), dtype=torch.float64)
     if domain.kind is DomainKind.SKEW:
         return torch.zeros(shape, dtype=torch.float64)
+    if domain.kind is DomainKind.UNIT_ROWS:
+        rows = torch.zeros(shape, dtype=torch.float64)
+        rows[..., 0] = 1.0 if number >= 0 else -1.0
+        return rows
     if len(shape) < 2:
         return torch.full(shape, number, dtype=torch.float64)
     return number * torch.eye(*shape, dtype=torch.float64)

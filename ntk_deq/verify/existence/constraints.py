@@ -19,10 +19,10 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.exact import OPERATORS, ExactNames, value_of
 from ntk_deq.evaluation.functions.exact import FUNCTIONS as EXACT
 from ntk_deq.evaluation.functions.exact import Value
-from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind, names_in
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import ONE, Sort
 
 MOST_UNKNOWNS = 32
 """Entries that are looked for together."""
@@ -165,7 +165,7 @@ def _constraints(
         start += counts[name]
         found.values[name] = _variable(free, sizes, own, context)
     for name, free in claim.exists.items():
-        _read_domain(found, free.domain, found.values[name])
+        _read_domain(found, free, found.values[name])
     reader = _Reader(claim, replace(names, known={}), found)
     for expr, where in parts:
         reader.statement(expr, where)
@@ -210,9 +210,9 @@ def _variable(free: Free, sizes: Mapping[str, int], own: list[fmpq_mpoly], conte
     return ExactMatrix(rows, columns, [entry for row in entries for entry in row])  # type: ignore[misc]
 
 
-def _read_domain(found: Constraints, domain: Domain, value: Value) -> None:
+def _read_domain(found: Constraints, free: Free, value: Value) -> None:
     assert isinstance(value, ExactMatrix)
-    entries, nothing = value.entries, frozenset[str]()
+    domain, entries, nothing = free.domain, value.entries, frozenset[str]()
     match domain.kind:
         case DomainKind.POSITIVE | DomainKind.NONNEGATIVE:
             strict = domain.kind is DomainKind.POSITIVE
@@ -227,14 +227,10 @@ def _read_domain(found: Constraints, domain: Domain, value: Value) -> None:
         case DomainKind.PSD:
             found.semidefinite.append(Semidefinite(_rows(value), nothing))
         case DomainKind.ORTHOGONAL | DomainKind.UNIT_ROWS:
-            gram = (
-                value @ value.transposed
-                if value.shape[1] > 1 or domain.kind is DomainKind.ORTHOGONAL
-                else value.transposed @ value
-            )
-            order = gram.shape[0]
             whole = domain.kind is DomainKind.ORTHOGONAL
-            pairs = ((i, j) for i in range(order) for j in range(i, order) if whole or i == j)
+            rows = value.transposed if free.type.cols == ONE and not whole else value  # a vector counts as one row
+            gram = rows @ rows.transposed
+            pairs = ((i, j) for i in range(gram.shape[0]) for j in range(i, gram.shape[0]) if whole or i == j)
             found.equations += [(gram[i, j] - int(i == j), nothing) for i, j in pairs]  # type: ignore[operator,misc]
         case _:
             pass

@@ -39,7 +39,20 @@ class Contradiction:
     why: str
 
 
-def linear_point(found: Constraints) -> list[fmpq] | Contradiction | None:
+@dataclass(frozen=True)
+class Point:
+    """A point that meets the linear constraints.
+
+    Attributes:
+        entries: Its coordinates.
+        alone: The conclusions whose equations leave no other point, or None where there are others.
+    """
+
+    entries: list[fmpq]
+    alone: frozenset[str] | None
+
+
+def linear_point(found: Constraints) -> Point | Contradiction | None:
     """Return a point that meets the linear constraints, what contradicts itself among them, or None: neither is known.
 
     Args:
@@ -64,9 +77,10 @@ def linear_point(found: Constraints) -> list[fmpq] | Contradiction | None:
             return None
         cuts = [cut for matrix in found.semidefinite for cut in _broken(matrix, outcome.point)]
         if not cuts:
-            return outcome.point
+            break
         bounds += cuts
-    return outcome.point
+    assert outcome.point is not None  # or else it has returned
+    return Point(outcome.point, frozenset[str]().union(*equation_names) if outcome.alone else None)
 
 
 def _words(equations: bool, bounds: bool) -> str:

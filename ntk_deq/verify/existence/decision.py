@@ -7,17 +7,23 @@ from dataclasses import replace
 from itertools import islice
 
 import torch
-from flint import fmpq
 from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
+from ntk_deq.evaluation.exact import ExactNames
 from ntk_deq.evaluation.functions.exact import Value, as_matrix
-from ntk_deq.evaluation.instance import shape_of
+from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.verify.existence.candidates import Trial, descended_values, exactly_met, plain_values, trial_of
 from ntk_deq.verify.existence.constraints import Constraints, constraints_of
-from ntk_deq.verify.existence.contradiction import Contradiction, contradicting_combination, linear_point
-from ntk_deq.verify.existence.numbers import contradicting_numbers, contradicting_whole_numbers, whole_numbers
+from ntk_deq.verify.existence.contradiction import Contradiction, Point, contradicting_combination, linear_point
+from ntk_deq.verify.existence.numbers import (
+    broken_alone,
+    contradicting_numbers,
+    contradicting_whole_numbers,
+    whole_numbers,
+)
+from ntk_deq.verify.existence.uniform import needed_constant
 from ntk_deq.verify.instance_environment import exact_names
 from ntk_deq.verify.judge import Judgement, Standing
 
@@ -45,6 +51,32 @@ class ExistenceStage:
         self._claim, self._seed, self._sought = claim, seed, bool(claim.sought) and not refuting
         self._stated = claim.stated
         self._in_vain = 0
+        self._least: list[tuple[float, Instance]] = []
+        self._alone = self._others = 0
+
+    def trend(self) -> str:
+        """Say of constants that exist on each instance, where one for all is asked for, how large they must be."""
+        if not self._alone or self._others:
+            return ""
+        names = ", ".join(self._claim.exists)
+        words = f"on each of {self._alone} instances {names} exists, and none is shown to serve all of them at once"
+        if self._least:
+            sizes = sorted({tuple(i.sizes.items()) for _, i in self._least}, key=lambda s: sum(v for _, v in s))
+            ends = dict.fromkeys((sizes[0], sizes[-1]))
+            shown = [max(n for n, i in self._least if tuple(i.sizes.items()) == size) for size in ends]
+            where = [", ".join(f"{letter} = {value}" for letter, value in size) for size in ends]
+            parts = [f"{n:.4g}" + (f" at {place}" if place else "") for n, place in zip(shown, where, strict=True)]
+            words += f"; the largest that instances need is {' and '.join(parts)}, in floats, which is no witness"
+        return f"{words}; a `witness` would say what serves"
+
+    def _counted(self, judgement: Judgement, held: Judgement) -> Judgement:
+        """Count an instance on which constants exist, where one for all is asked for: it shows nothing more."""
+        self._alone += 1
+        least = needed_constant(self._stated, judgement.instance)
+        self._least += [] if least is None else [(least, judgement.instance)]
+        reason = f"{', '.join(self._claim.exists)} exists for this instance, which does not show one for all"
+        open_ = {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
+        return replace(held, conclusions={**held.conclusions, **open_}, reason=reason)
 
     def decide(self, judgement: Judgement) -> Judgement:
         """Return a judgement with what exists, or certainly does not, where it left that open; else the given one.
@@ -66,7 +98,7 @@ class ExistenceStage:
         names = exact_names(self._stated, judgement.instance)
         ways = [] if names is None else constraints_of(self._stated, names, judgement.instance.sizes)
         points = [linear_point(way) for way in ways]
-        exact = [way.at(p) for way, p in zip(ways, points, strict=True) if p and not isinstance(p, Contradiction)]
+        exact = [way.at(p.entries) for way, p in zip(ways, points, strict=True) if isinstance(p, Point)]
         if names is not None and self._sought:
             exact = [*exact, *whole_numbers(self._stated)]
             for values in exact:
@@ -78,7 +110,7 @@ class ExistenceStage:
             proven = next(self._proven(trial, islice(candidates, FIRST)), None)
             if proven is not None:
                 return self._held(judgement, proven)
-        contradiction = self._contradiction(ways, points)
+        contradiction = self._contradiction(ways, points, names)
         if contradiction is None and names is not None:
             contradiction = contradicting_whole_numbers(self._stated, names)
         if contradiction is None and names is not None:
@@ -95,21 +127,23 @@ class ExistenceStage:
             self._in_vain += 1
         return self._open(judgement)
 
-    @staticmethod
     def _contradiction(
-        ways: Sequence[Constraints], points: Sequence[list[fmpq] | Contradiction | None]
+        self, ways: Sequence[Constraints], points: Sequence[Point | Contradiction | None], names: ExactNames | None
     ) -> Contradiction | None:
         """Return what contradicts itself, whichever of the alternatives is chosen."""
         found = []
         for way, point in zip(ways, points, strict=True):
-            known = point if isinstance(point, Contradiction) else contradicting_combination(way)
+            known = point if isinstance(point, Contradiction) else None
+            if isinstance(point, Point) and point.alone is not None and names is not None:
+                known = broken_alone(self._stated, names, way.at(point.entries), point.alone)
+            known = known or contradicting_combination(way)
             if known is None:
                 return None
             found.append(known)
         if not found:
             return None
-        names = frozenset[str]().union(*(known.names for known in found))
-        return Contradiction(names, "; ".join(dict.fromkeys(known.why for known in found)))
+        together = frozenset[str]().union(*(known.names for known in found))
+        return Contradiction(together, "; ".join(dict.fromkeys(known.why for known in found)))
 
     def _candidates(self, trial: Trial, exact: Sequence[Mapping[str, Value]]) -> Iterator[dict[str, Tensor]]:
         """Yield values to try: those of linear algebra, two plain ones, those that descents end at, the others."""
@@ -127,6 +161,7 @@ class ExistenceStage:
 
     def _open(self, judgement: Judgement) -> Judgement:
         """Say how something was looked for in vain."""
+        self._others += 1
         names = ", ".join(self._claim.exists)
         reason = f"no {names} was found, by linear algebra, among plain values or by descent; nor a proof that none is"
         conclusions = dict(judgement.conclusions)
@@ -138,7 +173,9 @@ class ExistenceStage:
         conclusions = dict(judgement.conclusions)
         conclusions |= {name: Outcome(Truth.TRUE) for name in self._claim.resting}
         reasons = [o.reason for o in conclusions.values() if o.reason and o.truth is not Truth.TRUE]
-        return replace(judgement, conclusions=conclusions, reason="; ".join(dict.fromkeys(reasons)), found=dict(values))
+        reason = "; ".join(dict.fromkeys(reasons))
+        held = replace(judgement, conclusions=conclusions, reason=reason, found=dict(values))
+        return self._counted(judgement, held) if self._claim.uniform else held
 
     def _none(self, judgement: Judgement, contradiction: Contradiction, left: set[str]) -> Judgement:
         """Return the judgement where nothing exists: the conclusions of the argument are false together."""

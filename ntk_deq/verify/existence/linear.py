@@ -40,11 +40,13 @@ class LinearOutcome:
         point: A point that meets it, or None.
         contradiction: Which equations and which inequalities contradict each other; None where none is known to.
         slack: By how much the point meets the inequalities at least.
+        alone: Whether the point is the only one that meets the equations.
     """
 
     point: list[fmpq] | None = None
     contradiction: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     slack: fmpq = field(default_factory=fmpq)
+    alone: bool = False
 
 
 def solve_linear(equations: Sequence[tuple[Sequence[fmpq], fmpq]], rows: Sequence[Row], count: int) -> LinearOutcome:
@@ -68,7 +70,7 @@ def solve_linear(equations: Sequence[tuple[Sequence[fmpq], fmpq]], rows: Sequenc
     base, basis = affine.point, affine.directions
     left = [_moved(row, base, basis) for row in rows]
     if not left:
-        return LinearOutcome(base)
+        return LinearOutcome(base, alone=not basis)
     found = _most_slack(left, len(basis))
     if found is None:
         return LinearOutcome()
@@ -88,7 +90,7 @@ def solve_linear(equations: Sequence[tuple[Sequence[fmpq], fmpq]], rows: Sequenc
         lines = tuple(k for k in inner.contradiction[0] if k < len(equations))
         return LinearOutcome(contradiction=(lines, (*used, *(places[k] for k in inner.contradiction[1]))))
     point = [b + sum((t * d[k] for t, d in zip(values, basis, strict=True)), ZERO) for k, b in enumerate(base)]
-    return LinearOutcome(point, slack=slack)
+    return LinearOutcome(point, slack=slack, alone=not basis)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,28 @@ def whole_numbers(claim: Claim) -> Iterator[dict[str, Value]]:
         yield dict(zip(claim.exists, (fmpq(number) for number in choice), strict=True))
 
 
+def broken_alone(
+    claim: Claim, names: ExactNames, values: Mapping[str, Value], equations: frozenset[str]
+) -> Contradiction | None:
+    """Return the conclusion that the only values which meet linear equations break, decided exactly, or None.
+
+    Args:
+        claim: The claim as stated.
+        names: What its other names mean on the instance.
+        values: The values.
+        equations: The conclusions that the equations stand in.
+    """
+    there = replace(names, values={**names.values, **values}, known={})
+    for name in sorted(claim.resting):
+        try:
+            if decided(claim.conclude[name].expr, there).truth is Truth.FALSE:
+                why = f"its linear equations have one solution, and {name!r} breaks there"
+                return Contradiction(equations | {name}, why)
+        except (UndecidedError, OutsideClaimError):
+            continue
+    return None
+
+
 def contradicting_whole_numbers(claim: Claim, names: ExactNames) -> Contradiction | None:
     """Return the conclusions that no choice of few whole numbers meets together, each decided exactly.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.depths import claim_for
+from ntk_deq.claims.families import claim_for
 from ntk_deq.claims.statement import differences, fingerprint
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.instance import Instance
@@ -152,7 +152,9 @@ class Replay:
     def consistent(self) -> bool:
         """Whether the recorded ball and the present one have a number in common, as two balls of one number must."""
         recorded = self.record.margin
-        return self.margin is not None and self.margin.lo <= recorded.hi and recorded.lo <= self.margin.hi
+        if self.margin is None:
+            return not self.record.relation  # what nothing exists by has no two sides
+        return self.margin.lo <= recorded.hi and recorded.lo <= self.margin.hi
 
     @property
     def reproduced(self) -> bool:

@@ -172,8 +172,6 @@ _OPERATORS: dict[Kind, Callable[..., Code]] = {
     Kind.TRANSPOSE: _transpose,
 }
 
-_OF_A_NUMBER = {"norm": "abs({})", "sum": "{}", "max": "{}", "min": "{}", "fro": "abs({})"}
-
 SLOPE = "slope of "
 """What the name of the derivative of a function of one number starts with; no name of the claim language has spaces."""
 
@@ -185,10 +183,11 @@ def _call(name: str, args: Sequence[Code]) -> Code:
     first = args[0]
     if function.by_entries:
         return _by_entries(function, args, slope=name.startswith(SLOPE))
-    if name in ("max", "min") and len(args) > 1:
+    if function.grows and len(args) > 1:
         return Code(f"{name}({', '.join(arg.number.text for arg in args)})", ())
-    if name in _OF_A_NUMBER and not first.shape:
-        return Code(_OF_A_NUMBER[name].format(first.at(_ATOM)), ())
+    if function.of_number is not None and not first.shape:
+        text = first.at(_ATOM)
+        return Code(f"{function.of_number}({text})" if function.of_number else text, ())
     if name in _SHAPED:
         return _SHAPED[name](*args)
     if function.numpy is not None:

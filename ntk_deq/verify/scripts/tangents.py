@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.record import Degree, Kink
+from ntk_deq.language.record import Degree, Kink, Length
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.verify.scripts.printer import SLOPE, UnwritableError
 
@@ -61,10 +61,12 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
 
 
 def _is_square_of_length(expr: Expr, shape: Callable[[Expr], Shape]) -> bool:
-    if expr.kind is not Kind.POWER or expr.args[1].value != 2 or expr.args[0].name not in ("norm", "fro"):
+    record = FUNCTIONS.get(expr.args[0].name) if expr.kind is Kind.POWER and expr.args[1].value == 2 else None
+    length = None if record is None else record.length
+    if length is None:
         return False
     sides = shape(expr.args[0].args[0])
-    return bool(sides) and (expr.args[0].name == "fro" or 1 in sides)
+    return bool(sides) and (length is Length.MATRIX or 1 in sides)
 
 
 def _name(name: str) -> Expr:
@@ -162,11 +164,12 @@ def _call(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) 
     facts = entrywise_of(expr.name)
     written = FUNCTIONS[expr.name].defined(len(expr.args)) is not None
     smooth = written or (facts is not None and facts.slope is not None)
-    outer = _entrywise if smooth else _OUTER.get(expr.name)
+    length = FUNCTIONS[expr.name].length
+    outer = _entrywise if smooth else _length if length is not None else _OUTER.get(expr.name)
     alone = len(expr.args) == 1 or (written and all(part is None for part in moved[1:]))
     if outer is None or moving is None or not alone:
         raise UnwritableError(f"the derivative of `{expr.name}` is not written out")
-    if expr.name == "norm" and 1 not in (shape(argument) or (1,)):
+    if length is Length.VECTOR and 1 not in (shape(argument) or (1,)):
         raise UnwritableError("the derivative of a spectral norm is not written out")
     return outer(expr, argument, moving, not shape(argument))
 
@@ -199,8 +202,6 @@ def _length(expr: Expr, a: Expr, da: Expr, scalar: bool) -> Expr:
 
 
 _OUTER: dict[str, Callable[[Expr, Expr, Expr, bool], Expr]] = {
-    "norm": _length,
-    "fro": _length,
     "inv": lambda expr, a, da, scalar: _node(Kind.NEGATE, _times(_times(expr, da), expr)),
     "det": lambda expr, a, da, scalar: _times(expr, _of("trace", _times(_of("inv", a), da))),
 }

@@ -1,0 +1,278 @@
+"""Constants that do not depend on what follows: one for all instances, proven, or shown not to exist.
+
+That every instance has a constant of its own shows nothing here, and neither does the largest of them. A claim about
+numbers is proven with a plain constant in its place. It is refuted along a ray: where, for every constant, the instance
+that a formula in the constant gives meets the hypotheses and breaks a conclusion. Both are claims about numbers, and
+proven as such (`ntk_deq.prove`). A claim about matrices is looked at where all sizes are 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
+from fractions import Fraction
+
+import torch
+from flint import fmpq
+
+from ntk_deq.claims.check import parsed
+from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.existence import membership
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import Notes
+from ntk_deq.evaluation.exact import ExactNames, value_of
+from ntk_deq.evaluation.instance import Instance, shape_of
+from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.falsify.domains import within
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.setting import Setting
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import BOOLEAN, SCALAR, Sort
+from ntk_deq.language.typing import infer
+from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.judge import Judgement, Standing
+from ntk_deq.verify.prover import Proof, prove_claim
+
+CONSTANTS = ("1", "2", "1/2", "4", "10", "100", "1/10", "10000")
+"""Constants that are tried, one after the other."""
+
+RAYS = ("{0} + 1", "2*{0} + 1", "{0}^2 + 1", "1/({0} + 1)", "1/{0} + 1", "1/({0} + 1)^2", "-{0} - 1")
+"""Where a ray leads, as formulas in the constant without its sign."""
+
+_PLAIN = ("1", "0", "1/2", "2")
+_BOXES = 60
+
+_SAME = frozenset({"trace", "det", "sum", "vec", "diag", "lambda_min", "lambda_max", "lambda_sym"})
+_SIZE = frozenset({"norm", "fro", "norm1", "norminf", "sigma_min", "sigma_max", "rho", "nuclear"})
+_PRODUCT = frozenset({"hadamard", "kron", "dot", "khatri_rao"})
+
+
+class _NoNumbersError(Exception):
+    """A formula that is no formula of numbers where all sizes are 1."""
+
+
+def prove_uniform(claim: Claim, *, deadline: float | None = None) -> Proof | None:
+    """Return a proof that one constant serves all instances, or that none does; None where neither is known.
+
+    Args:
+        claim: A claim with `uniform` and without a witness.
+        deadline: When to stop, on the clock of `time.thread_time`.
+
+    Raises:
+        DeadlineError: The deadline passed.
+    """
+    if any(free.type != SCALAR for free in claim.exists.values()):
+        return None
+    if all(not setting.sizes for setting in claim.settings):
+        for text in CONSTANTS:
+            constants = {name: _formula(name, text, {}, claim) for name in claim.exists}
+            proof = prove_claim(_with_constants(claim, constants), budget=_BOXES, deadline=deadline)
+            if proof is not None and proof.verdict is Verdict.PROVED:
+                shown = ", ".join(f"{name} = {text}" for name in claim.exists)
+                return replace(proof, reason=f"{shown}: {proof.reason}")
+    if len(claim.exists) == 1:
+        for setting in claim.settings:
+            found = _refuted(claim, setting, deadline)
+            if found is not None:
+                return found
+    return None
+
+
+def _with_constants(claim: Claim, constants: Mapping[str, Formula]) -> Claim:
+    """Return the claim with constants in place of what exists, and that they lie in their domains."""
+    inside = _inside(claim, claim.exists)
+    return replace(
+        claim,
+        exists={},
+        uniform=frozenset(),
+        let={**constants, **claim.let},
+        conclude={**claim.conclude, **inside},
+    )
+
+
+def _inside(claim: Claim, variables: Mapping[str, Free]) -> dict[str, Formula]:
+    texts = {name: membership(free) for name, free in variables.items()}
+    types = dict.fromkeys(variables, SCALAR)
+    return {f"{n} inside": _formula(f"{n} inside", text, types, claim) for n, text in texts.items() if text is not None}
+
+
+def _formula(name: str, text: str, types: Mapping[str, object], claim: Claim) -> Formula:
+    return Formula(name, text, infer(parsed(text), dict(types)), claim.position)  # type: ignore[arg-type]
+
+
+def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | None:
+    """Return the proof that along some ray every constant fails."""
+    if setting.model is not None or not setting.universal:
+        return None
+    if any(size.low > 1 for size in setting.sizes.values()):
+        return None
+    try:
+        variables = {n: _number_of(f) for n, f in {**setting.free, **claim.given}.items()}
+        sections = {
+            s: {n: replace(f, expr=_numbers(f.expr, setting)) for n, f in getattr(claim, s).items()}
+            for s in ("let", "assume", "conclude")
+        }
+    except _NoNumbersError:
+        return None
+    ((constant, free),) = claim.exists.items()
+    free = replace(free, domain=free.domain)
+    sizes = f" with {', '.join(f'{letter} = 1' for letter in setting.sizes)}" if setting.sizes else ""
+    free_last = [n for n in variables if n in claim.uniform]
+    for moving in [*({n} for n in free_last), *([set(free_last)] if len(free_last) > 1 else [])]:
+        for values in _rays(claim, constant, free, variables, moving):
+            for broken in sections["conclude"]:
+                about = _along(claim, setting, (constant, free), variables, sections, values, broken)
+                proof = prove_claim(about, budget=_BOXES, deadline=deadline)
+                if proof is not None and proof.verdict is Verdict.PROVED:
+                    shown = ", ".join(f"{name} = {formula.text}" for name, formula in values.items())
+                    reason = (
+                        f"no {constant} serves all instances: for every {constant}, {shown}{sizes} breaks {broken!r}"
+                    )
+                    example = _example(setting, constant, free, values, broken, reason)
+                    return Proof(Verdict.REFUTED, proof.evidence, f"{reason} ({proof.reason})", example=example)
+    return None
+
+
+def _example(
+    setting: Setting, constant: str, free: Free, values: Mapping[str, Formula], broken: str, reason: str
+) -> Judgement | None:
+    """Return the instance of a ray for a plain constant, to be shown."""
+    number = next((n for n in (1.0, 0.5, 2.0, 0.25, 4.0) if within(free.domain, n)), None)
+    if number is None:
+        return None
+    names = ExactNames({constant: fmpq(*number.as_integer_ratio())}, {})
+    found = {name: value_of(formula.expr, names) for name, formula in values.items()}
+    floats = {name: float(int(v.p)) / float(int(v.q)) for name, v in found.items() if isinstance(v, fmpq)}
+    shapes = {name: setting.free[name].type if name in setting.free else SCALAR for name in floats}
+    sizes = dict.fromkeys(setting.sizes, 1)
+    tensors = {
+        name: torch.full(shape_of(shapes[name], sizes), value, dtype=torch.float64) for name, value in floats.items()
+    }
+    instance = Instance(setting.name, f"of a ray, for {constant} = {number:g}", sizes, tensors, 0)
+    return Judgement(instance, Standing.MET, {}, {broken: Outcome(Truth.FALSE, None, reason)}, reason)
+
+
+def _rays(
+    claim: Claim, constant: str, free: Free, variables: Mapping[str, Free], moving: Set[str]
+) -> Iterator[dict[str, Formula]]:
+    """Yield values of the variables as formulas in the constant: some along a ray, the others plain and the same."""
+    bare = constant if free.domain.kind in (DomainKind.POSITIVE, DomainKind.NONNEGATIVE) else f"abs({constant})"
+    for ray in RAYS:
+        for plain in _PLAIN if len(variables) > len(moving) else _PLAIN[:1]:
+            texts = {name: ray.format(bare) if name in moving else plain for name in variables}
+            yield {name: _formula(name, text, {constant: SCALAR}, claim) for name, text in texts.items()}
+
+
+def _along(
+    claim: Claim,
+    setting: Setting,
+    quantified: tuple[str, Free],
+    variables: Mapping[str, Free],
+    sections: Mapping[str, dict[str, Formula]],
+    values: Mapping[str, Formula],
+    broken: str,
+) -> Claim:
+    """Return the claim that, for every constant, an instance meets the hypotheses and breaks a conclusion."""
+    name, free = quantified
+    expr = sections["conclude"][broken].expr
+    denied = replace(sections["conclude"][broken], expr=Expr(Kind.NOT, expr.span, (expr,), type=BOOLEAN))
+    alone = Setting(setting.name, None, {}, {name: free}, {}, None, setting.position)
+    return replace(
+        claim,
+        settings=(alone,),
+        given={},
+        exists={},
+        uniform=frozenset(),
+        let={**values, **sections["let"]},
+        assume={},
+        conclude={**sections["assume"], **_inside(claim, variables), "broken": denied},
+    )
+
+
+def _number_of(free: Free) -> Free:
+    """Return a variable where all sizes are 1."""
+    match free.domain.kind:
+        case DomainKind.PSD:
+            return Free(free.name, SCALAR, Domain(DomainKind.NONNEGATIVE))
+        case DomainKind.SYMMETRIC | DomainKind.DIAGONAL:
+            return Free(free.name, SCALAR, Domain(DomainKind.REAL))
+        case DomainKind.REAL | DomainKind.POSITIVE | DomainKind.NONNEGATIVE | DomainKind.INTERVAL:
+            return Free(free.name, SCALAR, free.domain)
+    raise _NoNumbersError(free.name)
+
+
+def _numbers(expr: Expr, setting: Setting) -> Expr:
+    """Return a formula where all sizes are 1, in which every matrix is a number.
+
+    Raises:
+        _NoNumbersError: It is none.
+    """
+    if expr.kind is Kind.NAME and expr.name in setting.sizes:
+        return _literal(expr, 1)
+    args = tuple(_numbers(arg, setting) for arg in expr.args)
+    type_ = BOOLEAN if expr.type is not None and expr.type.sort is Sort.BOOLEAN else SCALAR
+    if expr.kind is Kind.TRANSPOSE:
+        return args[0]
+    if expr.kind is not Kind.CALL:
+        if expr.kind in (Kind.AT, Kind.INDEX, Kind.FOR_ALL, Kind.EACH, Kind.SOME, Kind.OVER):
+            raise _NoNumbersError(expr.kind.value)
+        return replace(expr, args=args, type=type_)
+    if not args or expr.name in ("I", "ones", "zeros", "commutation"):
+        if expr.name == "pi":
+            return expr
+        return _literal(expr, 0 if expr.name == "zeros" else 1)
+    if expr.name in _SAME or (expr.name in ("max", "min") and len(args) == 1):
+        return args[0]
+    if expr.name in _SIZE:
+        return Expr(Kind.CALL, expr.span, args, name="abs", type=SCALAR)
+    if expr.name in _PRODUCT:
+        return Expr(Kind.MULTIPLY, expr.span, args, type=SCALAR)
+    if expr.name == "inv":
+        return Expr(Kind.DIVIDE, expr.span, (_literal(expr, 1), args[0]), type=SCALAR)
+    if expr.name == "sqrtm":
+        return Expr(Kind.CALL, expr.span, args, name="sqrt", type=SCALAR)
+    if FUNCTIONS[expr.name].entrywise is None and expr.name not in ("max", "min"):
+        raise _NoNumbersError(expr.name)
+    return replace(expr, args=args, type=type_)
+
+
+def _literal(expr: Expr, number: int) -> Expr:
+    return Expr(Kind.NUMBER, expr.span, value=Fraction(number), type=SCALAR)
+
+
+def needed_constant(claim: Claim, instance: Instance) -> float | None:
+    """Return how large a constant must be on an instance, in floats; None where no conclusion is `f <= C*g`.
+
+    Args:
+        claim: The claim as stated.
+        instance: The instance.
+    """
+    cpu = torch.device("cpu")
+    env = instance_environment(claim, instance, device=cpu, dtype=torch.float64, notes=Notes())
+    ratios = []
+    for name in sorted(claim.resting):
+        expr = claim.conclude[name].expr
+        if expr.kind is not Kind.COMPARE or len(expr.args) != 2 or expr.operators[0] not in ("<=", "<", ">=", ">"):
+            continue
+        small, large = expr.args if expr.operators[0] in ("<=", "<") else expr.args[::-1]
+        factors = _factors(large)
+        bound = [side for side in factors if side.kind is Kind.NAME and side.name in claim.exists]
+        if len(bound) != 1:
+            continue
+        try:
+            sides = [small, *(side for side in factors if side not in bound)]
+            values = [float(ar.to_scalar(evaluate(side, env)).ball.mid()) for side in sides]
+        except (NtkDeqError, KeyError):  # it has no value here, or rests on what exists
+            continue
+        over = math.prod(values[1:])
+        if over > 0 and math.isfinite(values[0] / over):
+            ratios.append(values[0] / over)
+    return max(ratios, default=None)
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    return [part for arg in expr.args for part in _factors(arg)] if expr.kind is Kind.MULTIPLY else [expr]
