@@ -2,7 +2,7 @@
 
 load.py, documents.py      files and what they include; schema.py, json_schema.py: what may stand in them
 settings.py, images.py, runs.py, assemble.py    one claim from its entry; inheritance.py: mutants, what they override
-functions.py               functions of arguments among the definitions of a claim
+functions.py, function_sets.py   functions of arguments, in claims and systems; claims that quantify over functions
 entries.py, families.py    families: how they are written, claims that speak of them
 open_depth.py, depths.py   such claims typed with their depth open, and written out for each depth
 check.py, validate.py, implication.py, entrywise.py    what is wrong, odd, or implied

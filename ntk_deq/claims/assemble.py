@@ -10,7 +10,8 @@ from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, read_constants, read_variables, taken_by
 from ntk_deq.claims.existence import existence_faults, memberships, uniform_names
 from ntk_deq.claims.families import has_families, typed_families
-from ntk_deq.claims.functions import HeadError, function_of, name_of, write_out
+from ntk_deq.claims.function_sets import ClaimFaultError, function_choices, setting_names
+from ntk_deq.claims.functions import HeadError, function_of, model_formulas, model_functions, name_of, write_out
 from ntk_deq.claims.inheritance import Draft, named_entries
 from ntk_deq.claims.orders import has_orders, put_constants
 from ntk_deq.claims.runs import (
@@ -29,8 +30,8 @@ from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
-from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, problems_below
-from ntk_deq.language.application import Definition, is_head
+from ntk_deq.files.yaml import Mapping, Node, Scalar, problems_below
+from ntk_deq.language.definition import Definition, is_head
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.setting import Setting
@@ -50,6 +51,14 @@ def assemble(draft: Draft) -> Claim | IllFormed:
     problems += found
     if model is None or not isinstance(draft.node, Mapping):
         return _ill_formed(draft, problems, default, ())
+    try:
+        choice = None if draft.extremes else function_choices(draft.node, draft.find_setting)
+    except ClaimFaultError as fault:
+        return _ill_formed(draft, [*problems, *fault.problems], model.expect or default, tuple(model.tags))
+    if choice is not None:
+        variants = [assemble(replace(draft, node=node, extremes=extremes)) for node, extremes in choice.variants()]
+        faulty = next((variant for variant in variants if isinstance(variant, IllFormed)), None)
+        return faulty or choice.claim([variant for variant in variants if isinstance(variant, Claim)])
     assembler = _Assembler(draft, draft.node, model, problems)
     claim = assembler.claim(model.expect or default)
     # An unused definition may explain a name that is unknown.
@@ -99,7 +108,7 @@ class _Assembler:
         order = self._order(read, settings, witness)
         self._check_existence(uniform, settings, exists, {**read, "witness": witness})
         self._want_scalars(records, given)
-        self._check_run(settings, given)
+        self._check_run(settings)
         self._check_choice(settings, given, read["assume"])
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
         formulas |= {(s, name): f for s in ("assume", "conclude") for name, f in read[s].items()}
@@ -145,9 +154,8 @@ class _Assembler:
         )
 
     def _settings(self) -> list[SettingRecord]:
-        node = self.node.entries["setting"]
         found: list[SettingRecord] = []
-        for item in node.items if isinstance(node, Sequence) else (node,):
+        for item in setting_names(self.node):
             name = expression_text(item)
             record, known = self.draft.find_setting(name, item.position.file)
             if record is None:
@@ -186,7 +194,7 @@ class _Assembler:
 
     def _parse_function(self, key: str, text: str) -> None:
         try:
-            self.functions[key] = function_of(key, text)
+            self.functions[key] = function_of(key, text, self.draft.extremes)
         except ExpressionError as error:
             if isinstance(error, HeadError):
                 self._add(("let", key), f"`let.{key}`: {error.message}", key=True, hint=error.hint)
@@ -203,11 +211,13 @@ class _Assembler:
     ) -> None:
         """Write the functions of arguments out in every formula; what uses a broken one is left out."""
         values = {*given, *(name for setting in settings for name in setting.variable_types())}
-        written = write_out(self.functions, {**read, "": start}, values, self.broken)
+        known, wrong = model_functions(settings)
+        models = model_formulas(settings)
+        self.problems += [Problem(place(self.node, ("setting",)), message) for message in wrong]
+        written = write_out(self.functions, {**read, "": start}, values, self.broken, known, models)
+        self.broken, self.called = self.broken | written.broken, written.called
         for key, error in written.errors:
             self._add_error(key, error)
-        self.broken |= written.broken
-        self.called = written.called
 
     def _defined(self, key: str) -> str | None:
         """Return the name that an entry of `let` defines, of a member the one of its family; None: it is no name."""
@@ -254,12 +264,10 @@ class _Assembler:
     def _name_of(self, key: str) -> str:
         return self.functions[key].name if key in self.functions else defined(key).name
 
-    def _check_run(self, settings: tuple[Setting, ...], given: dict[str, Free]) -> None:
-        """Check that every setting can be run in, and that there is something to choose where something is chosen."""
+    def _check_run(self, settings: tuple[Setting, ...]) -> None:
         kind = kind_of(self.model)
-        for setting in settings:
-            reason = None if kind is None else unfit(setting, kind)
-            if reason:
+        for setting in settings if kind is not None else ():
+            if kind is not None and (reason := unfit(setting, kind)):
                 self._add(("run",), reason, key=True)
 
     def _check_choice(

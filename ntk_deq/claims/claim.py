@@ -8,8 +8,9 @@ from fractions import Fraction
 from functools import cached_property
 
 from ntk_deq.errors import Position, Problem
-from ntk_deq.language.application import Definition
+from ntk_deq.language.definition import Definition
 from ntk_deq.language.domain import Free
+from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.interval import Range
 from ntk_deq.language.ranges import _constant, domain_range
 from ntk_deq.language.recursion import NONE, Recursions, recursions_in
@@ -74,14 +75,20 @@ class Depth:
 
     Attributes:
         setting: Name of the setting.
-        letters: Letters and their values; nothing where all ranges are between numbers.
+        letters: Letters and their values; nothing where all ranges are between numbers. A function over which the
+            claim quantifies stands for a letter whose values number its members.
+        members: The functions over which the claim quantifies, and what the member of each is called.
+        variant: Which of the claim's variants has these members.
     """
 
     setting: str
     letters: tuple[tuple[str, int], ...]
+    members: tuple[tuple[str, str], ...] = ()
+    variant: int | None = None
 
     def __str__(self) -> str:
-        return ", ".join(f"{letter} = {value}" for letter, value in self.letters)
+        words = dict(self.members)
+        return ", ".join(f"{letter} = {words.get(letter, value)}" for letter, value in self.letters)
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,9 @@ class Claim:
         source: The suite's source reference (title, authors, url).
         definitions: Per setting with a model: its definitions (for example Phi, yhat), typed, in order.
         warnings: What is odd about it and stops nothing.
+        members: Sets of functions over which it quantifies, by the name of the function.
+        variants: Of such a claim: for each choice of members, the claim about them; its own formulas are those of the
+            first one.
         depths: Of a claim with families: for what it is judged, each an ordinary claim (`ntk_deq.claims.depths`).
         origin, depth: Of a claim that is written out for a depth: the claim with families, and the depth.
         exists: Variables of which the claim says that, on every instance, values exist for which `conclude` holds.
@@ -135,6 +145,8 @@ class Claim:
     choose: Choose | None = None
     warnings: tuple[Problem, ...] = ()
     functions: dict[str, Definition] = field(default_factory=dict)
+    members: dict[str, FunctionDomain] = field(default_factory=dict)
+    variants: tuple[Claim, ...] = ()
     depths: tuple[Depth, ...] = ()
     origin: Claim | None = None
     depth: Depth | None = None

@@ -362,6 +362,8 @@ def at_depth(claim: Claim, depth: Depth) -> Claim:
         claim: A checked claim with families.
         depth: One of its depths.
     """
+    if depth.variant is not None:
+        return _with_members(claim, depth, depth.variant)
     setting = next(setting for setting in claim.settings if setting.name == depth.setting)
     parts = written_out(setting, claim.given, claim_formulas(claim), dict(depth.letters))
     kind = None if claim.run is None else claim.run.kind
@@ -384,6 +386,19 @@ def at_depth(claim: Claim, depth: Depth) -> Claim:
         warnings=(),
     )
     return with_start_formulas(written, typed)
+
+
+def _with_members(claim: Claim, depth: Depth, variant: int) -> Claim:
+    """Return the claim about some members of the sets of functions over which a claim quantifies."""
+    part = claim.variants[variant]
+    named = dict(depth.members)
+    if part.depths:
+        letters = tuple((letter, value) for letter, value in depth.letters if letter not in named)
+        part = at_depth(part, Depth(depth.setting, letters))
+    setting = next(setting for setting in part.settings if setting.name == depth.setting)
+    chosen = {letter: SizeRange(value, value) for letter, value in depth.letters if letter in named}
+    setting = replace(setting, sizes={**setting.sizes, **chosen})
+    return replace(part, settings=(setting,), depths=(), origin=claim, depth=depth, warnings=())
 
 
 def claim_formulas(claim: Claim) -> dict[Key, Formula]:

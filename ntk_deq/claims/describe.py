@@ -166,7 +166,10 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
         ),
         state,
         certificate_words(model),
-        tuple((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+        (
+            *((key, "function", one_line(text)) for key, text in model.functions.items()),
+            *((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+        ),
     )
 
 

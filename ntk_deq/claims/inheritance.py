@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping as KnownValues
+from dataclasses import dataclass, field
 
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.errors import Position, Problem
@@ -24,6 +25,13 @@ _OPEN = frozenset({"given", "exists", "witness", "let"})  # sections to which a 
 _NOT_INHERITED = frozenset({"id", "mutates", "expect"})
 
 
+FindSetting = Callable[[str, str], tuple[SettingRecord | None, list[str]]]
+"""Looks a setting up by its name and the file in which the name is written; also gives all names."""
+
+Extremes = KnownValues[str, tuple[str | None, str | None]]
+"""By the name of a function, its least value and where it is, where these are known."""
+
+
 @dataclass(frozen=True)
 class Draft:
     """A claim before it is checked.
@@ -37,7 +45,8 @@ class Draft:
         problems: What is wrong already.
         resolved: Whether the claims that it mutates were found; otherwise nothing more is checked.
         source: The text that it is taken from.
-        find_setting: Looks a setting up by its name and the file in which the name is written; also gives all names.
+        find_setting: Looks a setting up.
+        extremes: What is known of the least values of functions over which the claim quantified, and of where they are.
     """
 
     id: str
@@ -48,7 +57,8 @@ class Draft:
     problems: tuple[Problem, ...]
     resolved: bool
     source: dict[str, object]
-    find_setting: Callable[[str, str], tuple[SettingRecord | None, list[str]]]
+    find_setting: FindSetting
+    extremes: Extremes = field(default_factory=dict)
 
 
 def inherit(base: Mapping, mutant: Mapping, base_id: str) -> tuple[Mapping, list[Problem]]:

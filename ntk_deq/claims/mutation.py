@@ -43,6 +43,8 @@ RULE_MEANINGS = {
     "inverse": "a transpose for a pseudoinverse",
     RIVALS: "a function of a number for one like it",
     "step": "a step raised or lowered by one",
+    "point": "a derivative or an envelope of a function taken at minus the point",
+    "argument": "a function taken of minus its argument",
 }
 """Every rule by name, with what it does in words."""
 
@@ -107,6 +109,8 @@ def mutants(
         ArgumentError: A rule's name is unknown.
     """
     chosen = _chosen(rules)
+    if claim.variants:  # a formula is another one for each choice of functions
+        return
     streams = deque(_of_rule(claim, rule, most_per_rule) for rule in chosen)
     seen = {_key(claim)}
     count = 0

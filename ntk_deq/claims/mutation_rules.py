@@ -10,6 +10,7 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
 from ntk_deq.language.record import TRANSPOSED
+from ntk_deq.language.substitution import substituted
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Sort
 
@@ -106,7 +107,11 @@ def _closed(node: Expr, index: int) -> bool:
         return True
     if node.kind in RANGED:
         return index > 0
-    if node.kind is Kind.CALL and node.args[index].kind is not Kind.OVER:
+    if node.kind is Kind.FUNCTION:
+        return index > 0
+    if node.kind is Kind.CALL and node.args[0].kind is Kind.FUNCTION:
+        return False
+    if node.kind is Kind.CALL and node.args[index].kind is not Kind.OVER and node.name in FUNCTIONS:
         parameters = FUNCTIONS[node.name].parameters
         return parameters[min(index, len(parameters) - 1)] in (Parameter.SIZE, Parameter.INDEX, Parameter.VARIABLE)
     if node.kind is Kind.POWER:
@@ -230,6 +235,23 @@ def _step(node: Expr) -> Replacements:
             yield replace(node, args=(*before, Expr(kind, step.span, (step, _number(1, step.span)))))
 
 
+def _point(node: Expr) -> Replacements:
+    """Take a derivative, a proximal map, an envelope of a function at another point: at its negative."""
+    if node.kind is Kind.CALL and len(node.args) > 1 and node.args[0].kind is Kind.FUNCTION:
+        function, point, *rest = node.args
+        opposite = point.args[0] if point.kind is Kind.NEGATE else Expr(Kind.NEGATE, point.span, (point,))
+        yield replace(node, args=(function, opposite, *rest))
+
+
+def _argument(node: Expr) -> Replacements:
+    """Take a function with its argument turned round: phi(-u) in the place of phi(u)."""
+    if node.kind is Kind.FUNCTION:
+        body, argument = node.args
+        turned = substituted(body, {node.names[0]: Expr(Kind.NEGATE, argument.span, (argument,))})
+        if turned != body:
+            yield replace(node, args=(turned, argument))
+
+
 RULES: dict[str, Callable[[Expr], Replacements]] = {
     "flip": _relation(_FLIPPED),
     "strict": _relation(_STRICTER),
@@ -244,6 +266,8 @@ RULES: dict[str, Callable[[Expr], Replacements]] = {
     "exponent": _exponent,
     **{rule: _rename(rule) for rule in ("extreme", "norm", "spectral", "kronecker", "inverse", RIVALS)},
     "step": _step,
+    "point": _point,
+    "argument": _argument,
 }
 """Every rule that changes one node, by name."""
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import product
 
 from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.domain import Free
-from ntk_deq.language.families import Defined, Family, defined, member_name, split_member, type_at, with_letters
+from ntk_deq.language.families import Defined, Family, defined, generalised, member_name, type_at
 from ntk_deq.language.recursion import entry_of, recursive_names, step_letters
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, Formula, names_in
-from ntk_deq.language.types import SCALAR, STEP, Reach, Size, Sort, Type
+from ntk_deq.language.types import SCALAR, STEP, Reach, Size, Type
 from ntk_deq.language.typing import infer
 
 MAX_GUESSES = 64
@@ -258,7 +257,7 @@ class _Families:
                 continue
             assert typed.type is not None
             letter = state.families[entry.name].letter
-            for guess in _generalised(typed.type, entry.index, letter):
+            for guess in generalised(typed.type, entry.index, letter):
                 self.guesses += 1
                 if self.guesses > MAX_GUESSES:
                     break
@@ -283,21 +282,3 @@ def _reach(entry: Defined) -> Reach:
         return entry.reach
     assert entry.index is not None
     return Reach("", entry.index, entry.index, "")
-
-
-def _generalised(type_: Type, index: Size, letter: str) -> Iterator[Type]:
-    """Yield the types that a family may have whose member at an index has a type: `n[0] x N` at 0 suggests `n[l] x N`.
-
-    Each size of a member stands where it is or moves with the index; those that move come first.
-    """
-    if type_.sort is not Sort.MATRIX:
-        yield type_
-        return
-    members = [name for name in sorted(type_.rows.letters | type_.cols.letters) if split_member(name) is not None]
-    for moves in product((True, False), repeat=min(len(members), 4)):
-        moved = {}
-        for name, move in zip(members, moves, strict=False):
-            family, at = split_member(name) or (name, index)
-            moved[name] = member_name(family, at + index * -1 + Size.letter(letter)) if move else name
-        names = {name: Size.letter(moved.get(name, name)) for name in type_.rows.letters | type_.cols.letters}
-        yield replace(type_, rows=with_letters(type_.rows, names), cols=with_letters(type_.cols, names))

@@ -20,6 +20,7 @@ from ntk_deq.language.declaration import ModelSignature, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
 from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
 from ntk_deq.language.families import split_for
+from ntk_deq.language.function_domains import FunctionDomain, is_function_domain, parse_function_domain
 from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
@@ -89,6 +90,7 @@ class _Builder:
     systems: Systems[str, ModelSignature]
     wanted: list[WantedScalar] = field(default_factory=list)
     constants: dict[str, Formula] = field(default_factory=dict)
+    functions: dict[str, FunctionDomain] = field(default_factory=dict)
 
     def build(self, directory: Path, allow_data: Sequence[Path]) -> Setting | None:
         signature = self._signature()
@@ -108,6 +110,12 @@ class _Builder:
             self._once(variable, "domain", provided)
             if is_literal(expression_text(node)):
                 self._constant("domain", variable, node, signature, sizes)
+                continue
+            if is_function_domain(expression_text(node)):
+                try:
+                    self.functions[variable] = parse_function_domain(expression_text(node))
+                except ExpressionError as error:
+                    self.problems.append(expression_problem(node, error, f"domain.{variable}"))
                 continue
             found = self._free(variable, node, signature, sizes)
             if found is not None:
@@ -132,7 +140,8 @@ class _Builder:
         self._want_scalars(free, draws, sizes)
         measured = self._results(directory, allow_data, provided, signature, sizes)
         where, folder = self.node.position, str(directory)
-        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants, measured)
+        sets = self.functions
+        return Setting(self.name, signature, sizes, free, draws, images, where, folder, self.constants, measured, sets)
 
     def _signature(self) -> ModelSignature | None:
         if self.model.model is None:

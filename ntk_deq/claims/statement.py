@@ -15,10 +15,11 @@ from typing import Any
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.describe import choose_words, order_words, run_words
-from ntk_deq.claims.systems import system_data
+from ntk_deq.claims.functions import model_functions
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml_text import NumberText
 from ntk_deq.language.application import Functions
+from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, unshaped
 from ntk_deq.language.library import model_names
@@ -59,13 +60,16 @@ def claim_file(claim: Claim) -> dict[str, Any]:
             entry[key] = text
     entry["setting"] = [setting.name for setting in claim.settings]
     claim = claim.stated
-    if claim.given:
-        entry["given"] = {name: _quantified(free) for name, free in claim.given.items()}
+    own = set().union(*(setting.functions for setting in claim.settings))
+    sets = {name: domain.text for name, domain in claim.members.items() if name not in own}
+    if claim.given or sets:
+        entry["given"] = {**{name: _quantified(free) for name, free in claim.given.items()}, **sets}
     if claim.exists:
         entry["exists"] = {name: _quantified(free) for name, free in claim.exists.items()}
     if claim.uniform:
         entry["uniform"] = sorted(claim.uniform)
-    called = Functions.of(claim.functions)
+    first = claim.variants[0].functions if claim.variants else {}
+    called = Functions.of({**model_functions(claim.settings)[0], **claim.functions, **first})
     for section, formulas in _sections(claim):
         texts = {name: _written(formula, called) for name, formula in formulas.items()}
         if section == "let":
@@ -85,6 +89,35 @@ def claim_file(claim: Claim) -> dict[str, Any]:
         data["systems"] = declared
     data["settings"] = {setting.name: _setting(setting) for setting in claim.settings}
     data["claims"] = [entry]
+    return data
+
+
+def system_data(signature: ModelSignature) -> dict[str, object]:
+    """Return the entry of `systems` that declares a model.
+
+    Args:
+        signature: A model without a class.
+    """
+    variables = {}
+    for variable in signature.variables:
+        shape = f"[{', '.join(variable.shape)}]" if variable.shape else ""
+        shape += "" if variable.over is None else f" for {variable.over.text}"
+        entry = {"shape": shape.strip()} if shape else {}
+        entry |= {"role": variable.role.value, "domain": variable.domain}
+        variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
+    data: dict[str, object] = {"title": signature.title}
+    data |= {"reference": signature.reference} if signature.reference else {}
+    data["variables"] = variables
+    if signature.has_equilibrium:
+        data["equilibrium"] = {signature.state: signature.map}
+        if signature.state_shape:
+            data["shape"] = f"[{', '.join(signature.state_shape)}]"
+        if signature.monotone:
+            data["monotone"] = signature.monotone
+        elif not signature.local:
+            data["contraction"] = signature.contraction
+    if signature.definitions or signature.functions:
+        data["define"] = {**signature.functions, **signature.definitions}
     return data
 
 
@@ -118,6 +151,8 @@ def _setting(setting: Setting) -> dict[str, Any]:
     own = set() if setting.model is None else set(setting.model.names())
     if setting.free:
         data["domain"] = {name: _quantified(free, typed=name not in own) for name, free in setting.free.items()}
+    if setting.functions:
+        data["domain"] = {**data.get("domain", {}), **{name: domain.text for name, domain in setting.functions.items()}}
     if setting.draws:
         data["init"] = {name: draw.text for name, draw in setting.draws.items()}
     if setting.images is not None:
@@ -181,6 +216,7 @@ def parts(claim: Claim) -> dict[str, str]:
     """
     claim = claim.stated
     found = {f"given.{name}": _ranging(v) for name, v in claim.given.items()}
+    found |= {f"given.{name}": domain.text for name, domain in claim.members.items()}
     found |= {f"exists.{name}": _ranging(v) for name, v in claim.exists.items()}
     found |= {"uniform": ", ".join(sorted(claim.uniform))} if claim.uniform else {}
     for section, formulas in _sections(claim):
@@ -258,10 +294,12 @@ def _quoted(found: Mapping[str, str], key: str) -> str:
 def statement_lines(claim: Claim) -> tuple[StatementLine, ...]:
     """Return the given, choose, let, assume, run, exists and conclude lines; formulas also as MathML and LaTeX."""
     claim = claim.stated
-    lines = [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
+    lines = [StatementLine("given", name, domain.text, "", "") for name, domain in claim.members.items()]
+    lines += [StatementLine("given", free.name, free.domain.text, "", "") for free in claim.given.values()]
     chosen = choose_words(claim)
     if chosen is not None:
         lines.append(StatementLine("choose", "constants", chosen, "", ""))
+    lines += [StatementLine("let", key, found.text, "", "") for key, found in claim.functions.items()]
     for section, formulas in (("let", claim.let), ("assume", claim.assume)):
         lines += [_line(section, formula) for formula in formulas.values()]
     if claim.run is not None:

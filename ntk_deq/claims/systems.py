@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.depths import MAX_PARTS
 from ntk_deq.claims.entries import reach_fault
+from ntk_deq.claims.functions import system_functions
 from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.claims.schema import SystemModel
 from ntk_deq.claims.validate import place, validate
@@ -51,8 +52,10 @@ def read_systems(node: Node | None) -> tuple[dict[str, ModelSignature], list[Pro
         if name in model_names():
             wrong.append(Problem(node.keys[name], f"`systems.{name}`: a registered model has this name already."))
         if model is not None and not wrong and isinstance(entry, Mapping):
-            builder = _Builder(name, entry, model, wrong)
-            signature = builder.build()
+            written = system_functions(name, entry, model)
+            wrong += written.problems
+            builder = _Builder(name, written.node, written.model, wrong, written.functions, written.trees)
+            signature = builder.build() if not wrong else None
             if signature is not None and not wrong:
                 systems[name] = signature
         problems += wrong
@@ -65,6 +68,8 @@ class _Builder:
     node: Mapping
     model: SystemModel
     problems: list[Problem]
+    functions: dict[str, str]
+    trees: dict[str, Expr]
     types: dict[str, Type] = field(default_factory=dict)
 
     def build(self) -> ModelSignature | None:
@@ -237,7 +242,11 @@ class _Builder:
             map=image,
             definitions={name: self._text("define", name) for name in self.model.define},
             reference=self.model.reference,
+            functions=self.functions,
         )
+
+    def _tree(self, text: str) -> Expr:
+        return self.trees.get(text) or parsed(text)
 
     def _typed(self, draft: ModelSignature) -> tuple[Expr | None, dict[str, Expr]] | None:
         """Return the map, where there is one, and the definitions with their types."""
@@ -246,7 +255,7 @@ class _Builder:
         for name, text in draft.definitions.items():
             try:
                 found = definitions[name] = _without_ranges(
-                    infer(parsed(text), types, sizes=_ranges(draft), model=draft)
+                    infer(self._tree(text), types, sizes=_ranges(draft), model=draft)
                 )
             except ExpressionError as error:
                 self._wrong(("define", name), error)
@@ -257,7 +266,7 @@ class _Builder:
         if not draft.state:
             return None, definitions
         try:
-            image = _without_ranges(infer(parsed(draft.map), types, sizes=_ranges(draft), model=draft))
+            image = _without_ranges(infer(self._tree(draft.map), types, sizes=_ranges(draft), model=draft))
         except ExpressionError as error:
             self._wrong(("equilibrium", draft.state), error)
             return None
@@ -338,7 +347,7 @@ class _Builder:
     def _number(self, draft: ModelSignature, key: str) -> Expr | None:
         """Return the typed formula of a certificate: a number, of variables and of what does not rest on the state."""
         try:
-            typed = infer(parsed(self._text(key)), self.types, sizes=_ranges(draft), model=draft)
+            typed = infer(self._tree(self._text(key)), self.types, sizes=_ranges(draft), model=draft)
             declared = expect_scalar(_without_ranges(typed))
         except ExpressionError as error:
             self._wrong((key,), error)
@@ -419,32 +428,3 @@ def _typed(text: str, types: dict[str, Type], draft: ModelSignature) -> Type:
     found = infer(parsed(text), types, sizes=_ranges(draft), model=draft).type
     assert found is not None  # as `infer` leaves it
     return found
-
-
-def system_data(signature: ModelSignature) -> dict[str, object]:
-    """Return the entry of `systems` that declares a model.
-
-    Args:
-        signature: A model without a class.
-    """
-    variables = {}
-    for variable in signature.variables:
-        shape = f"[{', '.join(variable.shape)}]" if variable.shape else ""
-        shape += "" if variable.over is None else f" for {variable.over.text}"
-        entry = {"shape": shape.strip()} if shape else {}
-        entry |= {"role": variable.role.value, "domain": variable.domain}
-        variables[variable.name] = entry | ({"description": variable.description} if variable.description else {})
-    data: dict[str, object] = {"title": signature.title}
-    data |= {"reference": signature.reference} if signature.reference else {}
-    data["variables"] = variables
-    if signature.has_equilibrium:
-        data["equilibrium"] = {signature.state: signature.map}
-        if signature.state_shape:
-            data["shape"] = f"[{', '.join(signature.state_shape)}]"
-        if signature.monotone:
-            data["monotone"] = signature.monotone
-        elif not signature.local:
-            data["contraction"] = signature.contraction
-    if signature.definitions:
-        data["define"] = dict(signature.definitions)
-    return data

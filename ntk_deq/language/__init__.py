@@ -1,7 +1,8 @@
 """The claim language: formulas, types, functions, declarations and their notation. Needs no torch.
 
 tree.py, parser.py        a formula as a tree, and from its text (grammar.lark); brackets.py: pieces and blocks
-application.py, arguments.py   functions of arguments written out in formulas, and what names mean inside them
+definition.py, application.py   functions of arguments, and formulas in which they are written out (substitution.py)
+arguments.py, function_domains.py   what names mean inside functions; sets of functions and their members
 types.py, typing.py       scalars and matrices of symbolic sizes; operators.py, calls.py: what fits together
 record.py                 what is said of a function: shape, range, laws, notation, mutants, NumPy
 functions.py, matrix_functions.py, functionals.py, pieces.py   the records; values.py: ranges as rules

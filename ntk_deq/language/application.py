@@ -8,165 +8,24 @@ definitions with parameters. Marks (`ntk_deq.language.tree.Mark`) tell the type 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.arguments import COMPOSE
 from ntk_deq.language.calls import Parameter
-from ntk_deq.language.families import Defined, index_size, split_for
+from ntk_deq.language.definition import OPEN, BrokenFunctionError, Definition, is_head
+from ntk_deq.language.families import index_size
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.parser import parse_head
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span, names_in
-from ntk_deq.language.types import Reach, Size
+from ntk_deq.language.substitution import check_size, substituted, unused_name
+from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
 
-OPEN = "_"
-"""The argument that a partial application leaves open."""
-
-MAX_NODES = 20_000
-"""Parts of one formula once its functions are written out; each use of a parameter repeats the argument."""
-
-MAX_LEVELS = 160
-"""Levels of one; the interpreter has room for 250, and derivatives by name may add 60."""
-
-COMPOSE = "compose"
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable
 _OF_A_VARIABLE = frozenset({"argmin", "minimum", "supremum", "infimum"})  # also of a formula and a variable
 OPERATORS = frozenset(name for name, f in FUNCTIONS.items() if Parameter.OPERAND in f.parameters) | {*_POINTS}
 """What takes a function as its first argument."""
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A function as it is defined.
-
-    Attributes:
-        name: Its name.
-        head: Its name with its parameters, as written.
-        parameters: Its parameters, names; one whose shape is stated has it as argument. None of a name for a function
-            that has its argument already, as in `psi: compose(f, g)`.
-        body: What it is.
-        text: The same as written.
-        member: The index of a member of a family of functions, or None.
-        reach: What the letter of that index runs over, or None: it is one member.
-    """
-
-    name: str
-    head: str
-    parameters: tuple[Expr, ...]
-    body: Expr
-    text: str
-    member: Size | None = None
-    reach: Reach | None = None
-
-
-class BrokenFunctionError(ExpressionError):
-    """Something is wrong with the body of a function.
-
-    Attributes:
-        function: The function; the place of the error is one in its text.
-    """
-
-    def __init__(self, function: Definition, error: ExpressionError) -> None:
-        super().__init__(error.message, error.span, error.hint)
-        self.function = function
-
-
-def is_head(key: str) -> bool:
-    """Whether the key of a definition is that of a function."""
-    return "(" in key
-
-
-def definition(key: str, text: str, body: Expr) -> Definition:
-    """Return the function that an entry defines.
-
-    Args:
-        key: Its head: `phi(u)`, `map(z[n, N], W)`, `f[l](z) for l in 1..L`.
-        text: Its body as written.
-        body: Its body.
-
-    Raises:
-        ExpressionError: The key is no head.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> found = definition("f[l](z) for l in 1..L", "relu(W[l]*z)", parse("relu(W[l]*z)"))
-        >>> found.name, found.head, [parameter.name for parameter in found.parameters], found.reach.text
-        ('f', 'f[l](z)', ['z'], 'l in 1..L')
-    """
-    text_of_head, reach = split_for(key)
-    head = parse_head(text_of_head)
-    parameters = head.args if head.name else head.args[1:]
-    names = [parameter.name for parameter in parameters]
-    for parameter in parameters:
-        span = (parameter.span.start, parameter.span.stop)
-        if parameter.name == OPEN:
-            raise ExpressionError(f"a parameter needs a name. Got `{OPEN}`.", span)
-        if names.count(parameter.name) > 1:
-            raise ExpressionError(f"two parameters are called `{parameter.name}`.", span)
-    if head.name:
-        if reach is not None:
-            where = (head.span.start, head.span.stop)
-            raise ExpressionError("a function for each member of a range is written f[l](z) for l in 1..L.", where)
-        return Definition(head.name, text_of_head, parameters, body, text)
-    member = head.args[0]
-    index = index_size(member.args[0])
-    if reach is not None and index != Size.letter(reach.letter):
-        allowed = f"`{member.name}[{reach.letter}](...) for {reach.text}`"
-        raise ExpressionError(f"the members of a range are written {allowed}. Got {key}.", (0, len(key)))
-    return Definition(member.name, text_of_head, parameters, body, text, index, reach)
-
-
-def entry_of(found: Definition) -> Defined:
-    """Return what the key of a function defines, as the keys of other definitions say it."""
-    return Defined(found.name, found.member, found.reach)
-
-
-def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None) -> Expr:
-    """Return an expression without types in which names stand for other expressions; nothing is captured.
-
-    A letter, a step or an argument that the expression binds itself is called otherwise where a value uses its name.
-
-    Args:
-        expr: The expression.
-        values: What the names stand for.
-        span: The place that all its parts get, or None: they keep theirs. Values keep theirs.
-
-    Example:
-        >>> from ntk_deq.language.parser import parse
-        >>> format_expr(substituted(parse("sum(u{l} for l in 1..n)"), {"u": parse("v*l")}))
-        'sum((v*l){l_} for l_ in 1..n)'
-    """
-    if expr.kind is Kind.NAME:
-        return values.get(expr.name, replace(expr, span=span or expr.span))
-    outer = values
-    names, body = expr.names, expr.args[:1]
-    if expr.kind is Kind.FUNCTION or expr.kind is Kind.FOR_ALL or expr.kind in RANGED:
-        free = names_in(expr)
-        values = {name: value for name, value in values.items() if name not in names and name in free}
-        taken = set().union(*map(names_in, values.values()))
-        if taken & {*names}:
-            used = taken | {node.name for node in expr.walk()} | {name for node in expr.walk() for name in node.names}
-            renamed = {name: _unused(name, used) if name in taken else name for name in names}
-            names = tuple(renamed.values())
-            bound = {old: Expr(Kind.NAME, expr.span, name=new) for old, new in renamed.items()}
-            values = {**values, **bound}
-        if expr.kind is Kind.FOR_ALL:
-            body = expr.args
-        args = (
-            *(substituted(part, values, span) for part in body),
-            *(substituted(part, outer, span) for part in expr.args[len(body) :]),
-        )
-        return replace(expr, args=args, names=names, span=span or expr.span)
-    args = tuple(substituted(part, values, span) for part in expr.args)
-    return replace(expr, args=args, span=span or expr.span)
-
-
-def _unused(name: str, used: set[str]) -> str:
-    while name in used:
-        name += "_"
-    return name
 
 
 @dataclass
@@ -176,19 +35,26 @@ class Functions:
     Attributes:
         definitions: By name, of a family of functions one for each of its parts.
         values: Names that have a value, so that a function of the language cannot be meant by them.
+        formulas: What names of values are defined as, all parts of a family's.
     """
 
     definitions: Mapping[str, tuple[Definition, ...]] = field(default_factory=dict)
     values: frozenset[str] = frozenset()
+    formulas: Mapping[str, Sequence[Expr]] = field(default_factory=dict)
     _bodies: dict[int, Expr] = field(default_factory=dict, init=False)
     _open: list[str] = field(default_factory=list, init=False)
 
     @classmethod
-    def of(cls, definitions: Mapping[str, Definition], values: Set[str] = frozenset()) -> Functions:
-        """Return functions from their definitions by key."""
+    def of(
+        cls,
+        definitions: Mapping[str, Definition],
+        values: Set[str] = frozenset(),
+        formulas: Mapping[str, Sequence[Expr]] | None = None,
+    ) -> Functions:
+        """Return functions from their definitions by key, with the names of values and what these are defined as."""
         names = dict.fromkeys(found.name for found in definitions.values())
         parts = {name: tuple(f for f in definitions.values() if f.name == name) for name in names}
-        return cls(parts, frozenset(values))
+        return cls(parts, frozenset(values), formulas or {})
 
     def written_out(self, expr: Expr) -> Expr:
         """Return an expression with every function of arguments written out.
@@ -200,7 +66,7 @@ class Functions:
         if not self._concerns(expr):
             return expr
         found = self._visit(expr, frozenset())
-        _check_size(found)
+        check_size(found)
         return found
 
     def is_function(self, expr: Expr) -> bool:
@@ -237,7 +103,7 @@ class Functions:
             fail(node.span, "`at` would reach into the arguments of the function.", "make the variable a parameter")
         if node.kind is Kind.CALL:
             return self._call(node, local)
-        inner = local - {*node.names} if node.kind in RANGED or node.kind is Kind.FOR_ALL else local
+        inner = local - {*node.names} if node.kind in RANGED | QUANTIFIERS else local
         return replace(node, args=tuple(self._visit(arg, inner) for arg in node.args))
 
     def _check_value(self, node: Expr) -> None:
@@ -258,6 +124,9 @@ class Functions:
             fail(node.args[0].span, f"`{name}` is no family of functions.", f"write {name}[...]*(...) for a product")
         if node.name in OPERATORS and node.args:
             return self._operator(node, local)
+        if node.name == COMPOSE and len(node.args) == 2 and node.args[0].kind is Kind.OVER:
+            whole = self._composed_over(replace(node, args=node.args[:1]), local)
+            return self._put(whole, self._visit(node.args[1], local))
         if node.name == COMPOSE:
             fail(node.span, "a function is no value.", f"functions are the first argument of {_LISTED}")
         return replace(node, args=tuple(self._visit(arg, local) for arg in node.args))
@@ -270,6 +139,9 @@ class Functions:
     def _operator(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the call of what takes a function or, as `grad` of old, a formula and a variable."""
         first, *rest = node.args
+        known = self._known(node, local)
+        if known is not None:
+            return known
         function = self._function(first, local)
         variable = rest[0] if len(rest) == 1 and rest[0].kind is Kind.NAME else None
         if function is not None:
@@ -283,7 +155,33 @@ class Functions:
             form = FUNCTIONS[node.name].signature
             fail(first.span, f"`{node.name}` takes a function first. Got {format_expr(first)}.", f"write {form}")
         body = self._visit(first, local | {variable.name})
+        through = self._through(body, variable.name)
+        if through is not None:
+            message = f"`{through}` depends on `{variable.name}`, and {node.name} is over what stands in the formula."
+            fail(first.span, message, f"define a function phi({variable.name}), and write {node.name}(phi)")
         return replace(node, args=(Expr(Kind.FUNCTION, node.span, (body, _like(variable)), names=(variable.name,)),))
+
+    def _known(self, node: Expr, local: frozenset[str]) -> Expr | None:
+        """Return the least value of a member of a set of functions, or where it is, where that is asked for."""
+        function = node.args[0]
+        if function.kind is not Kind.NAME or function.name in local or function.name not in self.definitions:
+            return None
+        found = self.definitions[function.name][0]
+        known = {"minimum": found.least, "infimum": found.least, "argmin": found.where}.get(node.name)
+        return None if known is None else substituted(known, {}, node.span)
+
+    def _through(self, expr: Expr, name: str) -> str | None:
+        """Return a name in an expression whose definition depends on another name, or None."""
+        for used in sorted(names_in(expr) - {name}):
+            behind, waiting = {used}, [used]
+            while waiting:
+                for formula in self.formulas.get(waiting.pop(), ()):
+                    new = names_in(formula) - behind
+                    behind |= new
+                    waiting += new
+            if name in behind:
+                return used
+        return None
 
     def _by_variable(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the derivative of a formula by a name; one by a parameter holds everything else fixed."""
@@ -335,7 +233,7 @@ class Functions:
             fail(node.span, f"one argument may be left open. Got {len(opened)}.")
         parameter = found.parameters[opened[0]]
         others = {name for arg in given if not _is_open(arg) for name in names_in(arg)}
-        name = _unused(parameter.name, others | local)
+        name = unused_name(parameter.name, others | local)
         at = given[opened[0]].span
         given = [Expr(Kind.NAME, at, name=name) if _is_open(arg) else arg for arg in given]
         call = Expr(Kind.CALL, node.span, (*_member_of(node), *given), name=_name_of(node))
@@ -346,7 +244,7 @@ class Functions:
         """Return functions one after the other, the first one first."""
         if not node.args:
             fail(node.span, "`compose` takes functions, the first one first, as in compose(f, g).")
-        if node.args[0].kind is Kind.OVER:
+        if node.args[0].kind is Kind.OVER and len(node.args) == 1:
             return self._composed_over(node, local)
         parts: list[Expr] = []
         for arg in node.args:
@@ -366,7 +264,7 @@ class Functions:
         part = self._function(over.args[0], local - {letter})
         if part is None:
             fail(over.args[0].span, f"`compose` takes functions. Got {format_expr(over.args[0])}.")
-        name = _unused(part.names[0], {letter, *local, *names_in(part)})
+        name = unused_name(part.names[0], {letter, *local, *names_in(part)})
         start = Expr(Kind.NAME, node.span, name=name)
         call = replace(node, args=(replace(over, args=(part, *over.args[1:])), start))
         return Expr(Kind.FUNCTION, node.span, (call,), names=(name,))
@@ -378,7 +276,7 @@ class Functions:
                 Kind.CALL, value.span, (value, function.args[1]), name=Mark.SHAPED, names=("compose", function.names[0])
             )
         found = substituted(function.args[0], {function.names[0]: value})
-        _check_size(found)
+        check_size(found)
         return found
 
     def _applied(self, node: Expr, name: str, local: frozenset[str]) -> Expr:
@@ -402,7 +300,7 @@ class Functions:
         if found.reach is not None:
             arguments[found.reach.letter] = brackets[0]
         body = substituted(self._body(found), arguments, node.span)
-        _check_size(body)
+        check_size(body)
         step = brackets[1:] if found.member is not None else brackets
         return Expr(Kind.CALL, node.span, (body, *step), name=Mark.APPLIED, names=(found.head, found.text))
 
@@ -461,7 +359,7 @@ class Functions:
             body = self._put(function, replace(found.parameters[0], args=())) if found.parameters else function
         else:
             body = self._visit(found.body, local - ({found.reach.letter} if found.reach is not None else set()))
-        _check_size(body)
+        check_size(body)
         return body
 
     def check(self, found: Definition) -> None:
@@ -518,19 +416,3 @@ def _check_count(found: Definition, given: list[Expr], span: Span) -> None:
     if len(given) != wanted:
         number = f"{wanted} argument{'s' * (wanted > 1)}"
         fail(span, f"`{found.name}` takes {number}. Got {len(given)}.", f"write {found.head}")
-
-
-def _check_size(expr: Expr) -> None:
-    """Refuse what is too large once its functions are written out."""
-    count, stack = 0, [(expr, 1)]
-    while stack:
-        node, level = stack.pop()
-        count += 1
-        if count > MAX_NODES:
-            fail(expr.span, f"with its functions written out, this has more than {MAX_NODES} parts.")
-        if level > MAX_LEVELS:
-            fail(expr.span, f"with its functions written out, this is nested more than {MAX_LEVELS} levels deep.")
-        stack.extend((part, level + (node.name not in _MARKS)) for part in node.args)
-
-
-_MARKS = frozenset(Mark)

@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.calls import Call, Parameter, Role
-from ntk_deq.language.families import named_members
+from ntk_deq.language.families import downward, generalised, named_members, reach_of, type_at
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.members import Members
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import BOUND, Expr, Kind, Mark, Span
-from ntk_deq.language.types import SCALAR, Sort, Type
+from ntk_deq.language.types import SCALAR, Size, Sort, Type
 
 PLACES = frozenset(("grad", "jac", "prox", "moreau", "conjugate"))
 """What takes a function and, second, a point of the shape of its argument."""
 
 MARKS = frozenset(Mark)
+COMPOSE = "compose"
 
 
 class GivenError(ExpressionError):
@@ -217,6 +218,50 @@ class Scoped:
         function = replace(function, args=(body, argument), names=(name,), type=body.type)
         node = replace(node, args=(function, *rest))
         return replace(node, type=operator_type(node, self.shapes))
+
+    def composed(self, node: Expr, bound: frozenset[str]) -> Expr:
+        """Type functions of a range one after the other, each of which takes the type of what the one before gives."""
+        over, *rest = node.args
+        if len(rest) != 1 or over.args[0].kind is not Kind.FUNCTION:
+            fail(node.span, "a function is no value.")
+        value = self.visit(rest[0], bound, Role.VALUE)
+        members = self.members.within(over, {*self.environment, *bound, *FUNCTIONS})
+        ends = tuple(self.visit(end, bound, Role.MEMBER) for end in over.args[1:])
+        reach = reach_of(over)
+        before = -1 if not downward(reach, self.members.letters, over.args[-2].span) else 1
+        letter = Size.letter(reach.letter)
+        first: ExpressionError | None = None
+        for guess in generalised(type_of(value), reach.start + before, reach.letter):
+            try:
+                function = self._link(over.args[0], replace(self, members=members), guess, letter + before, bound)
+            except ExpressionError as error:
+                first = first or error
+                continue
+            over = replace(over, args=(function, *ends))
+            return replace(node, args=(over, value), type=type_at(guess, {reach.letter: reach.stop}))
+        assert first is not None
+        raise first
+
+    def _link(self, function: Expr, inside: Scoped, after: Type, before: Size, bound: frozenset[str]) -> Expr:
+        """Type one of the functions that follow each other: `after` is what it gives, at `before` what it takes."""
+        name = [*inside.members.letters][-1]
+        taken, shown = type_at(after, {name: before}), self.shapes.show
+        wanted = inside._shape(function.args[1], bound) if len(function.args) > 1 else None
+        if wanted is not None and not stated(self.shapes, wanted, taken):
+            fail(
+                function.span, f"the functions do not follow each other: one takes {shown(wanted)}, not {shown(taken)}."
+            )
+        scope, own = self.scope.binding(function.names[0])
+        within = replace(inside, scope=scope, environment={**self.environment, own: taken})
+        body = within.visit(function.args[0], bound, Role.VALUE)
+        if not stated(self.shapes, after, type_of(body)):
+            given = shown(type_of(body))
+            fail(
+                function.span,
+                f"the functions do not follow each other: one gives {given}, the next takes {shown(after)}.",
+            )
+        argument = Expr(Kind.NAME, function.span, name=own, type=taken)
+        return replace(function, args=(body, argument), names=(own,), type=body.type)
 
 
 def type_of(node: Expr) -> Type:

@@ -5,6 +5,7 @@ Names that already mean something in the claim language or in a model, so that n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -69,6 +70,7 @@ class ModelSignature:
             none is declared.
         local: Whether a fixed point that is shown to be the only one near by is an equilibrium, where nothing shows
             that there is no other one.
+        functions: Functions of arguments that claims may use, as written; in the other formulas they are written out.
         families: The sizes that have members.
         has_families: Whether variables, sizes or definitions have members; for each depth it is a model without them.
     """
@@ -86,6 +88,7 @@ class ModelSignature:
     reference: str = ""
     monotone: str = ""
     local: bool = False
+    functions: dict[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
     has_families: bool = False
 
@@ -140,4 +143,7 @@ def reserved(name: str, model: ModelSignature | None) -> str | None:
     for own, text in model.definitions.items() if model is not None else ():
         if model is not None and defined(own).name == name:
             return f"defined by model {model.name} as {text}"
+    for head in model.functions if model is not None else ():
+        if model is not None and re.match(r"\w+", head)[0] == name:  # type: ignore[index]
+            return f"the function {head} of model {model.name}"
     return None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.arguments import COMPOSE
 from ntk_deq.language.families import (
     concrete_type,
     index_size,
@@ -20,6 +21,7 @@ from ntk_deq.language.families import (
 )
 from ntk_deq.language.families import values_of as range_values
 from ntk_deq.language.shapes import fail
+from ntk_deq.language.substitution import check_size, substituted
 from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span
 from ntk_deq.language.types import Reach, Size, Sort, Type
 
@@ -142,7 +144,20 @@ class Expansion:
         ends = number(0, node.span), number(1, node.span)
         return Expr(Kind.COMPARE, node.span, ends, operators=(sign,))
 
+    def _composed(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        """Return functions of a range applied one after the other."""
+        over, found = node.args[0], self._visit(node.args[1], values, outer)
+        function, reach = over.args[0], reach_of(over)
+        inner = {**outer, reach.letter: reach}
+        for value in range_values(reach, values, outer, over.args[-2].span):
+            body = self._visit(function.args[0], {**values, reach.letter: value}, inner)
+            found = substituted(body, {function.names[0]: found})
+            check_size(found)
+        return found
+
     def _folded(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
+        if node.name == COMPOSE:
+            return self._composed(node, values, outer)
         parts = self._parts(node.args[0], values, outer)
         if parts and node.name in _JOINS:
             return _joined(parts, _JOINS[node.name], node.span)

@@ -8,10 +8,11 @@ other, whose name no formula can spell otherwise: `W[1]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import format_expr
@@ -149,6 +150,24 @@ def letters_in(type_: Type) -> frozenset[str]:
     """Return the letters inside the brackets of the members of which a type is made."""
     members = map(split_member, type_.rows.letters | type_.cols.letters)
     return frozenset(letter for member in members if member is not None for letter in member[1].letters)
+
+
+def generalised(type_: Type, index: Size, letter: str) -> Iterator[Type]:
+    """Yield the types that a family may have whose member at an index has a type: `n[0] x N` at 0 suggests `n[l] x N`.
+
+    Each size of a member stands where it is or moves with the index; those that move come first.
+    """
+    if type_.sort is not Sort.MATRIX:
+        yield type_
+        return
+    members = [name for name in sorted(type_.rows.letters | type_.cols.letters) if split_member(name) is not None]
+    for moves in product((True, False), repeat=min(len(members), 4)):
+        moved = {}
+        for name, move in zip(members, moves, strict=False):
+            family, at = split_member(name) or (name, index)
+            moved[name] = member_name(family, at + index * -1 + Size.letter(letter)) if move else name
+        names = {name: Size.letter(moved.get(name, name)) for name in type_.rows.letters | type_.cols.letters}
+        yield replace(type_, rows=with_letters(type_.rows, names), cols=with_letters(type_.cols, names))
 
 
 def concrete_type(type_: Type, depth: Mapping[str, int], own: Mapping[str, int]) -> Type:

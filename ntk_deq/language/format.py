@@ -62,14 +62,14 @@ def format_expr(expr: Expr) -> str:
         case Kind.CALL if expr.name in CONSTANT_NAMES and not expr.args:
             return expr.name
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
-            return f"{expr.name}({format_expr(expr.args[0])})"
+            return f"{expr.name}({', '.join([format_expr(expr.args[0]), *map(_argument, expr.args[1:])])})"
         case Kind.CALL if expr.name in _SIGNS:
             return _signed(expr)
         case Kind.CALL if not expr.name:
             member, *arguments = expr.args
             return f"{format_expr(member)}({', '.join(_part(argument, DISJUNCTION) for argument in arguments)})"
         case Kind.CALL if expr.name in _MARKS:
-            return format_expr(expr.args[0])
+            return f"({format_expr(expr.args[0])})"
         case Kind.CALL:
             return f"{expr.name}({', '.join(_argument(argument) for argument in expr.args)})"
         case Kind.AT:
@@ -99,7 +99,7 @@ def format_expr(expr: Expr) -> str:
             word = "all" if expr.kind is Kind.EACH else "some"
             return f"{_quantified(expr.args[0])} for {word} {_reach(expr)}"
         case Kind.OVER:
-            return f"{_part(expr.args[0], DISJUNCTION)} for {_reach(expr)}"
+            return f"{_argument(expr.args[0])} for {_reach(expr)}"
         case _:
             strength = BINDING[expr.kind]
             left, right = expr.args
@@ -125,8 +125,16 @@ def spelled(function: Expr) -> tuple[str, Expr]:
     return free, _renamed(body, name, free)
 
 
+def unmarked(expr: Expr) -> Expr:
+    """Return a tree without the marks that tell where bodies of functions begin and end."""
+    if expr.kind is Kind.CALL and expr.name in _MARKS and expr.name != Mark.SHAPE:
+        return unmarked(expr.args[0])
+    return replace(expr, args=tuple(map(unmarked, expr.args)))
+
+
 def unshaped(expr: Expr) -> Expr:
-    """Return a tree in which arguments of functions have spelled names and no shapes, with types and without alike."""
+    """Return a tree with spelled arguments of functions, without their shapes and without marks: typed or not alike."""
+    expr = unmarked(expr)
     args = tuple(map(unshaped, expr.args))
     if expr.kind is not Kind.FUNCTION:
         return replace(expr, args=args)

@@ -290,7 +290,7 @@ class TreeBuilder(Transformer[Token, Expr]):
         span = _span(children)
         pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
         ranged = [a for a in arguments if a.kind is Kind.OVER]
-        if ranged and len(arguments) > 1:
+        if ranged and len(arguments) > 1 and not (str(head) == "compose" and ranged == arguments[:1]):
             where = (ranged[0].span.start, ranged[0].span.stop)
             raise ExpressionError(f"what `{head}` takes over a range must be its only argument.", where)
         if str(head) == "at":

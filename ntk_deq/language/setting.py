@@ -8,6 +8,7 @@ from ntk_deq.errors import Position
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Family
+from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.types import Reach, SizeRange, Type
 
@@ -60,6 +61,7 @@ class Setting:
         sizes: Ranges of the size letters.
         free: Variables that range over domains (a domain setting, or scalars of a distribution setting).
         draws: Variables drawn from distributions.
+        functions: Sets of functions over which the claims that use their names quantify.
         constants: Matrices that are written out, as definitions of the claims that use them.
         images: Real data, or None.
         position: Where the setting stands.
@@ -76,6 +78,7 @@ class Setting:
     directory: str = "."
     constants: dict[str, Formula] = field(default_factory=dict)
     measured: str = ""
+    functions: dict[str, FunctionDomain] = field(default_factory=dict)
 
     @property
     def universal(self) -> bool:

@@ -153,19 +153,18 @@ def names_in(expr: Expr) -> set[str]:
         ['Z', 'c', 'l', 'm']
     """
     found = {node.name for node in expr.walk() if node.kind in (Kind.NAME, Kind.INDEX) and BOUND not in node.name}
-    return found if all(BOUND in name for name in _arguments(expr)) else found & _free(expr)
+    return found if all(BOUND in name for name in _arguments(expr)) else found & free_names(expr)
 
 
 def _arguments(expr: Expr) -> Iterator[str]:
     return (node.names[0] for node in expr.walk() if node.kind is Kind.FUNCTION)
 
 
-def _free(expr: Expr) -> set[str]:
-    """Return the names that an expression without types reads and no function in it binds."""
+def free_names(expr: Expr) -> set[str]:
+    """Return the names that an expression reads and no function in it binds, arguments of functions around it too."""
     own = {expr.name} if expr.kind in (Kind.NAME, Kind.INDEX) else set()
-    if expr.kind is not Kind.FUNCTION:
-        return own.union(*map(_free, expr.args))
-    return set().union(_free(expr.args[0]) - {expr.names[0]}, *map(_free, expr.args[1:]))
+    found = own.union(*map(free_names, expr.args))
+    return found - {expr.names[0]} if expr.kind is Kind.FUNCTION else found
 
 
 def sort_definitions(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:

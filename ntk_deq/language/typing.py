@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import nearest_name
-from ntk_deq.language.arguments import MARKS, Scope, Scoped, type_of
+from ntk_deq.language.arguments import COMPOSE, MARKS, Scope, Scoped, type_of
 from ntk_deq.language.calls import Call, Parameter, Role
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.families import Family, named_members
@@ -140,7 +140,7 @@ class _Checker(Scoped):
         if node.kind in RANGED:
             return self._ranged(node, bound, role)
         if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.OVER:
-            return self._folded(node, bound, role)
+            return self._folded(node, bound, role) if node.name != COMPOSE else self.composed(node, bound)
         if node.kind is Kind.CALL and node.name in MARKS:
             return self.marked(node, bound, role)
         if node.kind is Kind.CALL and node.args and node.args[0].kind is Kind.FUNCTION:

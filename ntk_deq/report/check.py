@@ -229,7 +229,7 @@ def _render_claim(console: Console, claim: Claim) -> None:
         say_hanging(console, [("  order    ", "dim")], [order])
     depths = depth_words(claim)
     if depths is not None:
-        say_hanging(console, [("  depths   ", "dim")], [depths])
+        say_hanging(console, [("  members  " if claim.members else "  depths   ", "dim")], [depths])
     names = ", ".join(f"{name} {kind}" for name, kind in _names(claim).items())
     if names:
         say_hanging(console, [("  names    ", "dim")], [names])
@@ -299,10 +299,13 @@ def _render_lines(console: Console, claim: Claim) -> None:
         ("witness", {}, claim.witness),
         ("conclude", {}, claim.conclude),
     ]
+    rows += [("given", name, "function", [one_line(domain.text)]) for name, domain in claim.members.items()]
     for section, variables, formulas in groups:
         for free in variables.values():
             over = "" if free.over is None else f" for {free.over.text}"
             rows.append((section, member_words(free.name, free.over), str(free.type), [_domain_words(free) + over]))
+        for key, function in claim.functions.items() if section == "let" else ():
+            rows.append((section, one_line(key), "function", highlight(one_line(function.text))))
         for formula in formulas.values():
             words = highlight(one_line(formula.text))
             rows.append((section, one_line(formula.name), type_words(formula.expr), words))

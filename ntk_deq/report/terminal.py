@@ -34,9 +34,9 @@ from ntk_deq.report.words import (
     exit_style,
     expectation,
     little_support,
+    remarks,
     replay_command,
     second_look,
-    several_equilibria,
     shown_margin,
     verdict_style,
     worst_margin,
@@ -172,7 +172,7 @@ class TerminalReport:
         little = little_support(result)
         if little:
             say_hanging(self._console, [" " * _INDENT], [(one_line(little), "yellow")])
-        several = several_equilibria(result)
+        several = remarks(result)
         if several:
             say_hanging(self._console, [" " * _INDENT], [(several, "dim")])
         for line in terminal_lines(result.runs):

@@ -101,6 +101,21 @@ def little_support(result: ClaimResult) -> str:
     return f"little support: {result.support.remark}" if result.support.remark else ""
 
 
+def members_tried(result: ClaimResult) -> str:
+    """Return in words which functions were tried where a claim quantifies over functions, or "" where it does not."""
+    found: dict[str, dict[str, None]] = {}
+    for depth in result.depths:
+        for name, member in depth.members.items():
+            found.setdefault(name, {})[member] = None
+    listed = "; ".join(f"{name}: {', '.join(members)}" for name, members in found.items())
+    return f"members tried, of sets that have more: {listed}" if listed else ""
+
+
+def remarks(result: ClaimResult) -> str:
+    """Return in words what a verdict does not say: which functions were tried, which equilibria; "" for neither."""
+    return "; ".join(filter(None, (members_tried(result), several_equilibria(result))))
+
+
 def several_equilibria(result: ClaimResult) -> str:
     """Return in words that there may be other equilibria than those that were judged, or "" where there are none."""
     support = result.support

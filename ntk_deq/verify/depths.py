@@ -257,4 +257,5 @@ def _tried(depth: Depth, result: ClaimResult) -> TriedDepth:
         result.searched,
         result.seconds,
         result.reason,
+        dict(depth.members),
     )

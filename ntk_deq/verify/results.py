@@ -193,12 +193,13 @@ class TriedDepth:
 
     Attributes:
         setting: The setting.
-        letters: The letters that ranges and indices use, with their values.
+        letters: The letters that ranges and indices use, with their values; functions with the numbers of members.
         verdict: The verdict there.
         instances, met: Instances tried, and those that met the hypotheses.
         searched: Instances that the search scored.
         seconds: How long it took.
         reason: The reason of the verdict.
+        members: For each function over which the claim quantifies, which one was tried.
     """
 
     setting: str
@@ -209,6 +210,7 @@ class TriedDepth:
     searched: int
     seconds: float
     reason: str
+    members: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

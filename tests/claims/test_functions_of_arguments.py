@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from ntk_deq.claims.claim import Claim, IllFormed
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, fingerprint
+from ntk_deq.errors import ClaimFileError
 from ntk_deq.files.yaml_text import to_yaml
-from ntk_deq.language.application import Definition, Functions, definition, substituted
+from ntk_deq.language.application import Functions
+from ntk_deq.language.definition import Definition, definition
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
+from ntk_deq.language.substitution import substituted
 from ntk_deq.language.types import SizeRange, matrix
 from ntk_deq.language.typing import infer
 
@@ -127,6 +131,8 @@ def test_nothing_is_captured():
         ('{"g(v[n])": A*v}', "norm(jac(compose(g, g), x)) >= 0", "`v` in compose is vector n. Got vector m."),
         ('{"g(v[n])": A*v}', "grad(g, x) == x", "grad needs a function whose values are numbers. Got vector m."),
         ('{"h(t)": t^2}', "minimum(h) >= 0", "`minimum` needs to know the shape of `t`. Hint: state it, as in t[n]"),
+        ("{q: norm(A*u)}", "minimum(q, u) <= 0", "`q` depends on `u`, and minimum is over what stands in the formula"),
+        ("{q: norm(A*u), r: q + 1}", "minimum(r + norm(u), u) <= 0", "`r` depends on `u`, and minimum is over"),
         ('{"norm(u)": u}', "c >= 0", "`norm` is a function of the language."),
         ('{"A(u)": u}', "c >= 0", "`let` cannot define `A`: that is a variable of setting any."),
         ('{"f(u, u)": u}', "c >= 0", "two parameters are called `u`."),
@@ -158,3 +164,88 @@ def test_a_claim_as_a_file_states_the_same(tmp_path):
     assert differences(claim, again) == []
     assert fingerprint(claim) == fingerprint(again)
     assert again.conclude["conclusion"].text == "norm(grad(phi, x)) + h(c) >= D"
+
+
+SETS = """suite: t
+settings:
+  any:
+    sizes: {n: 1..2}
+    domain: {u: "real[n]", L: positive, f: "convex(smooth = L)[n]"}
+claims:
+  - id: C
+    setting: any
+    given: {s: "activation(slopes = [0, 1])"}
+    conclude: "norm(s(u)) + f(u) + infimum(f) >= 0"
+"""
+
+
+def test_a_claim_about_sets_of_functions_has_a_variant_for_each_choice(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(SETS.replace("convex(smooth = L)", "pl(1, smooth = L)"))
+    claim = load_suite(path).claims[0]
+    assert isinstance(claim, IllFormed)
+    assert "a claim may be judged for at most 24 choices of functions. Here are 5 of f, 7 of s." in problems(claim)
+    path.write_text(SETS.replace("convex(smooth = L)", "strongly_convex(L)").replace("norm(s(u)) + ", ""))
+    assert "`given.s` is used nowhere." in problems(load_suite(path).claims[0])
+    path.write_text(SETS.replace("convex(smooth = L)", "strongly_convex(L)"))
+    claim = load_suite(path).claims[0]
+    assert isinstance(claim, Claim)
+    assert [str(depth) for depth in claim.depths[:2]] == [
+        "f = flattest quadratic, s = lowest slope",
+        "f = flattest quadratic, s = highest slope",
+    ]
+    assert len(claim.depths) == 21
+    part = at_depth(claim, claim.depths[-1])
+    assert part.settings[0].sizes["f"] == SizeRange(3, 3)
+    assert part.assume.keys() == {"f is strongly_convex(L)[n]", "s is activation(slopes = [0, 1])"}
+    assert {"f_c", "f_b", "f_d", "s_b"} == part.given.keys()
+    again = tmp_path / "again.yaml"
+    again.write_text(to_yaml(claim_file(part)))
+    assert differences(claim, load_suite(again).claims[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[0, 1]", "[2, 1]", "slopes run from the lowest to the highest. Got activation(slopes = [2, 1])."),
+        ("s(u)", "s(u, u)", "`s` takes 1 argument. Got 2."),
+        ("f(u)", "f(L)", "in f(x__[n]) is vector n. Got a scalar."),
+        ('", L: pos', '", M: pos', "unknown name `L`"),
+    ],
+)
+def test_bad_sets_of_functions(tmp_path, old, new, message):
+    path = tmp_path / "a.yaml"
+    path.write_text(SETS.replace("convex(smooth = L)", "strongly_convex(L)").replace(old, new))
+    assert message in problems(load_suite(path).claims[0])
+
+
+SYSTEM = """suite: t
+systems:
+  line:
+    variables:
+      a: {role: parameter}
+      x: {role: input}
+    define:
+      scaled(t): 3*t
+      shifted(t[]): t - a
+      L: scaled(x + a)^2*shifted(x + 1)
+settings:
+  any: {model: line}
+claims:
+  - {id: C, setting: any, conclude: "L == 9*(x + a)^2*(x + 1 - a)"}
+  - {id: D, setting: any, conclude: "scaled(x + 2*a) == 3*x + 6*a"}
+"""
+
+
+def test_functions_of_a_system_keep_what_belongs_together(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(SYSTEM)
+    claims = load_suite(path).claims
+    model = claims[0].settings[0].model
+    assert model.definitions == {"L": "(3*(x + a))^2*(x + 1 - a)"}
+    assert model.functions == {"scaled(t)": "3*t", "shifted(t[])": "t - a"}
+    path.write_text(to_yaml(claim_file(claims[1])))
+    assert differences(claims[1], load_suite(path).claims[0]) == []
+    path.write_text(SYSTEM.replace("scaled(x + a)^2", "scaled(x, a)"))
+    with pytest.raises(ClaimFileError, match=r"`scaled` takes 1 argument\. Got 2\."):
+        load_suite(path)

@@ -150,3 +150,32 @@ def test_a_recursion_that_breaks_off_is_reported_so(tmp_path):
     result = result_of(tmp_path, scalar_claim("x[k] >= 0 for all k", rule="x[k]^2*exp(x[k])", steps=60), instances=1)
     assert [record.status for record in result.runs] == ["not-finite"]
     assert "breaks off" in result.runs[0].reason
+
+
+LARGE = """
+suite: large
+settings:
+  drawn:
+    sizes: {n: 46}
+    init: {S: "normal(0, 1/n)[n, n]", c: "normal(0, 1)[n]", z0: "normal(0, 1)[n]"}
+claims:
+  - id: R
+    setting: drawn
+    instances: 1
+    let:
+      F: I(n)/2 + S'*S/4
+      z[0]: z0
+      z[k+1]: relu(z[k] - (F*z[k] - c)/2)
+    run: {method: recursion, steps: 120}
+    conclude: norm(z[k+1] - z[k]) <= 2*norm(z[1] - z0) for all k
+"""
+
+
+def test_a_large_instance_is_estimated_where_balls_tell_nothing(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(LARGE, encoding="utf-8")
+    (claim,) = load_suite(str(path)).claims
+    result = judge(claim, Options(search=0))
+    assert result.verdict is Verdict.HOLDS, result.reason
+    assert result.evidence == "numeric"
+    assert "steps of the recursion" in str(result.estimated)

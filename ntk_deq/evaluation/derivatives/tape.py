@@ -37,7 +37,7 @@ from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.operators import integer_literal
 from ntk_deq.language.record import Kink, Length
 from ntk_deq.language.recursion import At
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.tree import Expr, Kind, Span, free_names
 from ntk_deq.language.written import definition_of, put
 
 _BINARY = {
@@ -242,7 +242,7 @@ class Tape:
         takes = bool(expr.args) and expr.args[0].kind is Kind.FUNCTION
         derives = expr.kind is Kind.CALL and (takes or expr.name in ("grad", "jac"))
         stepped = expr.kind is Kind.INDEX and self._outside.moments is not None
-        return (derives or stepped) and not any(node.name in self._own for node in expr.walk())
+        return (derives or stepped) and self._own.isdisjoint(free_names(expr))
 
     def _fixed(self, expr: Expr) -> Node:
         outside = self._outside

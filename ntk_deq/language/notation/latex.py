@@ -290,9 +290,10 @@ class _Printer(LatexPrinter):
 
     def _over(self, name: str, arguments: tuple[Any, ...], shown: list[str]) -> str:
         """Print a sum, a product, a maximum over a range."""
-        body, letter, start, stop = shown
+        body, letter, start, stop, *rest = shown
         if name in _BIG:
             factor = self._part(arguments[0], _TENSOR if name == "sum" else POWER)
             return rf"{_BIG[name]}_{{{letter} = {start}}}^{{{stop}}} {factor}"
         sign = rf"\{name}" if name in ("max", "min") else rf"\operatorname*{{{name}}}"
-        return rf"{sign}_{{{letter} = {start}, \ldots, {stop}}} \left({body}\right)"
+        applied = "".join(rf"\left({argument}\right)" for argument in rest)
+        return rf"{sign}_{{{letter} = {start}, \ldots, {stop}}} \left({body}\right){applied}"

@@ -22,6 +22,7 @@ from ntk_deq.language.format import (
     selectors,
 )
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.notation.elements import fenced, group, mi, mn, mo, small, tag, words
 from ntk_deq.language.notation.names import Symbol, symbol
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
@@ -48,60 +49,27 @@ def to_mathml(expr: Expr) -> str:
     return f'<math display="block">{_show(printed(expr))}</math>'
 
 
-def _tag(name: str, *parts: str, **attributes: str) -> str:
-    given = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
-    return f"<{name}{given}>{''.join(parts)}</{name}>"
-
-
-def _row(*parts: str) -> str:
-    return parts[0] if len(parts) == 1 else _tag("mrow", *parts)
-
-
-def _mi(text: str) -> str:
-    return _tag("mi", escape(text))
-
-
-def _mn(text: str) -> str:
-    return _tag("mn", escape(text))
-
-
-def _mo(text: str, **attributes: str) -> str:
-    return _tag("mo", escape(text), **attributes)
-
-
-def _text(text: str) -> str:
-    return _tag("mtext", escape(f"\N{NO-BREAK SPACE}{text}\N{NO-BREAK SPACE}"))
-
-
-def _fenced(inner: str, left: str = "(", right: str = ")") -> str:
-    return _row(_mo(left, stretchy="true"), inner, _mo(right, stretchy="true"))
-
-
-def _small(bracket: str) -> str:
-    return _mo(bracket, stretchy="false")
-
-
 def _joined(parts: Iterable[str], joint: str) -> str:
     row: list[str] = []
     for part in parts:
         row.extend([joint, part] if row else [part])
-    return _row(*row)
+    return group(*row)
 
 
 def _listed(parts: Iterable[str]) -> str:
-    return _joined(parts, _mo(","))
+    return _joined(parts, mo(","))
 
 
 def _letter(text: str) -> str:
-    return _mn(text) if text.isdigit() else _mi(text)
+    return mn(text) if text.isdigit() else mi(text)
 
 
 def _symbol(sign: Symbol) -> str:
     base = _letter(sign.base)
     if sign.accent:
-        base = _tag("mover", base, _mo(_ACCENTS[sign.accent], stretchy="false"), accent="true")
+        base = tag("mover", base, mo(_ACCENTS[sign.accent], stretchy="false"), accent="true")
     if sign.subscript:
-        return _tag("msub", base, _listed(_letter(part) for part in sign.subscript.split(",")))
+        return tag("msub", base, _listed(_letter(part) for part in sign.subscript.split(",")))
     return base
 
 
@@ -109,13 +77,13 @@ def _number(value: Fraction) -> str:
     text = format_number(value)
     mantissa, has_power, power = text.partition("e")
     if not has_power:
-        return _mn(text)
-    ten = _tag("msup", _mn("10"), _signed(power))
-    return ten if mantissa == "1" else _row(_mn(mantissa), _mo("×"), ten)
+        return mn(text)
+    ten = tag("msup", mn("10"), _signed(power))
+    return ten if mantissa == "1" else group(mn(mantissa), mo("×"), ten)
 
 
 def _signed(digits: str) -> str:
-    return _row(_mo("−"), _mn(digits[1:])) if digits.startswith("-") else _mn(digits)
+    return group(mo("−"), mn(digits[1:])) if digits.startswith("-") else mn(digits)
 
 
 def _strength(expr: Expr) -> float:
@@ -139,11 +107,11 @@ def _strength(expr: Expr) -> float:
 
 def _part(expr: Expr, wanted: float) -> str:
     inner = _show(expr)
-    return inner if _strength(expr) >= wanted else _fenced(inner)
+    return inner if _strength(expr) >= wanted else fenced(inner)
 
 
 def _raised(base: Expr, exponent: str) -> str:
-    return _tag("msup", _part(base, ATOM), exponent)
+    return tag("msup", _part(base, ATOM), exponent)
 
 
 def _show(expr: Expr) -> str:
@@ -160,22 +128,22 @@ def _show_name(expr: Expr) -> str:
 
 
 def _show_index(expr: Expr) -> str:
-    name = _mi("ℓ") if expr.name == PATH_LENGTH else _symbol(symbol(expr.name))
+    name = mi("ℓ") if expr.name == PATH_LENGTH else _symbol(symbol(expr.name))
     if len(expr.args) == 2 or is_member(expr):
         name = _member(symbol(expr.name), _show(expr.args[0]))
     if is_member(expr):
         return name
     index = expr.args[-1]
-    step = _row(_small("("), _show(index), _small(")"))
+    step = group(small("("), _show(index), small(")"))
     if _is_time(index):
-        return _row(name, _mo("\N{FUNCTION APPLICATION}"), step)
-    return _tag("msup", name, step)
+        return group(name, mo("\N{FUNCTION APPLICATION}"), step)
+    return tag("msup", name, step)
 
 
 def _member(sign: Symbol, index: str) -> str:
     plain = _symbol(replace(sign, subscript=""))
     indices = [*(_letter(part) for part in sign.subscript.split(",") if part), index]
-    return _tag("msub", plain, _listed(indices))
+    return tag("msub", plain, _listed(indices))
 
 
 def _is_time(index: Expr) -> bool:
@@ -184,26 +152,26 @@ def _is_time(index: Expr) -> bool:
 
 def _show_at(expr: Expr) -> str:
     pairs = [
-        _row(_symbol(symbol(name)), _mo("="), _show(value))
+        group(_symbol(symbol(name)), mo("="), _show(value))
         for name, value in zip(expr.names, expr.args[1:], strict=True)
     ]
-    return _tag("msub", _row(_part(expr.args[0], ATOM), _mo("|", stretchy="true")), _listed(pairs))
+    return tag("msub", group(_part(expr.args[0], ATOM), mo("|", stretchy="true")), _listed(pairs))
 
 
 def _show_function(expr: Expr) -> str:
-    return _row(_symbol(symbol(expr.names[0])), _mo("↦"), _show(expr.args[0]))
+    return group(_symbol(symbol(expr.names[0])), mo("↦"), _show(expr.args[0]))
 
 
 def _show_negate(expr: Expr) -> str:
-    return _row(_mo("−", form="prefix"), _part(expr.args[0], PRODUCT if _is_fraction(expr.args[0]) else POWER))
+    return group(mo("−", form="prefix"), _part(expr.args[0], PRODUCT if _is_fraction(expr.args[0]) else POWER))
 
 
 def _show_sum(expr: Expr) -> str:
     left, right = expr.args
     sign = "+" if expr.kind is Kind.ADD else "−"
     # Two signs must not meet, as they would in a - -b.
-    second = _fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, _TENSOR)
-    return _row(_part(left, SUM), _mo(sign, form="infix"), second)
+    second = fenced(_show(right)) if _first(right).kind is Kind.NEGATE else _part(right, _TENSOR)
+    return group(_part(left, SUM), mo(sign, form="infix"), second)
 
 
 def _show_product(expr: Expr) -> str:
@@ -211,11 +179,11 @@ def _show_product(expr: Expr) -> str:
     head = _first(right)
     # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
     visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
-    joint = _mo("·" if visible else "\N{INVISIBLE TIMES}")
+    joint = mo("·" if visible else "\N{INVISIBLE TIMES}")
     if head.kind is Kind.CALL and _is_applied(head):
-        joint += _tag("mspace", width="0.17em")
+        joint += tag("mspace", width="0.17em")
     first = _part(left, POWER if _only_scales(left, right) else PRODUCT)
-    return _row(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
+    return group(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
 
 
 def _is_applied(expr: Expr) -> bool:
@@ -267,7 +235,7 @@ def _is_word(expr: Expr) -> bool:
 
 
 def _show_quotient(expr: Expr) -> str:
-    return _tag("mfrac", _show(expr.args[0]), _show(expr.args[1]))
+    return tag("mfrac", _show(expr.args[0]), _show(expr.args[1]))
 
 
 def _show_power(expr: Expr) -> str:
@@ -275,50 +243,50 @@ def _show_power(expr: Expr) -> str:
 
 
 def _show_transpose(expr: Expr) -> str:
-    return _raised(expr.args[0], _mo("⊤"))
+    return _raised(expr.args[0], mo("⊤"))
 
 
 def _show_comparison(expr: Expr) -> str:
     order = order_of(expr)
     if order is not None:
         larger, smaller, strict = order
-        zero = _mn("0") if smaller is None else _part(smaller, _TENSOR)
-        return _row(_part(larger, SUM), _mo("≻" if strict else "⪰"), zero)
+        zero = mn("0") if smaller is None else _part(smaller, _TENSOR)
+        return group(_part(larger, SUM), mo("≻" if strict else "⪰"), zero)
     row = [_part(expr.args[0], SUM)]
     for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
-        row += [_mo(_RELATIONS[operator]), _part(operand, SUM)]
-    return _row(*row)
+        row += [mo(_RELATIONS[operator]), _part(operand, SUM)]
+    return group(*row)
 
 
 def _show_and(expr: Expr) -> str:
-    return _joined([_part(expr.args[0], CONJUNCTION), _part(expr.args[1], NEGATION)], _text("and"))
+    return _joined([_part(expr.args[0], CONJUNCTION), _part(expr.args[1], NEGATION)], words("and"))
 
 
 def _show_or(expr: Expr) -> str:
-    return _joined([_part(expr.args[0], DISJUNCTION), _part(expr.args[1], CONJUNCTION)], _text("or"))
+    return _joined([_part(expr.args[0], DISJUNCTION), _part(expr.args[1], CONJUNCTION)], words("or"))
 
 
 def _show_not(expr: Expr) -> str:
-    return _row(_text("not"), _part(expr.args[0], ATOM))
+    return group(words("not"), _part(expr.args[0], ATOM))
 
 
 def _show_for_all(expr: Expr) -> str:
     names = _listed(_symbol(symbol(name)) for name in expr.names)
-    condition = [_mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
+    condition = [mo(":"), _part(expr.args[1], DISJUNCTION)] if len(expr.args) > 1 else []
     return _quantified(expr.args[0], "∀" if expr.kind is Kind.FOR_ALL else "∃", names, *condition)
 
 
 def _quantified(body: Expr, sign: str, *reach: str) -> str:
     shown = _show(body) if body.kind in (Kind.EACH, Kind.SOME) else _part(body, DISJUNCTION)
-    return _row(shown, _mo(","), _tag("mspace", width="1em"), _mo(sign), *reach)
+    return group(shown, mo(","), tag("mspace", width="1em"), mo(sign), *reach)
 
 
 def _show_ranged(expr: Expr) -> str:
     """Show a statement for all, or for some, members of a range; inside a call, what is taken over one."""
     sign = {Kind.EACH: "∀", Kind.SOME: "∃"}.get(expr.kind)
-    reach = _row(_letter_of(expr), _mo("="), *_listed_range(expr))
+    reach = group(_letter_of(expr), mo("="), *_listed_range(expr))
     if sign is None:
-        return _row(_show(expr.args[0]), _mo(","), reach)
+        return group(_show(expr.args[0]), mo(","), reach)
     return _quantified(expr.args[0], sign, reach)
 
 
@@ -328,19 +296,19 @@ def _letter_of(expr: Expr) -> str:
 
 def _listed_range(expr: Expr) -> tuple[str, ...]:
     start, stop = map(_show, expr.args[1:])
-    return start, _mo(","), _mo("…"), _mo(","), stop
+    return start, mo(","), mo("…"), mo(","), stop
 
 
 def _show_folded(name: str, over: Expr) -> str:
     """Show a sum, a product, a maximum over a range."""
     body, start, stop = over.args
     if name in _BIG:
-        under = _row(_letter_of(over), _mo("="), _show(start))
-        big = _tag("munderover", _mo(_BIG[name]), under, _show(stop))
-        return _row(big, _part(body, _TENSOR if name == "sum" else POWER))
-    under = _row(_letter_of(over), _mo("="), *_listed_range(over))
-    head = _tag("munder", _tag("mi", escape(name), mathvariant="normal"), under)
-    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(_show(body)))
+        under = group(_letter_of(over), mo("="), _show(start))
+        big = tag("munderover", mo(_BIG[name]), under, _show(stop))
+        return group(big, _part(body, _TENSOR if name == "sum" else POWER))
+    under = group(_letter_of(over), mo("="), *_listed_range(over))
+    head = tag("munder", tag("mi", escape(name), mathvariant="normal"), under)
+    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(_show(body)))
 
 
 _BIG = {"sum": "∑", "prod": "∏"}
@@ -349,72 +317,73 @@ _BIG = {"sum": "∑", "prod": "∏"}
 def _show_call(expr: Expr) -> str:
     name, arguments = expr.name, expr.args
     if arguments and arguments[0].kind is Kind.OVER:
-        return _show_folded(name, arguments[0])
+        whole = _show_folded(name, arguments[0])
+        return group(whole, *(fenced(_show(argument)) for argument in arguments[1:]))
     if name in _NOTATIONS and arguments:
         return _NOTATIONS[name](arguments)
     function = FUNCTIONS.get(name)
     if function is not None and function.infix and arguments:
-        return _joined([_part(argument, POWER) for argument in arguments], _mo(function.infix[0]))
+        return _joined([_part(argument, POWER) for argument in arguments], mo(function.infix[0]))
     if function is not None and function.exponent and arguments:
         return _raised(arguments[0], _exponent(function.exponent))
     pattern = _pattern(expr)
     shown = _listed(map(_show, arguments))
     if pattern is not None:
         return pattern.format(shown)
-    head = _tag("mi", escape(name), mathvariant="normal")
-    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(shown))
+    head = tag("mi", escape(name), mathvariant="normal")
+    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(shown))
 
 
 def _exponent(text: str) -> str:
     """Return an exponent of a record: a number with or without a sign, a fraction, or a sign."""
     top, slash, bottom = text.partition("/")
     if slash:
-        return _row(_mn(top), _mo("/"), _mn(bottom))
-    return _signed(text) if text.lstrip("-").isdigit() else _mo(text)
+        return group(mn(top), mo("/"), mn(bottom))
+    return _signed(text) if text.lstrip("-").isdigit() else mo(text)
 
 
 def _piece(name: str) -> Callable[[tuple[Expr, ...]], str]:
     def show(arguments: tuple[Expr, ...]) -> str:
         matrix, *ends = arguments
-        inside = selectors(name, [_part(end, SUM) for end in ends], _mo("…"))
-        shown = [part if part.startswith("<") else _mo(part) for part in inside]
-        index = _listed(part if part.count("<mo") == 0 else _tag("mrow", part) for part in shown)
-        return _tag("msub", _fenced(_show(matrix), "[", "]"), index)
+        inside = selectors(name, [_part(end, SUM) for end in ends], mo("…"))
+        shown = [part if part.startswith("<") else mo(part) for part in inside]
+        index = _listed(part if part.count("<mo") == 0 else tag("mrow", part) for part in shown)
+        return tag("msub", fenced(_show(matrix), "[", "]"), index)
 
     return show
 
 
 def _table(rows: Iterable[tuple[Expr, ...]]) -> str:
-    lines = [_tag("mtr", *(_tag("mtd", _show(part)) for part in row)) for row in rows]
-    return _fenced(_tag("mtable", *lines))
+    lines = [tag("mtr", *(tag("mtd", _show(part)) for part in row)) for row in rows]
+    return fenced(tag("mtable", *lines))
 
 
 def _sized(letter: str, separator: str) -> Callable[[tuple[Expr, ...]], str]:
     def show(arguments: tuple[Expr, ...]) -> str:
         sizes = _joined(
-            [_part(argument, SUM if separator == "," else PRODUCT) for argument in arguments], _mo(separator)
+            [_part(argument, SUM if separator == "," else PRODUCT) for argument in arguments], mo(separator)
         )
-        return _tag("msub", _letter(letter), sizes)
+        return tag("msub", _letter(letter), sizes)
 
     return show
 
 
 def _differential(what: Expr) -> str:
-    return _row(_mo("∂", form="prefix"), _mi("vec"), _fenced(_show(what)))
+    return group(mo("∂", form="prefix"), mi("vec"), fenced(_show(what)))
 
 
 def _jacobian(arguments: tuple[Expr, ...]) -> str:
-    return _tag("mfrac", *map(_differential, arguments))
+    return tag("mfrac", *map(_differential, arguments))
 
 
 def _gradient(arguments: tuple[Expr, ...]) -> str:
     function, variables = arguments[0], arguments[1:]
-    return _row(_tag("msub", _mo("∇", form="prefix"), _listed(map(_show, variables))), _part(function, POWER))
+    return group(tag("msub", mo("∇", form="prefix"), _listed(map(_show, variables))), _part(function, POWER))
 
 
 def _limit(arguments: tuple[Expr, ...]) -> str:
-    head = _tag("msup", _mi("F"), _mo("∞"))
-    return _row(head, _mo("\N{FUNCTION APPLICATION}"), _fenced(_listed(map(_show, arguments))))
+    head = tag("msup", mi("F"), mo("∞"))
+    return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(_listed(map(_show, arguments))))
 
 
 _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {

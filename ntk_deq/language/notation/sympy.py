@@ -81,7 +81,8 @@ def convert(expr: Expr) -> Any:
             return _quantity("->", expr, Str(expr.names[0]), convert(expr.args[0]))
         case Kind.CALL if expr.args and expr.args[0].kind is Kind.OVER:
             over = expr.args[0]
-            return _quantity(f"{expr.name}{OVER}", expr, convert(over.args[0]), *_reach(over))
+            rest = map(convert, expr.args[1:])
+            return _quantity(f"{expr.name}{OVER}", expr, convert(over.args[0]), *_reach(over), *rest)
         case Kind.CALL:
             return _call(expr)
         case Kind.TRANSPOSE:

@@ -21,10 +21,10 @@ from ntk_deq.report.words import (
     LOOKS,
     is_alarming,
     little_support,
+    remarks,
     replay_command,
     scale_of,
     second_look,
-    several_equilibria,
     shown_margin,
 )
 from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, Witness
@@ -311,7 +311,7 @@ def claim_view(result: ClaimResult, anchor: str, anchors: dict[str, str]) -> Cla
         carets=_carets(result),
         second_look=second_look(result),
         little_support=little_support(result),
-        several=several_equilibria(result),
+        several=remarks(result),
         replay=replay_command(result.replay) if result.replay is not None else "",
         runs=run_views(result.runs, anchor),
         starts=starts_view(result.starts),

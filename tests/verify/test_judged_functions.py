@@ -1,0 +1,170 @@
+"""Functions of arguments judged: derivatives at a point, composition, steps of a run, systems; true and false."""
+
+import pytest
+import torch
+from verify_harness import environment, randn
+
+from ntk_deq.claims.load import load_suite
+from ntk_deq.errors import Position
+from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.floats import TensorNames, tensor_value
+from ntk_deq.language.application import Functions
+from ntk_deq.language.definition import definition
+from ntk_deq.language.parser import parse
+from ntk_deq.language.tree import Formula
+from ntk_deq.language.types import SCALAR, SizeRange, matrix
+from ntk_deq.language.typing import infer
+from ntk_deq.verify.results import Evidence, Verdict
+from ntk_deq.verify.runner import Options, judge_claims
+
+FUNCTIONS = {
+    "phi(u)": "norm(A*u - y)^2/2 + c*sum(tanh(u))",
+    "pull(u)": "dot(grad(phi, x), u) + dot(D, u)",
+    "layer(u)": "relu(A*u)",
+    "corner(t[])": "abs(t)",
+}
+
+
+def typed(text):
+    types = {"A": matrix("n", "n"), "y": matrix("n"), "x": matrix("n"), "c": SCALAR, "D": matrix("n")}
+    called = Functions.of({key: definition(key, body, parse(body)) for key, body in FUNCTIONS.items()})
+    return infer(called.written_out(parse(text)), types, sizes={"n": SizeRange(1, 9)}, variables=frozenset("Ayxc"))
+
+
+def values(seed=0):
+    return {"A": randn(3, 3, seed=seed), "y": randn(3, 1, seed=seed + 1), "x": randn(3, 1, seed=seed + 2), "c": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("grad(phi, 2*x)", "A'*(2*A*x - y) + c*(ones(n) - hadamard(tanh(2*x), tanh(2*x)))"),
+        ("grad(pull, y)", "A'*(A*x - y) + c*(ones(n) - hadamard(tanh(x), tanh(x))) + D"),
+        ("jac(compose(layer, layer), x)", "jac(layer, relu(A*x))*jac(layer, x)"),
+        ("grad(corner, c)", "1"),
+        ("grad(u -> dot(u, grad(v -> norm(v)^2/2, x)), y)", "x"),
+    ],
+)
+def test_derivatives_at_a_point(text, meant):
+    """In balls and in floats: against closed forms, with derivatives of other points held fixed."""
+    known = values()
+    env = environment(known, sizes={"n": 3})
+    env.lets = {"D": Formula("D", "", typed("2*x - grad(phi, x)"), Position("t", 1, 1))}
+    found, wanted = evaluate(typed(text), env), evaluate(typed(meant), env)
+    names = TensorNames(
+        {name: torch.as_tensor(v, dtype=torch.float64) for name, v in known.items()},
+        {"n": 3.0},
+        env.lets,
+        None,
+        torch.zeros((), dtype=torch.float64),
+    )
+    plain = tensor_value(typed(text), names)
+    if text.startswith("grad(corner"):
+        assert found.ball == wanted.ball
+        assert float(plain) == 1.0
+        return
+    assert torch.allclose(found.ball.centre, wanted.ball.centre, rtol=0, atol=1e-13)
+    assert found.ball.radius < 1e-12
+    assert torch.allclose(plain, found.ball.centre, rtol=0, atol=1e-12)
+
+
+def test_a_point_at_a_kink_is_outside_of_the_claim():
+    env = environment(values() | {"c": 0.0}, sizes={"n": 3})
+    with pytest.raises(OutsideClaimError):
+        evaluate(typed("grad(corner, c)"), env)
+
+
+FILE = """suite: t
+systems:
+  deq:
+    variables:
+      A: {shape: "[m, m]", role: parameter}
+      U: {shape: "[m, d]", role: parameter}
+      u: {shape: "[m]", role: parameter}
+      X: {shape: "[d, N]", role: input}
+      y: {shape: "[N]", role: target}
+    define:
+      layer(z, x): tanh(A*z + x)
+      loss(p[N]): norm(p - y)^2/2
+      drive: U*X
+      yhat: Z'*u
+      L: loss(yhat)
+    equilibrium: {Z: "layer(Z, drive)"}
+    contraction: norm(A)
+settings:
+  plain:
+    sizes: {m: 1..2, n: 1..2}
+    domain: {A: "real[m, n]", y: "real[m]", u: "real[n]", v: "real[n]"}
+  net:
+    sizes: {L: 1..2, N: 2, n: "1..2 for l in 0..L"}
+    domain: {X: "real[n[0], N]", W: "real[n[l], n[l-1]] for l in 1..L"}
+  any: {model: deq, sizes: {m: 2, d: 1, N: 2}}
+  drawn:
+    model: deq
+    sizes: {m: 2, d: 2, N: 2}
+    init: {A: "normal(0, 1/16)", U: "normal(0, 1/2)", u: "normal(0, 1/4)"}
+    data: {X: orthonormal_rows, y: rademacher}
+claims:
+  - id: convex
+    setting: plain
+    let: {"phi(u)": norm(A*u - y)^2/2}
+    conclude: phi(v) >= phi(u) + dot(grad(phi, u), v - u)
+  - id: wrong-sign
+    setting: plain
+    let: {"phi(u)": norm(A*u - y)^2/2}
+    conclude: phi(v) >= phi(u) + dot(grad(phi, u), v + u)
+  - id: layers
+    setting: net
+    let:
+      f[l](z) for l in 1..L: relu(W[l]*z)
+      T(z): compose(f[l] for l in 1..L)
+      S(z): compose(f[l] for l in 1..L-1)
+    conclude:
+      chain: jac(T, X) == jac(f[L], S(X))*jac(S, X)
+      bound: fro(T(X)) <= prod(norm(W[l]) for l in 1..L)*fro(X)
+  - id: wrong-layers
+    setting: net
+    let:
+      f[l](z) for l in 1..L: relu(W[l]*z)
+      T(z): compose(f[l] for l in 1..L)
+    conclude: fro(T(X)) <= norm(W[1])*fro(X)
+  - id: system
+    setting: any
+    assume: norm(A) < 1
+    conclude: {fixed: "layer(Z, drive) == Z", slope: "grad(loss, yhat) == yhat - y"}
+  - id: training
+    setting: drawn
+    instances: 1
+    let: {"phi(v)": norm(v - u)^2/2, g: "grad(phi, 2*u)"}
+    run: {method: gradient-descent, step: 1/10, steps: 4, until: 0.1, beyond: false}
+    conclude:
+      there: phi[k](u[k]) <= 1e-6 for all k
+      start: abs(phi[0](u[k]) - norm(u[k] - u[0])^2/2) <= 1e-6 for all k
+      slope: norm(grad(phi[k], u[0]) - (u[0] - u[k])) <= 1e-6 for all k
+      named: norm(g[k] - u[k]) <= 1e-6 for all k
+  - id: wrong-training
+    setting: drawn
+    instances: 1
+    let: {"phi(v)": norm(v - u)^2/2}
+    run: {method: gradient-descent, step: 1/10, steps: 4, until: 0.1, beyond: false}
+    conclude: phi[0](u[k]) <= 1e-6 for all k
+"""
+
+
+def test_claims(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text(FILE)
+    results = {result.id: result for result in judge_claims(load_suite(path).claims, Options(instances=12, search=60))}
+    verdicts = {name: result.verdict for name, result in results.items()}
+    refuted = {"wrong-sign", "wrong-layers", "wrong-training"}
+    assert verdicts == {name: Verdict.REFUTED if name in refuted else Verdict.HOLDS for name in verdicts}
+    assert results["convex"].evidence is Evidence.CERTIFIED
+
+
+def test_what_changes_along_a_run_needs_a_step(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text(FILE.replace("conclude: phi[0](u[k])", "conclude: phi(u[k])"))
+    claim = next(claim for claim in load_suite(path).claims if claim.id == "wrong-training")
+    assert "`phi(v)` uses `u`, which changes along the run." in claim.problems[0].message
+    assert "write phi[k](...), or phi[0](...) for the start" in claim.problems[0].hint
