@@ -33,7 +33,7 @@ REPEATS = (6, 11, 18)
 FOLLOWED, REACHED = 60, 1e-3  # solver steps that are followed, and the relative residual that counts as arrived
 RISE, DIRECTIONS = 0.5, 4
 GRID, REACH = 11, 1.0
-SOLVER, RTOL, MOST = Anderson(memory=10), 1e-2, 200
+SOLVER, RTOL, MOST, BUDGET = Anderson(memory=10), 1e-2, 200, 60
 
 
 class Cell(nn.Module):
@@ -205,18 +205,18 @@ def measured(
         keep(f"feature_dimension_{name}", found.features.dimension)
         keep(f"residual_{name}", float(found.relative_residual[-1].mean()))
         if seed == given.seeds[0]:
-            for label in (0, 1, 7):
+            shown = torch.bincount(classes, minlength=CLASSES).topk(3).indices.sort().values.tolist()
+            values["path_labels"] = shown
+            for label in shown:
                 rows = found.coordinates(label)[::2, :6]
                 values[f"path_{name}_{label}"] = [
                     [[round(float(x), 3) for x in point] for point in step] for step in rows
                 ]
                 values[f"explained_{name}_{label}"] = found.classes[label].explained
-    options = {"loss": loss, "solver": SOLVER, "rtol": RTOL, "max_steps": MOST}
-    # Widths and planes are about images whose equilibrium is found at the model itself.
-    some = model.solve(X[: 2 * given.samples], solver=SOLVER, rtol=RTOL, max_steps=MOST, raise_on_failure=False)
+    # Away from the trained network equilibria are often not found: then the states after `BUDGET` steps count.
+    options = {"loss": loss, "solver": SOLVER, "rtol": RTOL, "max_steps": BUDGET, "unsolved": "last"}
+    some = model.solve(looked, solver=SOLVER, rtol=RTOL, max_steps=BUDGET, raise_on_failure=False)
     keep("images_unsolved", float((~some.converged).sum()))
-    chosen = torch.nonzero(some.converged)[: given.samples, 0]
-    looked, classes = X[chosen], y[chosen]
     for name, net in {**tied, "deq": model}.items():
         if name != "deq":
             keep(f"tied_{name}_train_loss", trained(net, X, y, steps=given.steps, seed=seed)[0])
@@ -233,7 +233,7 @@ def measured(
         )
         keep(f"width_{name}", width.mean)
         keep(f"widths_{name}", width.widths.tolist())
-        keep(f"width_unsolved_{name}", float(width.unsolved))
+        keep(f"width_capped_{name}", float(width.capped))
         if seed == given.seeds[0]:
             plane = nd.landscape(
                 net,

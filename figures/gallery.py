@@ -63,7 +63,8 @@ def residuals() -> Figure:
 
 def trajectories() -> Figure:
     """M.E2: trajectories of Picard's iteration along the components of their class, before and after training."""
-    values, classes = _digits(), (0, 1, 7)
+    values = _digits()
+    classes = values["path_labels"]
     figure = _figure(1.9 * COLUMN, 3.6)
     grid = figure.subplots(2, len(classes), squeeze=False)
     for row, name in zip(grid, ("before", "after"), strict=True):
@@ -88,12 +89,12 @@ def landscapes() -> Figure:
 
 
 def surface() -> Figure:
-    """M.E3: the loss of the network that repeats the cell 18 times as a surface."""
+    """M.E3: the loss of the equilibrium network as a surface."""
     values = _digits()
     figure = Figure(figsize=(1.2 * COLUMN, 3.2))
     ax = figure.add_axes((0.0, 0.02, 0.92, 0.96), projection="3d")
     at = np.array(values["plane_at"])
-    draw_plane(ax, at, at, np.array(values["plane_18"], dtype=float), kind="surface")
+    draw_plane(ax, at, at, np.array(values["plane_deq"], dtype=float), kind="surface")
     ax.set(xlabel="first direction", ylabel="second direction")
     return figure
 

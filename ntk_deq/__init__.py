@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         train,
     )
     from ntk_deq.equilibrium import Equilibrium, Status, fixed_point, solve_fixed_point
+    from ntk_deq.evaluation.convex.proximal import conjugate, moreau_envelope, prox
     from ntk_deq.quantities import (
         TangentKernel,
         condition_number,
@@ -93,6 +94,7 @@ _HOMES = {
         "train",
     ),
     "ntk_deq.equilibrium": ("Equilibrium", "Status", "fixed_point", "solve_fixed_point"),
+    "ntk_deq.evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
     "ntk_deq.systems": (
         "ImplicitReLU",
         "LinearImplicit",
@@ -154,6 +156,7 @@ __all__ = [
     "TrainingRun",
     "__version__",
     "condition_number",
+    "conjugate",
     "equilibrium_features",
     "equilibrium_module",
     "every",
@@ -174,10 +177,12 @@ __all__ = [
     "logarithmic",
     "loss_gradients",
     "measured_rate",
+    "moreau_envelope",
     "neighbourhood_width",
     "ntk_gram",
     "on_condition",
     "predict",
+    "prox",
     "resume",
     "select_images",
     "sigma_max",

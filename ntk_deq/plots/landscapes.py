@@ -110,6 +110,7 @@ def draw_plane(
         ax.set_zlabel(rf"$\log_{{10}}$ {label}" if logarithmic else label, labelpad=-4.0)
         ax.xaxis.labelpad = ax.yaxis.labelpad = -4.0
         ax.tick_params(pad=-2.0)
+        ax.locator_params(axis="both", nbins=4)
         ax.view_init(elev=32, azim=-55)
         ax.set_box_aspect(None, zoom=0.85)  # room for the labels, which no layout of matplotlib's sees
         return ax

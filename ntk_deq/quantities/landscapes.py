@@ -49,7 +49,8 @@ class Landscape:
 
     Attributes:
         at: The coordinates along each direction, one or two rows of them; 0 is among them and is the model.
-        loss: The loss at each point, first direction first; NaN where an equilibrium was not found.
+        loss: The loss at each point, first direction first; NaN where an equilibrium was not found, or where it is not
+            finite.
         directions: The one or two directions, by name of the parameter.
         kind: `random` or `pca`.
         normalisation: How random directions were scaled; None: principal ones, of norm one.
@@ -118,6 +119,7 @@ def landscape(
     solver: Any = "anderson",
     rtol: float = 1e-6,
     max_steps: int = 500,
+    unsolved: str = "gap",
 ) -> Landscape:
     """Evaluate the loss on a line or plane through a model's parameters.
 
@@ -139,7 +141,9 @@ def landscape(
         progress: Called after each point with the number done and the number of all.
         solver: As in `solve_equilibrium`.
         rtol: Likewise.
-        max_steps: Likewise. A point where a sample is not solved by then has no loss.
+        max_steps: Likewise.
+        unsolved: What a point is where a sample is not solved by then: `gap`, it has no loss; `last`, the loss is that
+            of the states at which the solver ends, as where the number of steps is a part of the network.
 
     Raises:
         ArgumentError: An argument is out of range, or the loss at the model depends on more than its parameters
@@ -159,7 +163,16 @@ def landscape(
     _check_counts(dimensions, points, reach)
     scaled = _normalisation(normalisation)
     objective = Objective.of(
-        model, X, y, loss=loss, chunk=chunk, solver=solver, rtol=rtol, max_steps=max_steps, where=where
+        model,
+        X,
+        y,
+        loss=loss,
+        chunk=chunk,
+        solver=solver,
+        rtol=rtol,
+        max_steps=max_steps,
+        where=where,
+        unsolved=unsolved,
     )
     values, centre = objective.parameters, objective.centre()
     walked = None if path is None else _walked(values, path)
@@ -187,7 +200,7 @@ def landscape(
         normalisation=scaled if walked is None else None,
         centre=centre,
         cosine=_cosine(*directions) if dimensions == 2 else 0.0,
-        unsolved=int(torch.isnan(surface).sum()),
+        unsolved=len(objective.failed),
         path=coordinates,
         off_plane=off,
         explained=explained,
@@ -204,7 +217,7 @@ class NeighbourhoodWidth:
         rise: As given.
         reach: As given.
         capped: Directions whose interval reaches beyond `reach` on a side, where it is cut.
-        unsolved: Directions that end where an equilibrium was not found.
+        unsolved: Directions that end where an equilibrium was not found; none where the last states count.
     """
 
     widths: Float[Tensor, " n"]
@@ -247,6 +260,7 @@ def neighbourhood_width(
     solver: Any = "anderson",
     rtol: float = 1e-6,
     max_steps: int = 500,
+    unsolved: str = "gap",
 ) -> NeighbourhoodWidth:
     """Measure the width of the low-loss neighbourhood of a model along random directions.
 
@@ -269,6 +283,7 @@ def neighbourhood_width(
         solver: As in `landscape`.
         rtol: Likewise.
         max_steps: Likewise.
+        unsolved: Likewise.
 
     Raises:
         ArgumentError: As in `landscape`.
@@ -292,19 +307,28 @@ def neighbourhood_width(
             raise ArgumentError(f"`{name}` of {where} must be an integer >= 1. Got {count!r}.")
     scaled = _normalisation(normalisation)
     objective = Objective.of(
-        model, X, y, loss=loss, chunk=chunk, solver=solver, rtol=rtol, max_steps=max_steps, where=where
+        model,
+        X,
+        y,
+        loss=loss,
+        chunk=chunk,
+        solver=solver,
+        rtol=rtol,
+        max_steps=max_steps,
+        where=where,
+        unsolved=unsolved,
     )
     values, limit = objective.parameters, objective.centre() + rise
-    widths, capped, unsolved = list[float](), 0, 0
+    widths, capped, lost = list[float](), 0, 0
     for number in range(directions):
         direction = random_direction(values, scaled, generator)
         ends = [_edge(objective, values, direction, sign * reach / resolution, resolution, limit) for sign in (1, -1)]
         widths.append(sum(distance for distance, _ in ends))
         capped += any(reason == "capped" for _, reason in ends)
-        unsolved += any(reason == "unsolved" for _, reason in ends)
+        lost += any(reason == "unsolved" for _, reason in ends)
         if progress is not None:
             progress(number + 1, directions)
-    return NeighbourhoodWidth(torch.tensor(widths, dtype=torch.float64), float(rise), float(reach), capped, unsolved)
+    return NeighbourhoodWidth(torch.tensor(widths, dtype=torch.float64), float(rise), float(reach), capped, lost)
 
 
 def _edge(

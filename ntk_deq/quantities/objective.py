@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,12 +33,17 @@ class Objective:
 
     Attributes:
         parameters: Those of the model.
-        evaluate: Returns the loss at parameters, and what failed: the first solve with an unsolved sample, or None.
+        evaluate: Returns the loss at parameters, and what failed: the last solve with an unsolved sample, or None.
+        where: The function that was called.
+        last: Whether the states at which a solve ends count where it does not arrive.
+        failed: Evaluations so far with an unsolved sample, a list that grows.
     """
 
     parameters: Values
     evaluate: Callable[[Values], tuple[float, Equilibrium | None]]
     where: str
+    last: bool = False
+    failed: list[Equilibrium] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -53,6 +58,7 @@ class Objective:
         rtol: float,
         max_steps: int,
         where: str,
+        unsolved: str = "gap",
     ) -> Objective:
         """Check the arguments and return the objective.
 
@@ -66,17 +72,22 @@ class Objective:
             rtol: Likewise.
             max_steps: Likewise.
             where: The function that was called.
+            unsolved: `gap` or `last`.
 
         Raises:
             ArgumentError: One is not what is allowed.
         """
+        if unsolved not in ("gap", "last"):
+            raise ArgumentError(f"`unsolved` of {where} must be gap or last. Got {unsolved!r}.")
         if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
             raise ArgumentError(f"`chunk` of {where} must be an integer >= 1 or None. Got {chunk!r}.")
         if loss is not None and not callable(loss):
             raise ArgumentError(f"`loss` of {where} must be a function of predictions and targets. Got {loss!r}.")
         if isinstance(model, EquilibriumModel):
             options = {"solver": solver, "rtol": rtol, "max_steps": max_steps}
-            return cls(_detached(model.parameters()), _of_model(model, X, y, loss, chunk, options), where)
+            return cls(
+                _detached(model.parameters()), _of_model(model, X, y, loss, chunk, options), where, unsolved == "last"
+            )
         if not isinstance(model, nn.Module):
             raise ArgumentError(
                 f"`model` of {where} must be an equilibrium model or a torch.nn.Module. Got {type(model).__name__}."
@@ -93,7 +104,7 @@ class Objective:
             EquilibriumError: An equilibrium is not found.
         """
         value, failed = self.evaluate(self.parameters)
-        if failed is not None:
+        if failed is not None and not self.last:
             counted = ", ".join(f"{count} {status.label}" for status, count in failed.counts().items())
             raise EquilibriumError(
                 f"The equilibrium at the model itself is not found; {self.where} needs it. "
@@ -111,9 +122,11 @@ class Objective:
         return value
 
     def at(self, values: Values) -> float:
-        """Return the loss at parameters; NaN where an equilibrium is not found."""
+        """Return the loss at parameters; NaN where an equilibrium is not found, unless the last states count."""
         value, failed = self.evaluate(values)
-        return value if failed is None else math.nan
+        if failed is not None:
+            self.failed.append(failed)
+        return value if math.isfinite(value) and (failed is None or self.last) else math.nan
 
 
 def _detached(values: Mapping[str, Tensor]) -> Values:
@@ -142,23 +155,22 @@ def _of_model(
 
     @torch.no_grad()
     def evaluate(values: Values) -> tuple[float, Equilibrium | None]:
-        features, predictions = [], []
+        features, predictions, worst = [], [], None
         for part in _chunks(len(rows), chunk if state else None):
             some = model.inputs_of(rows[part]) if state else inputs
             if state:
                 Z, failed = _solved(model, some, values, options)
-                if failed is not None:
-                    return math.nan, failed
+                worst = worst if failed is None else failed
             else:
                 Z = model.initial_state(some)
             features.append(Z)
             predictions.append(model.predictions(Z, some, values))
         outputs = torch.cat(predictions)
         if loss is not None:
-            return _number(loss(outputs, targets)), None
+            return _number(loss(outputs, targets)), worst
         assert declared is not None
         more = {**values, state: model.declared(state, torch.cat(features))} if state else values
-        return float(declared.value(outputs, more)), None
+        return float(declared.value(outputs, more)), worst
 
     return evaluate
 

@@ -160,6 +160,25 @@ def test_points_without_an_equilibrium_have_no_loss():
         nd.landscape(model, one, one[0], points=3, solver="picard", max_steps=2)
 
 
+def test_the_last_states_may_count():
+    """After k steps of Picard's iteration from zero, z = (1 + W + ... + W^(k-1)) x."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    model = nd.LinearImplicit(W=0.9 * one, U=one, b=one[0])
+    options = {"dimensions": 1, "points": 3, "solver": "picard", "max_steps": 4, "unsolved": "last"}
+    found = nd.landscape(model, one, one[0], generator=seeded(), **options)
+    for t, value in zip((-1.0, 0.0, 1.0), found.loss.tolist(), strict=True):
+        W, u, b = (
+            float(found.directions[0][name].sum()) * t + start for name, start in (("W", 0.9), ("U", 1), ("b", 1))
+        )
+        assert value == pytest.approx((b * u * sum(W**k for k in range(4)) - 1) ** 2 / 2)
+    assert 1 <= found.unsolved <= 2
+    assert found.loss[1] == found.centre
+    width = nd.neighbourhood_width(
+        model, one, one[0], rise=1.0, directions=2, generator=seeded(), solver="picard", max_steps=4, unsolved="last"
+    )
+    assert width.unsolved == 0
+
+
 SYSTEMS = """
 suite: s
 systems:
@@ -220,6 +239,7 @@ def test_a_module_needs_a_loss_and_stands_still():
         ({"dimensions": 3}, r"`dimensions` of landscape must be 1 or 2\. Got 3"),
         ({"reach": 0.0}, "`reach` of landscape must be a finite number > 0 or None"),
         ({"normalisation": "layer"}, r"must be among filter, parameter, none\. Got 'layer'"),
+        ({"unsolved": "skip"}, r"`unsolved` of landscape must be gap or last\. Got 'skip'"),
         ({"chunk": 0}, "`chunk` of landscape must be an integer >= 1 or None"),
         ({"loss": 3}, "`loss` of landscape must be a function"),
         ({"loss": lambda p, y: p - y}, r"`loss` must return one number\. Got a tensor of shape"),

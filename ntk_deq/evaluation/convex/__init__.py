@@ -8,4 +8,7 @@ certificate.py   from a point to its distance from the minimiser: subgradients o
 scalars.py       the least value of a function of one number, convex or not, by branch and bound
 recession.py     how a function grows along a ray: why it has no minimum
 operators.py     what an environment is handed: the value of an operator, or why there is none
+moved.py         how a minimiser moves with what it depends on
+newton.py        Newton's method with corners held, for points.py's conditions
+proximal.py      proximal maps, envelopes and conjugates from Python
 """

@@ -39,7 +39,7 @@ from ntk_deq.evaluation.environment import Environment, Least
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
-from ntk_deq.language.tree import Expr
+from ntk_deq.language.tree import Expr, names_in
 
 _NARROW = 1e-9  # relative to the point: what a claim's margins are measured in
 
@@ -103,7 +103,8 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
 def _beside(point: Scalar | Matrix, env: Environment, expr: Expr) -> Scalar | Matrix:
     """Return a minimiser with the magnitude of what it was computed from: it may be zero where that is not."""
     given = env.variables.get(given_name("x", expr))
-    return point if given is None else replace(point, scale=max(point.scale, given.scale))
+    read = [given] if given is not None else [env.variables.get(name) for name in names_in(expr)]
+    return replace(point, scale=max([point.scale, *(value.scale for value in read if value is not None)]))
 
 
 def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
