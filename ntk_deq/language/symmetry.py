@@ -143,7 +143,9 @@ class _Expansion:
                 return _times(*(self._factor(arg) for arg in expr.args))
             case Kind.DIVIDE:
                 divisor = expr.args[1].value
-                part = {((), ()): 1 / divisor} if divisor else {((("1/", structure(expr.args[1])),), ()): Fraction(1)}
+                part: Words = (
+                    {((), ()): 1 / divisor} if divisor else {((("1/", structure(expr.args[1])),), ()): Fraction(1)}
+                )
                 return _times(self._factor(expr.args[0]), part)
             case Kind.POWER:
                 degree = integer_literal(expr.args[1])
