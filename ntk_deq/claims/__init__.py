@@ -5,6 +5,7 @@ settings.py, images.py, runs.py, assemble.py    one claim from its entry; inheri
 functions.py, function_sets.py   functions of arguments, in claims and systems; claims that quantify over functions
 entries.py, families.py    families: how they are written, claims that speak of them
 open_depth.py, depths.py   such claims typed with their depth open, and written out for each depth
+systems.py, certificates.py    systems of a claim file; what shows that their equilibrium exists
 check.py, validate.py, implication.py, entrywise.py    what is wrong, odd, or implied
 claim.py                   the result: Claim, IllFormed, Suite
 mutation.py, mutation_rules.py    claims with one thing changed

@@ -376,6 +376,8 @@ class _Assembler:
         for (section, name), error in found.errors:
             if section == "setting":
                 self._add(("setting",), f"In the setting of this claim, `{name}`: {error.message}", hint=error.hint)
+            elif section == "define":
+                self._add(("setting",), f"In the model of this claim, `{name}`: {error.message}", hint=error.hint)
             elif section == "given":
                 self._add((section, name), f"`given.{name}`: {error.message}", hint=error.hint)
             elif (section, name) == ("run", "method"):

@@ -17,7 +17,7 @@ from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes, too_large
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
-from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Sort, Type, shape_type
+from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Sort, Type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
@@ -42,10 +42,12 @@ def environment(setting: Setting) -> dict[str, Type]:
         ExpressionError: A definition of the model does not type-check.
     """
     types = setting.variable_types()
-    if setting.model is None or setting.model.has_families:  # whose definitions are typed with the claim's
+    if setting.model is None:
         return types
     if setting.model.has_equilibrium:
-        types[setting.model.state] = shape_type(setting.model.state_shape)
+        types[setting.model.state] = setting.model.state_type
+    if setting.model.has_families:  # whose definitions are typed with the claim's
+        return types
     for name, text in setting.model.definitions.items():
         typed = infer(parsed(text), types, sizes=setting.sizes, model=setting.model)
         if typed.type is not None:

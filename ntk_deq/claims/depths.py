@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import product
 
+from ntk_deq.claims.certificates import CertificateError, certified
 from ntk_deq.claims.check import Checked, Key, check_formulas
 from ntk_deq.claims.claim import Claim, Depth
-from ntk_deq.claims.open_depth import model_definitions, typed_definitions
+from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_definitions
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
-from ntk_deq.errors import ExpressionError
+from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.distributions import check_distribution
 from ntk_deq.language.domain import Free
@@ -31,12 +32,14 @@ from ntk_deq.language.families import (
     values_of,
 )
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import RecursionFault, entry_of, ordered, recursions_in, recursive_names
+from ntk_deq.language.rows import typed_model
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
-from ntk_deq.language.types import Reach, SizeRange, Sort, Type
+from ntk_deq.language.types import Reach, Size, SizeRange, Sort, Type
 
 MAX_PARTS = 10_000
 """Parts of a formula of a system with its definitions written out."""
@@ -45,6 +48,8 @@ MAX_DEPTHS = 8
 """Choices of the depths of one setting; each is a claim of its own to judge."""
 
 _NOWHERE = Span(0, 0)
+_NO_VARIABLES: Mapping[str, Free] = {}
+_NO_FORMULAS: Mapping[Key, Formula] = {}
 
 
 @dataclass(frozen=True)
@@ -90,23 +95,7 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
     Raises:
         ExpressionError: There are more than `MAX_DEPTHS`.
     """
-    used = set(_setting_letters(setting, given))
-    families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
-    formulas = {**model_definitions(setting), **formulas}
-    recursive = _recursive(formulas, setting)
-    families |= {
-        entry.name
-        for section, name in formulas
-        if section == "let"
-        for entry in [entry_of(name, recursive)]
-        if entry.index
-    }
-    for (section, name), formula in formulas.items():
-        used |= _formula_letters(formula.expr, families)
-        entry = entry_of(name, recursive) if section == "let" else None
-        if entry is not None and entry.index is not None:
-            used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
-    letters = [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
+    letters = depth_letters(setting, given, formulas)
     spans = [range(setting.sizes[letter].low, setting.sizes[letter].high + 1) for letter in letters]
     count = 1
     for span in spans:
@@ -119,6 +108,25 @@ def depths_of(setting: Setting, given: Mapping[str, Free], formulas: Mapping[Key
         raise ExpressionError(message, (0, 0), "narrow the ranges of these letters under `sizes`")
     choices = sorted(product(*spans), key=lambda choice: (sum(choice), choice))
     return [Depth(setting.name, tuple(zip(letters, choice, strict=True))) for choice in choices]
+
+
+def depth_letters(
+    setting: Setting, given: Mapping[str, Free] = _NO_VARIABLES, formulas: Mapping[Key, Formula] = _NO_FORMULAS
+) -> list[str]:
+    """Return the letters that ranges and indices use, of a setting and its model, and of a claim."""
+    used = set(_setting_letters(setting, given))
+    families = setting.families().keys() | {name for name, free in given.items() if free.over is not None}
+    formulas = {**model_definitions(setting), **formulas}
+    for size in () if setting.model is None else setting.model.state_shape:
+        used |= _formula_letters(parse(size), setting.families().keys())
+    recursive = _recursive(formulas, setting)
+    entries = [entry_of(name, recursive) for section, name in formulas if section == "let"]
+    families |= {entry.name for entry in entries if entry.index}
+    used |= {letter for formula in formulas.values() for letter in _formula_letters(formula.expr, families)}
+    for entry in entries:
+        if entry.index is not None:
+            used |= entry.index.letters | (_reach_letters(entry.reach) if entry.reach else set())
+    return [letter for letter, size in setting.sizes.items() if letter in used and size.over is None]
 
 
 def _recursive(formulas: Iterable[Key], setting: Setting) -> frozenset[str]:
@@ -142,7 +150,7 @@ def _reach_letters(reach: Reach | None) -> set[str]:
     return set() if reach is None else {*reach.start.letters, *reach.stop.letters}
 
 
-def _formula_letters(expr: Expr, families: set[str]) -> set[str]:
+def _formula_letters(expr: Expr, families: Set[str]) -> set[str]:
     found: set[str] = set()
     for node in expr.walk():
         inside: tuple[Expr, ...] = ()
@@ -198,8 +206,8 @@ def written_out(
     free = dict(_members_of(given, depth))
     concrete = _setting(setting, depth, expansion)
     if setting.model is not None and setting.model.has_families:
-        model = _model(setting.model, {name: f for (section, name), f in out.items() if section == "define"}, concrete)
-        concrete = replace(concrete, model=model)
+        own_formulas = {name: f for (section, name), f in out.items() if section == "define"}
+        concrete = replace(concrete, model=_model(setting.model, own_formulas, concrete, expansion))
     return WrittenOut(concrete, free, lets | rest, origins, tuple(cycle))
 
 
@@ -225,8 +233,11 @@ def _setting_members(
     return found
 
 
-def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: Setting) -> ModelSignature:
-    """Return a model for one depth, of what its definitions are there and of its setting."""
+def _model(
+    model: ModelSignature, formulas: Mapping[str, Formula], setting: Setting, expansion: Expansion
+) -> ModelSignature:
+    """Return a model for one depth, of what its formulas are there and of its setting."""
+    where = ("setting", setting.name)
     variables = []
     for variable in model.variables:
         for name, own in setting.variables.items():
@@ -234,24 +245,48 @@ def _model(model: ModelSignature, definitions: Mapping[str, Formula], setting: S
                 sizes = [] if own.type.sort is not Sort.MATRIX else [own.type.rows, own.type.cols]
                 shape = tuple(str(size) for size in sizes[: len(variable.shape)])
                 variables.append(replace(variable, name=name, shape=shape, over=None))
+    definitions = {name: formula for name, formula in formulas.items() if name not in MODEL_FORMULAS}
     order, cycle = sort_definitions(definitions)
     if cycle:
         message = f"`{cycle[0]}` of model {model.name} is defined by itself: {' -> '.join(cycle)}."
-        raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
+        raise DepthError(where, ExpressionError(message, (0, 0)))
     parts: dict[str, int] = {}
     for name in order:
         parts[name] = sum(1 + parts.get(node.name, 0) for node in definitions[name].expr.walk())
         if parts[name] > MAX_PARTS:
             message = f"written out, `{name}` of model {model.name} has more than {MAX_PARTS:,} parts."
-            raise DepthError(("setting", setting.name), ExpressionError(message, (0, 0)))
-    return replace(
+            raise DepthError(where, ExpressionError(message, (0, 0)))
+    numbers = {letter: Size.of(value) for letter, value in expansion.depth.items()}
+    texts = {key: format_expr(quoted(formulas[name].expr)) for name, key in MODEL_FORMULAS.items() if name in formulas}
+    draft = replace(
         model,
         sizes=tuple(setting.sizes),
         variables=tuple(variables),
+        state_shape=tuple(str(expansion.size(size).at(numbers)) for size in model.state_shape),
+        map=texts.get("map", ""),
+        contraction=texts.get("contraction", ""),
         definitions={name: format_expr(quoted(definitions[name].expr)) for name in order},
+        monotone=texts.get("monotone", ""),
         families=(),
         has_families=False,
+        depth=tuple(expansion.depth.items()),
     )
+    if not draft.has_equilibrium:
+        return draft
+    try:
+        typed = typed_model(draft)
+        assert typed.map is not None  # as it has an equilibrium
+        return certified(
+            replace(draft, local=False),
+            typed.map,
+            typed.definitions,
+            contraction=typed.contraction,
+            monotone=typed.monotone,
+        )
+    except ArgumentError as error:
+        raise DepthError(where, ExpressionError(str(error), (0, 0))) from None
+    except CertificateError as error:
+        raise DepthError(("setting", error.key), error) from None
 
 
 def _ordered(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:
@@ -313,7 +348,7 @@ def _setting(setting: Setting, depth: Mapping[str, int], expansion: Expansion) -
     sizes: dict[str, SizeRange] = {}
     for letter, size in setting.sizes.items():
         if size.over is None:
-            sizes[letter] = SizeRange(depth[letter], depth[letter]) if letter in depth else size
+            sizes[letter] = SizeRange(depth[letter], depth[letter], depth=True) if letter in depth else size
         else:
             sizes |= {member_name(letter, at): replace(size, over=None) for at in _values(size.over, depth)}
     free = dict(_members_of(setting.free, depth))
@@ -407,23 +442,3 @@ def claim_formulas(claim: Claim) -> dict[Key, Formula]:
     for section in ("let", "assume", "conclude"):
         formulas |= {(section, name): formula for name, formula in getattr(claim, section).items()}
     return formulas | start_formulas(claim)
-
-
-def claim_for(claim: Claim, setting: str, sizes: Mapping[str, int]) -> Claim:
-    """Return the claim that an instance belongs to: of a claim with families the one of its depth.
-
-    Args:
-        claim: The claim.
-        setting: Name of the instance's setting.
-        sizes: The instance's sizes.
-
-    Raises:
-        LookupError: The claim has no such depth.
-
-    """
-    if not claim.depths:
-        return claim
-    for depth in claim.depths:
-        if depth.setting == setting and all(sizes.get(letter) == value for letter, value in depth.letters):
-            return at_depth(claim, depth)
-    raise LookupError(setting)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.open_depth import typed_definitions
-from ntk_deq.errors import Problem
-from ntk_deq.language.declaration import ModelSignature, Variable
+from ntk_deq.errors import ArgumentError, Problem
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.domain import Free
 from ntk_deq.language.library import model_names
+from ntk_deq.language.loss import PREDICTIONS, ForeignLossError, declared_loss
+from ntk_deq.language.rows import has_samples, rowwise_model
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.tree import Formula
-from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type
+from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.types import ONE, SCALAR, Reach, Size, SizeRange, Type
 
 _WINDOW = 100  # characters of a long formula that are shown around a problem
 
@@ -74,6 +77,7 @@ class SystemDescription:
         equilibrium: Name, type and equation of the state, or None.
         certificate: What shows that the equilibrium exists, in words.
         definitions: Name, type and formula of each definition.
+        kernel: What the tangent kernel consists of, in words; empty where there are no samples or no predictions.
     """
 
     name: str
@@ -83,6 +87,7 @@ class SystemDescription:
     equilibrium: tuple[str, str, str] | None
     certificate: str
     definitions: tuple[tuple[str, str, str], ...]
+    kernel: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,7 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
             *((key, "function", one_line(text)) for key, text in model.functions.items()),
             *((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
         ),
+        kernel_words(model),
     )
 
 
@@ -192,8 +198,78 @@ def certificate_words(model: ModelSignature) -> str:
         return f"monotone: I - W >= {model.monotone}*I for the layer's weight W, certified on each instance"
     if not model.local:
         return f"contraction: {model.contraction} < 1"
-    known = f"{model.contraction} < 1, read off the map" if model.contraction else "no constant is read off the map"
+    if model.has_families:
+        known = "a constant below 1 that is read off the map at each depth"
+    else:
+        known = f"{model.contraction} < 1, read off the map" if model.contraction else "no constant is read off the map"
     return f"left out: {known}; else a fixed point found from zero that is shown to be the only one near by"
+
+
+def kernel_words(model: ModelSignature) -> str:
+    """Return in words what the tangent kernel of a model consists of; empty where it has no predictions or samples.
+
+    A place where a parameter stands gives every sample one outer product l r', and the block of the parameter is the
+    sum over pairs of places j, k of (L_j L_k') .* (R_j R_k').
+
+    Args:
+        model: The model.
+
+    Example:
+        >>> from ntk_deq.language.library import model_signature
+        >>> kernel_words(model_signature("linear-implicit"))
+        'N x N, a sample in each row of X; blocks of W, U (1 place each in the map), b (1 place in yhat)'
+    """
+    if model.has_families or PREDICTIONS not in model.definitions or not has_samples(model):
+        return ""
+    try:
+        rows = rowwise_model(model)
+        loss = declared_loss(model) if LOSS in model.definitions else None
+    except ArgumentError as error:
+        return f"not sample by sample: {str(error).rpartition(': ')[2]}"
+    except ForeignLossError:
+        loss = None
+    inputs = model.names(Role.INPUT)[0]
+    where = "column" if rows.axes[inputs] else "row"
+    counts: dict[str, list[str]] = {}
+    for title, expr in (("the map", rows.typed.map), (PREDICTIONS, rows.typed.predictions)):
+        own = Counter[str]() if expr is None else places(expr, rows.typed.definitions, {})
+        for name in model.names(Role.PARAMETER):
+            if own[name]:
+                counts.setdefault(f"{own[name]} {title}", []).append(name)
+    blocks = []
+    for key, names in counts.items():
+        number, _, title = key.partition(" ")
+        words = f"{number} place{'s' * (number != '1')}{' each' * (len(names) > 1)} in {title}"
+        blocks.append(f"{', '.join(names)} ({words})")
+    type_ = rows.typed.predictions.type
+    assert type_ is not None
+    outputs = [str(part) for part in (type_.rows, type_.cols) if part not in (ONE, Size.letter(rows.letter))]
+    size = "*".join([rows.letter, *outputs])
+    order = " in the order of vec(yhat)" * bool(outputs)
+    text = f"{size} x {size}{order}, a sample in each {where} of {inputs}; blocks of {', '.join(blocks)}"
+    beside = sorted(loss.beside) if loss is not None else []
+    return f"{text}; {LOSS} reads {', '.join(beside)} beside {PREDICTIONS}" if beside else text
+
+
+def places(expr: Expr, definitions: Mapping[str, Expr], known: dict[str, Counter[str]]) -> Counter[str]:
+    """Return how often each name stands in a formula with its definitions written out.
+
+    Args:
+        expr: The formula.
+        definitions: The definitions.
+        known: What was found of definitions before.
+    """
+    found = Counter[str]()
+    for node in expr.walk():
+        if node.kind is not Kind.NAME:
+            continue
+        if node.name not in definitions:
+            found[node.name] += 1
+            continue
+        if node.name not in known:
+            known[node.name] = places(definitions[node.name], definitions, known)
+        found += known[node.name]
+    return found
 
 
 def describe_claim(claim: Claim | IllFormed) -> ClaimDescription:

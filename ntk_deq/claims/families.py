@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.check import Key
-from ntk_deq.claims.claim import Depth
-from ntk_deq.claims.depths import DepthError, check_depth, depths_of, written_out
+from ntk_deq.claims.claim import Claim, Depth
+from ntk_deq.claims.depths import DepthError, at_depth, check_depth, depths_of, written_out
 from ntk_deq.claims.open_depth import check_families
 from ntk_deq.claims.runs import unfit
 from ntk_deq.errors import ExpressionError
@@ -130,3 +130,23 @@ def _check_depth(
 def _placed(message: str, at: str) -> str:
     """Return a message that ends with where it arises."""
     return f"{message.removesuffix('.')}{at}." if at else message
+
+
+def claim_for(claim: Claim, setting: str, sizes: Mapping[str, int]) -> Claim:
+    """Return the claim that an instance belongs to: of a claim with families the one of its depth.
+
+    Args:
+        claim: The claim.
+        setting: Name of the instance's setting.
+        sizes: The instance's sizes.
+
+    Raises:
+        LookupError: The claim has no such depth.
+
+    """
+    if not claim.depths:
+        return claim
+    for depth in claim.depths:
+        if depth.setting == setting and all(sizes.get(letter) == value for letter, value in depth.letters):
+            return at_depth(claim, depth)
+    raise LookupError(setting)

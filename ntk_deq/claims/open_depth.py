@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Defined, Family, defined, generalised, member_name, type_at
 from ntk_deq.language.recursion import entry_of, recursive_names, step_letters
@@ -67,19 +68,45 @@ def check_families(
     return checked
 
 
+MODEL_FORMULAS = {"its map": "map", "its contraction factor": "contraction", "its modulus": "monotone"}
+"""Formulas of a model with families beside its definitions, under names that no formula can spell: its attributes."""
+
+
 def model_definitions(setting: Setting) -> dict[Key, Formula]:
-    """Return the definitions of a model with families, without types, as definitions of a claim; else nothing."""
+    """Return the formulas of a model with families, without types, as definitions of a claim; else nothing.
+
+    Its map and its certificate are among them, under the names of `MODEL_FORMULAS`.
+    """
     model = setting.model
     if model is None or not model.has_families:
         return {}
-    return {
-        ("let", name): Formula(name, text, parsed(text), setting.position) for name, text in model.definitions.items()
-    }
+    beside = {name: getattr(model, key) for name, key in MODEL_FORMULAS.items() if getattr(model, key)}
+    texts = {**model.definitions, **beside}
+    return {("let", name): Formula(name, text, parsed(text), setting.position) for name, text in texts.items()}
+
+
+def model_place(key: Key, model: ModelSignature) -> tuple[str, str] | tuple[str]:
+    """Return where a formula of `model_definitions` stands in the declaration of its model."""
+    own = MODEL_FORMULAS.get(key[1])
+    if own is None:
+        return "define", key[1]
+    return ("equilibrium", model.state) if own == "map" else (own,)
 
 
 def typed_definitions(setting: Setting) -> Checked:
-    """Type the definitions of a setting's model with its depth open."""
-    return check_families(model_definitions(setting), replace(setting, model=None), {}, kind=None)
+    """Type the formulas of a setting's model with its depth open."""
+    checked = check_families(model_definitions(setting), setting, {}, kind=None)
+    shapes = Shapes(setting.sizes)
+    for name in MODEL_FORMULAS:
+        typed = checked.typed.get(("let", name))
+        if typed is None or typed.type is None or setting.model is None:
+            continue
+        wanted = setting.model.state_type if name == "its map" else SCALAR
+        fits = shapes.is_scalar(typed.type) if wanted == SCALAR else shapes.same_shape(wanted, typed.type)
+        if not fits:
+            message = f"this must be {shapes.show(wanted)}. Got {shapes.show(typed.type)}."
+            checked.errors["let", name] = ExpressionError(message, (typed.span.start, typed.span.stop))
+    return checked
 
 
 @dataclass

@@ -118,6 +118,15 @@ def _shape(value: object) -> str:
     return ", ".join(value) + behind  # type: ignore[arg-type]
 
 
+def _state_shape(value: object) -> str:
+    """Read `[L*m, N]`, as text or as a list, as the text `L*m, N`."""
+    if isinstance(value, str) and re.fullmatch(r"\s*\[.*\]\s*", value):
+        value = [part.strip() for part in value.strip()[1:-1].split(",")]
+    if not isinstance(value, list) or not 1 <= len(value) <= 2 or not all(isinstance(v, str) and v for v in value):
+        raise _wanted("one or two sizes, such as `[m]`, `[d, m]` or `[sum(n[l] for l in 1..L), N]`")
+    return ", ".join(value)
+
+
 def _named(default: str) -> BeforeValidator:
     """Let a single expression stand for a mapping with one entry called `default`."""
     return BeforeValidator(lambda value: value if isinstance(value, dict) else {default: value})
@@ -191,6 +200,16 @@ ShapeText = Annotated[
         }
     ),
 ]
+StateShapeText = Annotated[
+    str,
+    BeforeValidator(_state_shape),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2}],
+            "examples": ["[m]", ["N", "m"], "[L*m, N]"],
+        }
+    ),
+]
 _NULLABLE: dict[str, Any] = {"anyOf": [*_TEXT_OR_NUMBER["anyOf"], {"type": "null"}]}
 _FORMULAS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": _NULLABLE}]
@@ -259,10 +278,10 @@ class SystemModel(_Strict):
     equilibrium: dict[Identifier, Expression] | None = Field(
         default=None,
         min_length=1,
-        max_length=1,
+        json_schema_extra={"maxProperties": 1},
         description="The state and its map: `{Z: relu(Z*A + X*W)}`; left out where there is none.",
     )
-    shape: ShapeText = Field(default="", description="Size letters of the state, where its map leaves a choice.")
+    shape: StateShapeText = Field(default="", description="Sizes of the state, where its map leaves a choice.")
     contraction: Expression | None = Field(
         default=None, description="A Lipschitz constant of the map in the state: one below 1 shows that it exists."
     )

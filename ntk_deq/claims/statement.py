@@ -252,6 +252,7 @@ def _setting_parts(setting: Setting) -> dict[str, str]:
     if setting.model is not None:
         model = setting.model
         found["model"] = f"{model.name}: {model.state} = {model.map}" if model.has_equilibrium else model.name
+        found |= {"model's modulus": model.monotone} if model.monotone else {}
         found |= {f"model's {name}": text for name, text in model.definitions.items()}
     return found
 

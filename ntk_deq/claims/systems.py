@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ntk_deq.claims.certificates import CertificateError, certified
 from ntk_deq.claims.check import parsed
 from ntk_deq.claims.depths import MAX_PARTS
 from ntk_deq.claims.entries import reach_fault
 from ntk_deq.claims.functions import system_functions
-from ntk_deq.claims.open_depth import typed_definitions
+from ntk_deq.claims.open_depth import model_place, typed_definitions
 from ntk_deq.claims.schema import SystemModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
 from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
-from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, reserved
 from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
-from ntk_deq.language.families import bound_letters, defined, member_name, split_for, split_member
-from ntk_deq.language.format import format_expr
-from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.layer import layer_weight
+from ntk_deq.language.families import bound_letters, defined, member_name, size_of, split_for, split_member
 from ntk_deq.language.library import model_names
-from ntk_deq.language.lipschitz import lipschitz_constant
-from ntk_deq.language.parser import parse
-from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Expr, Kind, names_in
 from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
 _LARGEST = 2**31  # no size of a tensor is larger
-_BEYOND = {Parameter.STATE, Parameter.VARIABLE}
+_CERTIFICATES = ("contraction", "monotone")
 _MAX_LETTERS = 6  # of a system; its state has one of their pairs for a shape
 
 
@@ -80,46 +75,68 @@ class _Builder:
         self._check_names(state, set(letters))
         if self.problems:
             return None
-        own = tuple(part for part in self.model.shape.split(", ") if part)
-        if " for " in self.model.shape:
-            self._add(("shape",), "the state of a system is no family.")
+        own = self._written_shape()
+        if own is None or not self._checked_keys(state):
             return None
-        sizes = tuple(dict.fromkeys([*letters, *own, *bound_letters(self.model.define)]))
+        own_letters = (letter for part in own for letter in _size_letters(part))
+        sizes = tuple(dict.fromkeys([*letters, *own_letters, *bound_letters(self.model.define)]))
         if len(sizes) > _MAX_LETTERS:
             self._add(("variables",), f"a system may have at most {_MAX_LETTERS} size letters. Got {len(sizes)}.")
             return None
-        members = [*self.model.define, *(part for variable in variables for part in variable.shape)]
-        if any("[" in name for name in members) or any(variable.over for variable in variables):
-            return self._with_families(self._signature(tuple(variables), sizes, state, own))
-        if not state:
-            return self._without_equilibrium(tuple(variables), sizes)
-        found = self._state_shape(state, own, variables, sizes)
-        if found is None:
+        draft = self._signature(tuple(variables), sizes, state, own)
+        members = [*self.model.define, *(part for variable in variables for part in variable.shape), *own]
+        ranges = any(node.kind in RANGED for expr in self._parsed(draft) for node in expr.walk())
+        if self.problems:
             return None
-        draft = self._signature(tuple(variables), sizes, state, found)
+        if ranges or any("[" in name for name in members) or any(variable.over for variable in variables):
+            return self._with_families(draft)
+        if state and not own:
+            found = self._state_shape(state, variables, sizes)
+            if found is None:
+                return None
+            draft = replace(draft, state_shape=found)
         typed = self._typed(draft)
         if typed is None or not self._short(draft, *typed):
             return None
-        return self._certified(draft, *typed)
+        image, definitions = typed
+        return draft if image is None else self._certified(draft, image, definitions)
 
-    def _without_equilibrium(self, variables: tuple[Variable, ...], sizes: tuple[str, ...]) -> ModelSignature | None:
-        """Return the declaration of a system that consists of definitions, or None where something is wrong."""
-        for key in ("shape", "contraction", "monotone"):
+    def _parsed(self, draft: ModelSignature) -> list[Expr]:
+        """Return the formulas of a declaration, without types; say which are none."""
+        places: dict[tuple[str, ...], str] = {("define", name): text for name, text in draft.definitions.items()}
+        places |= {("equilibrium", draft.state): draft.map} if draft.state else {}
+        places |= {(key,): text for key in _CERTIFICATES if (text := getattr(draft, key))}
+        found = []
+        for place_, text in places.items():
+            try:
+                found.append(self._tree(text))
+            except ExpressionError as error:
+                self._wrong(place_, error)
+        return found
+
+    def _written_shape(self) -> tuple[str, ...] | None:
+        """Return the sizes of the state that `shape` says, none where it says nothing; None where it is wrong."""
+        try:
+            return tuple(str(size_of(part)) for part in self.model.shape.split(", ") if part)
+        except ExpressionError as error:
+            self._wrong(("shape",), error)
+            return None
+
+    def _checked_keys(self, state: str) -> bool:
+        """Say what is wrong with which keys there are, and whether nothing is."""
+        if len(names := [*(self.model.equilibrium or {})]) > 1:
+            self._add(("equilibrium",), f"a system has at most one equilibrium. Got {', '.join(names)}.", key=True)
+        if state and len(self.node.entries.keys() & {*_CERTIFICATES}) == 2:
+            self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
+        for key in () if state else ("shape", *_CERTIFICATES):
             if key in self.node.entries:
                 self._add((key,), "this says something of an equilibrium, and the system has none.", key=True)
-        if not self.model.define:
+        if not state and not self.model.define:
             self._add((), "it has neither an `equilibrium` nor definitions under `define`.")
-        draft = self._signature(variables, sizes, "", ())
-        typed = None if self.problems else self._typed(draft)
-        return draft if typed is not None and self._short(draft, *typed) else None
+        return not self.problems
 
     def _with_families(self, draft: ModelSignature) -> ModelSignature | None:
         """Return the declaration of a system with families, its formulas typed with the depth open."""
-        for key in ("equilibrium", "shape", "contraction", "monotone"):
-            if key in self.node.entries:
-                self._add(
-                    (key,), "a system with families consists of definitions; it has no equilibrium so far.", key=True
-                )
         families = {
             found[0]: variable.over or Reach("l", Size.of(1), Size.of(1), "l in 1..1")
             for variable in draft.variables
@@ -134,11 +151,32 @@ class _Builder:
                 self._add(("variables", variable.name), fault)
         if self.problems:
             return None
-        draft = replace(draft, families=tuple(families), has_families=True)
+        draft = replace(
+            draft,
+            families=tuple(families),
+            has_families=True,
+            local=draft.has_equilibrium and not (draft.contraction or draft.monotone),
+        )
         setting = Setting(self.name, draft, sizes, free, {}, None, self.node.position)
-        for (_, name), error in typed_definitions(setting).errors.items():
-            self._wrong(("define", name), error)
-        return None if self.problems else draft
+        if draft.has_equilibrium and not draft.state_shape:
+            plain = [letter for letter in sizes if letter not in families]
+            setting = self._open_state(setting, plain)
+        for key, error in typed_definitions(setting).errors.items():
+            self._wrong(model_place(key, draft), error)
+        return None if self.problems else setting.model
+
+    def _open_state(self, setting: Setting, letters: list[str]) -> Setting:
+        """Return a setting with the only shape of the state with which the formulas of its model type."""
+        trials = []
+        for shape in _shapes(letters):
+            assert setting.model is not None
+            trial = replace(setting, model=replace(setting.model, state_shape=shape))
+            faults = typed_definitions(trial).errors
+            trials.append((len(faults), ("let", "its map") not in faults, shape, trial))
+        fitting = [shape for count, _, shape, _ in trials if not count]
+        if len(fitting) > 1:
+            self._add(("equilibrium", next(iter(self.model.equilibrium or {}))), _ambiguous(fitting))
+        return min(trials, key=lambda found: found[:2])[3]  # if none fits, one of which only the map is wrong
 
     def _variable(self, name: str) -> Variable:
         own = self.model.variables[name]
@@ -177,16 +215,12 @@ class _Builder:
                 self._add((section, key), f"`{name}` cannot be called so: that is {taken}.", key=True)
             (met if key == name else members).add(name)
 
-    def _state_shape(
-        self, state: str, own: tuple[str, ...], variables: list[Variable], sizes: tuple[str, ...]
-    ) -> tuple[str, ...] | None:
-        """Return the shape of the state: the one written, or the only one with which the map types."""
-        if own:
-            return own
+    def _state_shape(self, state: str, variables: list[Variable], sizes: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the shape of the state: the only one with which the map types."""
         fitting, far, reason = [], -1, None
         image = self._text("equilibrium", state)
         needed = self._needed(image)
-        for shape in [*((letter,) for letter in sizes), *((a, b) for a in sizes for b in sizes), ()]:
+        for shape in _shapes(sizes):
             draft = self._signature(tuple(variables), sizes, state, shape)
             types = {**self.types, state: shape_type(shape)}
             for name in needed:
@@ -206,8 +240,7 @@ class _Builder:
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            shown = " and ".join(f"[{', '.join(shape)}]" for shape in fitting[:2])
-            self._add(("equilibrium", state), f"`{state}` may have more than one shape, {shown}; `shape` must say it.")
+            self._add(("equilibrium", state), _ambiguous(fitting))
         elif reason is not None:
             self._wrong(("equilibrium", state), reason)
         else:
@@ -240,8 +273,10 @@ class _Builder:
             state=state,
             state_shape=shape,
             map=image,
+            contraction=self._text("contraction") if self.model.contraction is not None else "",
             definitions={name: self._text("define", name) for name in self.model.define},
             reference=self.model.reference,
+            monotone=self._text("monotone") if self.model.monotone is not None else "",
             functions=self.functions,
         )
 
@@ -254,9 +289,7 @@ class _Builder:
         definitions = {}
         for name, text in draft.definitions.items():
             try:
-                found = definitions[name] = _without_ranges(
-                    infer(self._tree(text), types, sizes=_ranges(draft), model=draft)
-                )
+                found = definitions[name] = infer(self._tree(text), types, sizes=_ranges(draft), model=draft)
             except ExpressionError as error:
                 self._wrong(("define", name), error)
                 return None
@@ -266,7 +299,7 @@ class _Builder:
         if not draft.state:
             return None, definitions
         try:
-            image = _without_ranges(infer(self._tree(draft.map), types, sizes=_ranges(draft), model=draft))
+            image = infer(self._tree(draft.map), types, sizes=_ranges(draft), model=draft)
         except ExpressionError as error:
             self._wrong(("equilibrium", draft.state), error)
             return None
@@ -290,77 +323,26 @@ class _Builder:
                 return False
         return True
 
-    def _certified(
-        self, draft: ModelSignature, image: Expr | None, definitions: dict[str, Expr]
-    ) -> ModelSignature | None:
+    def _certified(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> ModelSignature | None:
         """Return the declaration with what shows that the equilibrium exists; None where it is declared wrongly."""
-        assert image is not None
-        if (name := _of_the_model(image, definitions)) is not None:
-            self._add(("equilibrium", draft.state), f"`{name}` cannot stand in the map, or in a definition behind it.")
+        numbers = {key: self._number(draft, key) for key in _CERTIFICATES if getattr(draft, key)}
+        if None in numbers.values():
             return None
-        if self.model.contraction is not None and self.model.monotone is not None:
-            self._add(("monotone",), "a system has one certificate; `contraction` is there already.", key=True)
-            return None
+        contraction, monotone = (numbers.get(key) for key in _CERTIFICATES)
         try:
-            known = lipschitz_constant(image, draft.state, definitions)
-        except ExpressionError as error:
-            if self.model.contraction is not None:
-                self._wrong(("equilibrium", draft.state), error)
-                return None
-            known = ""
-        if self.model.contraction is not None:
-            contraction = self._contraction(draft, known)
-            return None if contraction is None else replace(draft, contraction=contraction)
-        if self.model.monotone is None:
-            return replace(draft, contraction=known, local=True)
-        return self._monotone(replace(draft, contraction=known), image, definitions)
-
-    def _contraction(self, draft: ModelSignature, known: str) -> str | None:
-        """Return a Lipschitz constant of the map: the one read off it, or the declared one where that is larger.
-
-        Every verdict rests on it, so that no declared constant is believed.
-        """
-        text = self._text("contraction")
-        declared = self._number(draft, "contraction")
-        if declared is None:
+            return certified(draft, image, definitions, contraction=contraction, monotone=monotone)
+        except CertificateError as error:
+            self._wrong(("equilibrium", draft.state) if error.key == "equilibrium" else (error.key,), error)
             return None
-        same = format_expr(parse(known))
-        largest = declared.args if declared.kind is Kind.CALL and declared.name == "max" else (declared,)
-        if same in map(format_expr, largest):
-            return text
-        return f"max({text}, {known})"
-
-    def _monotone(self, draft: ModelSignature, image: Expr, definitions: dict[str, Expr]) -> ModelSignature | None:
-        """Return the declaration with its modulus, which is certified on each instance and nowhere believed."""
-        declared = self._number(draft, "monotone")
-        if declared is None:
-            return None
-        if layer_weight(image, draft.state, definitions, shape=draft.state_shape) is None:
-            message = "the map is not seen to be one layer, act(W*Z + C) or act(Z*W + C) with a proximal act."
-            self._add(("monotone",), message)
-            return None
-        if not Ranges({}, {}).of(declared).high > 0:
-            self._add(("monotone",), f"the modulus must be > 0. Got {self._text('monotone')}.")
-            return None
-        return replace(draft, monotone=self._text("monotone"))
 
     def _number(self, draft: ModelSignature, key: str) -> Expr | None:
-        """Return the typed formula of a certificate: a number, of variables and of what does not rest on the state."""
+        """Return the typed formula of a certificate, which is a number."""
         try:
             typed = infer(self._tree(self._text(key)), self.types, sizes=_ranges(draft), model=draft)
-            declared = expect_scalar(_without_ranges(typed))
+            return expect_scalar(typed)
         except ExpressionError as error:
             self._wrong((key,), error)
             return None
-        behind, waiting = set[str](), [declared]
-        while waiting:
-            new = names_in(waiting.pop()) - behind
-            behind |= new
-            waiting += [parsed(draft.definitions[name]) for name in new if name in draft.definitions]
-        if draft.state in behind:
-            self._add((key,), f"a certificate of `{draft.state}` cannot rest on `{draft.state}` itself.")
-            return None
-        return declared
 
     def _node(self, *location: str) -> Node:
         node: Node = self.node
@@ -381,24 +363,6 @@ class _Builder:
         self.problems.append(Problem(place(self.node, location, key=key), f"`{where}`: {message}"))
 
 
-def _of_the_model(image: Expr, definitions: dict[str, Expr]) -> str | None:
-    """Return what a map must not use, as it is about the model itself: its equilibrium, its map, derivatives; or None.
-
-    Args:
-        image: The map.
-        definitions: The definitions.
-    """
-    waiting, met = [image], set[str]()
-    while waiting:
-        for node in waiting.pop().walk():
-            if node.kind is Kind.AT or (node.kind is Kind.CALL and _BEYOND & set(FUNCTIONS[node.name].parameters)):
-                return "at" if node.kind is Kind.AT else node.name
-            if node.kind is Kind.NAME and node.name in definitions and node.name not in met:
-                met.add(node.name)
-                waiting.append(definitions[node.name])
-    return None
-
-
 def _letters(variable: Variable) -> list[str]:
     """Return the size letters that a variable needs, families of sizes and the bounds of its own range among them."""
     own = "" if variable.over is None else variable.over.letter
@@ -411,13 +375,24 @@ def _letters(variable: Variable) -> list[str]:
     return [letter for letter in found if letter != own]
 
 
-def _without_ranges(expr: Expr) -> Expr:
-    """Return a formula of a system that has no families; raise ExpressionError where it runs over a range."""
-    for node in expr.walk():
-        if node.kind in RANGED:
-            where = (node.span.start, node.span.stop)
-            raise ExpressionError("a range can stand in a system with families only.", where, "write its terms out")
-    return expr
+def _shapes(letters: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the shapes that a state may have: vectors, matrices, a number."""
+    return [*((letter,) for letter in letters), *((a, b) for a in letters for b in letters), ()]
+
+
+def _ambiguous(fitting: Sequence[tuple[str, ...]]) -> str:
+    shown = " and ".join(f"[{', '.join(shape)}]" for shape in fitting[:2])
+    return f"the state may have more than one shape, {shown}; `shape` must say it."
+
+
+def _size_letters(size: str) -> list[str]:
+    """Return the size letters of a formula of the state's shape, families of sizes among them."""
+    letters = []
+    for node in parsed(size).walk():
+        if node.kind in (Kind.NAME, Kind.INDEX):
+            letters.append(node.name)
+    bound = {name for node in parsed(size).walk() if node.kind in RANGED for name in node.names}
+    return [letter for letter in letters if letter not in bound]
 
 
 def _ranges(draft: ModelSignature) -> dict[str, SizeRange]:

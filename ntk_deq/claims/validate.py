@@ -95,6 +95,14 @@ def _plain_error(error: dict[str, Any]) -> dict[str, Any]:
     return error
 
 
+_PART = "all parameters are trained: in a system of your own under `systems`, give the others the role hyperparameter"
+_LOSS = "the loss is the model's `L`: declare a system under `systems` that defines it"
+_REMEDIES = dict.fromkeys(
+    ("parameters", "params", "train", "trained", "variables", "over", "wrt"), _PART
+) | dict.fromkeys(("loss", "objective", "cost", "risk"), _LOSS)
+"""Keys of `run` that people look for."""
+
+
 def _foreign_key(method: str, key: str | int, claim: str | None, position: Position) -> Problem | None:
     """Return the problem of a key of `run` that belongs to another method, or None."""
     owners = [name for name, model in RUN_MODELS.items() if key in model.model_fields]
@@ -127,7 +135,8 @@ def _problem(model: type[BaseModel], node: Node, what: str, claim: str | None, e
         allowed = list(owner.model_fields)
         inside = f"`{'.'.join(str(step) for step in location[:-1])}` of {what}" if location[:-1] else what
         message = f"Unknown key `{location[-1]}` in {inside}. Allowed: {', '.join(allowed)}."
-        return Problem(position, message, claim, hint=did_you_mean(str(location[-1]), allowed))
+        hint = _REMEDIES.get(str(location[-1])) if location[0] == "run" else None
+        return Problem(position, message, claim, hint=hint or did_you_mean(str(location[-1]), allowed))
     if kind == "missing":
         return Problem(place(node, location[:-1]), f"{_start(what)} needs the key `{path}`.", claim)
     subject = f"`{path}` of {what}" if path else _start(what)

@@ -16,6 +16,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.systems.contraction import ContractionFactor, spectral_norms
 from ntk_deq.systems.formula_model import FormulaModel
 from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.module_model import ModuleModel
 
 # A decomposition is made anew when the bound has drifted over this share of the gap that was left below one: the bound
 # then errs by a quarter of the gap at most, and an SVD comes at most a few times while the gap halves.
@@ -35,7 +36,13 @@ class CarriedContraction:
 
     Args:
         model: The model.
+
+    Attributes:
+        known: Whether `bound` is a bound.
+        refreshed: How often the factor was computed anew.
     """
+
+    known = True
 
     def __init__(self, model: EquilibriumModel) -> None:
         self._model, self._form = model, model.layer_form()
@@ -204,12 +211,33 @@ class CarriedFormula(CarriedContraction):
         self._norms = [stored_number(norm, "norms", 0.0) for norm in state["norms"]]
 
 
+class UnknownContraction(CarriedContraction):
+    """Stands in for the factor of a map of which nothing is known: a user's module.
+
+    Solves stop where the residual is small, as if the map contracted by a half; no error bound follows, and points say
+    that their factor is not known.
+    """
+
+    known = False
+
+    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
+        """Return a half, whatever the parameters are.
+
+        Raises:
+            NotFiniteError: A parameter is NaN or Inf.
+        """
+        check_finite(parameters)
+        return 0.5
+
+
 def carried_contraction(model: EquilibriumModel) -> CarriedContraction:
     """Return what carries the contraction factor of a model.
 
     Args:
         model: The model.
     """
+    if isinstance(model, ModuleModel):
+        return UnknownContraction(model)
     if isinstance(model, FormulaModel) and model.layer_form() is None:
         factor = model.programs.factor
         if factor is not None:

@@ -78,7 +78,7 @@ class FieldPoint:
         loss_value: The loss on the host, read together with the adjoint's residual.
         gradient_error: Estimated error of the gradient, Frobenius over all parameters, that the solvers' tolerance
             leaves; NaN: not known. See `GradientField`.
-        contraction: An upper bound of the contraction factor.
+        contraction: An upper bound of the contraction factor; NaN: not known.
         pattern: Which units are on; None: not known.
         slope: dL/dyhat; None: not known.
     """
@@ -257,8 +257,8 @@ class GradientField:
             forward_steps=Z.steps + settled,
             adjoint_steps=V.steps,
             loss_value=V.beside,
-            gradient_error=maps.gradient_error(Z, V),
-            contraction=Z.contraction,
+            gradient_error=maps.gradient_error(Z, V) if self._contraction.known else math.nan,
+            contraction=Z.contraction if self._contraction.known else math.nan,
             pattern=maps.pattern() if self._patterns else None,
             slope=maps.slope,
         )
@@ -291,6 +291,16 @@ class GradientField:
     def declared(self) -> OutputLoss:
         """The loss that the model declares, for these targets."""
         return self._maps.loss
+
+    @property
+    def caveat(self) -> str:
+        """What is not known of the equilibria along a run, in words; empty where a certificate is asked for."""
+        if self._contraction.known:
+            return ""
+        return (
+            "No certificate: nothing is known of the map's contraction factor, so that equilibria are points where the "
+            "iteration settled, others may exist, and errors are not bounded."
+        )
 
     def hessian(self) -> Float[Tensor, "n n"] | None:
         """Return the Hessian of the loss where the last call of `at` was, on the pattern there; None: not known."""

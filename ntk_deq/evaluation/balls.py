@@ -19,6 +19,7 @@ from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.evaluation.steps import conjuncts, index_names, same_at, step_of
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort
@@ -215,7 +216,25 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         # What rests is the same number at every step, so that a strict comparison of two steps is false for certain.
         still = [env.moments.resting and operator in _STRICT for operator in expr.operators]
         same = [same_at(*sides, indices, at) for sides, at in zip(pairwise(expr.args), still, strict=True)]
-    return compare_chain(values, expr.operators, tuple(indices.items()), same)
+    steps, links = tuple(indices.items()), []
+    for place, operator in enumerate(expr.operators):
+        outcome = compare_chain(values[place : place + 2], [operator], steps, same[place : place + 1])
+        sides = expr.args[place], expr.args[place + 1]
+        if outcome.truth is Truth.STRICT_TIGHT and _by_range(*sides, operator, env):
+            outcome = replace(outcome, truth=Truth.TRUE)
+        links.append(outcome)
+    return conjunction(links)
+
+
+def _by_range(left: Expr, right: Expr, operator: str, env: Environment) -> bool:
+    """Whether the functions in a strict comparison leave no room for equality: abs(tanh(x)) < 1, however large x is."""
+    if operator not in _STRICT:
+        return False
+    low, high = (right, left) if operator == ">" else (left, right)
+    ranges = Ranges(env.lets, {})
+    apart = ranges.of(high) - ranges.of(low)
+    either = (-apart).above(0, or_at=False) if operator == "!=" else False
+    return apart.above(0, or_at=False) or either
 
 
 def _plain(value: Value) -> bool:

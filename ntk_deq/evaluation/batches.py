@@ -60,6 +60,9 @@ def _only_one(names: TensorNames) -> Tensor:
         finite = torch.nan_to_num(weight, posinf=0.0, neginf=0.0)
         modulus = 1 - torch.linalg.eigvalsh((finite + finite.mT) / 2)[..., -1]
         modulus = torch.where(torch.isfinite(weight).all(-1).all(-1), modulus, -torch.inf)
+        if formulas.parameter is not None:
+            value, (low, high) = scalar(tensor_value(formulas.parameter[0], names)), formulas.parameter[1:]
+            modulus = torch.minimum(modulus, torch.minimum(value - low, high - value) + _TIE)
         margin = torch.where(margin > 0, margin, torch.maximum(margin, modulus))
         if formulas.monotone is not None:
             declared = scalar(tensor_value(formulas.monotone, names))

@@ -17,7 +17,7 @@ from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.layer import layer_weight, reaches_modulus
+from ntk_deq.language.layer import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.library import model_signature
 from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.rows import typed_model
@@ -36,6 +36,7 @@ class ModelFormulas:
         contraction: A Lipschitz constant of it, or None: none is known.
         definitions: The definitions.
         weight: W of a map that is one layer, act(W z + c) for each sample z, act proximal or the identity.
+        parameter: The parameter of act where that is proximal for some values only, with the least and the largest one.
         monotone: The declared m with I - W >= m I, or None.
         local: Whether a fixed point counts that is only known to be the only one near by.
         reached: Whether I - W >= m I by the form of W, whatever the values are.
@@ -46,6 +47,7 @@ class ModelFormulas:
     contraction: Expr | None
     definitions: dict[str, Expr]
     weight: Expr | None = None
+    parameter: tuple[Expr, float, float] | None = None
     monotone: Expr | None = None
     local: bool = False
     reached: bool = False
@@ -71,8 +73,9 @@ def model_formulas(model: str | ModelSignature) -> ModelFormulas:
     """Return the parsed formulas of a model: a declaration, or the name under which one is registered."""
     signature = model_signature(model) if isinstance(model, str) else model
     typed = typed_model(signature)
-    weight = None
+    weight = parameter = None
     if typed.map is not None:
+        parameter = activation_parameter(typed.map, typed.definitions)
         weight = layer_weight(typed.map, signature.state, typed.definitions, shape=signature.state_shape)
     return ModelFormulas(
         signature.state,
@@ -80,6 +83,7 @@ def model_formulas(model: str | ModelSignature) -> ModelFormulas:
         typed.contraction,
         dict(typed.definitions),
         weight=weight,
+        parameter=parameter,
         monotone=typed.monotone,
         local=signature.local,
         reached=weight is not None

@@ -97,10 +97,22 @@ def existence(env: Environment) -> Existence:
     return Existence(known.ball if known.ball > 0 else None, False)
 
 
-def _weight(env: Environment) -> ct.Ball | None:
-    """Return the ball of W, square and known, or None."""
+def _proximal(env: Environment) -> bool | None:
+    """Whether the activation of a map that is one layer is proximal on this instance; None: that is not certain."""
     assert env.formulas is not None
-    if env.formulas.weight is None:
+    if env.formulas.parameter is None:
+        return True
+    formula, low, high = env.formulas.parameter
+    value = evaluate_scalar(formula, env).ball
+    if value < low or value > high:
+        return False
+    return True if low <= value <= high else None
+
+
+def _weight(env: Environment) -> ct.Ball | None:
+    """Return the ball of W, square and known, where the map is seen to be one layer, or None."""
+    assert env.formulas is not None
+    if env.formulas.weight is None or not _proximal(env):
         return None
     found = to_matrix(evaluate(env.formulas.weight, env)).ball
     return found if found.is_finite and found.shape[0] == found.shape[1] else None
@@ -125,7 +137,12 @@ def _compared_modulus(env: Environment, monotone: Expr) -> Outcome:
     declared, weight, text = evaluate_scalar(monotone, env).ball, _weight(env), format_expr(monotone)
     if declared <= 0:
         return Outcome(Truth.FALSE, None, f"the declared {text} is not above zero")
-    if declared > 0 and env.formulas is not None and env.formulas.reached:
+    if _proximal(env) is False:
+        assert env.formulas is not None
+        assert env.formulas.parameter is not None
+        name = format_expr(env.formulas.parameter[0])
+        return Outcome(Truth.FALSE, None, f"the activation is no proximal map: its parameter {name} is outside [0, 1]")
+    if declared > 0 and env.formulas is not None and env.formulas.reached and _proximal(env):
         return Outcome(Truth.TRUE, None, "")
     known = None if weight is None else modulus(weight)
     if known is not None and known < declared:

@@ -22,7 +22,7 @@ from ntk_deq.language.number_functions import (
     UPRIGHT,
 )
 from ntk_deq.language.record import Change, Definition, Entrywise, Function, Kink, applied, fenced
-from ntk_deq.language.values import always, positive_part
+from ntk_deq.language.values import always, magnitude, positive_part
 
 _P, _C = Parameter, Change
 _NO_SLOPE = "0*step(x)"  # the slope of what jumps at zero, where `step` says that there is none
@@ -45,7 +45,7 @@ ACTIVATIONS = (
             primitive="x*abs(x)/2",
         ),
         blind=frozenset({_C.SIGN}),
-        values=always(NOT_NEGATIVE),
+        values=magnitude,
         above=frozenset({"relu"}),
         latex=r"\left|{}\right|",
         mathml=fenced("|"),
@@ -261,7 +261,7 @@ WITH_A_PARAMETER = (
             names=("x", "c"),
             formula="x + c",
             lipschitz="1",
-            proximal=True,
+            proximal=(-math.inf, math.inf),
             primitive="x^2/2 + c*x",
             numpy="(({0}) + ({1}))",
             slope="1.0",
@@ -278,6 +278,7 @@ WITH_A_PARAMETER = (
             names=("x", "a"),
             formula="relu(x) - a*relu(-x)",
             lipschitz="max(1, abs(a))",
+            proximal=(0.0, 1.0),
             primitive="(relu(x)^2 + a*relu(-x)^2)/2",
             numpy="np.where(({0}) > 0, ({0}), ({1}) * ({0}))",
             slope="np.where(({0}) > 0, 1.0, ({1}))",
@@ -295,7 +296,7 @@ WITH_A_PARAMETER = (
             names=("x", "t"),
             formula="relu(x - relu(t)) - relu(-x - relu(t))",
             lipschitz="1",
-            proximal=True,
+            proximal=(-math.inf, math.inf),
             primitive="softthreshold(x, t)^2/2",
             numpy="(np.sign({0}) * np.maximum(np.abs({0}) - max({1}, 0.0), 0.0))",
             slope="np.where(np.abs({0}) > max({1}, 0.0), 1.0, 0.0)",

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ntk_deq.language.distributions import DISTRIBUTIONS
-from ntk_deq.language.families import defined
+from ntk_deq.language.families import defined, size_of
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS
-from ntk_deq.language.types import Reach
+from ntk_deq.language.types import SCALAR, Reach, Type, matrix
 
 
 class Role(StrEnum):
@@ -60,7 +60,7 @@ class ModelSignature:
         sizes: The size letters, in display order.
         variables: Every free variable.
         state: Name of the equilibrium state, for example `Z`; empty, as the next three are, where there is none.
-        state_shape: Its size letters.
+        state_shape: Its sizes: letters, or in a system with families `L*m`, `sum(n[l] for l in 1..L)`.
         map: The fixed-point map, an expression in the variables, the definitions and the state.
         contraction: A Lipschitz constant of the map in the state, in the Frobenius norm; empty where none is known.
         definitions: Further names in order; each may use the variables, the state and earlier names.
@@ -73,6 +73,7 @@ class ModelSignature:
         functions: Functions of arguments that claims may use, as written; in the other formulas they are written out.
         families: The sizes that have members.
         has_families: Whether variables, sizes or definitions have members; for each depth it is a model without them.
+        depth: Of a model that is written out for a depth, the letters and their values.
     """
 
     name: str
@@ -91,6 +92,7 @@ class ModelSignature:
     functions: dict[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
     has_families: bool = False
+    depth: tuple[tuple[str, int], ...] = ()
 
     def __hash__(self) -> int:
         """Return a hash, so that what is made from a declaration can be kept under it; definitions have none."""
@@ -101,6 +103,11 @@ class ModelSignature:
         """Whether it has a state, which is a fixed point of its map."""
         return bool(self.state)
 
+    @property
+    def state_type(self) -> Type:
+        """The type of the state."""
+        return matrix(*map(size_of, self.state_shape)) if self.state_shape else SCALAR
+
     def state_at(self, sizes: Mapping[str, float]) -> tuple[int, int]:
         """Return the shape of the state, one column for a vector; 0 x 0 where there is none.
 
@@ -109,7 +116,8 @@ class ModelSignature:
         """
         if not self.has_equilibrium:
             return 0, 0
-        rows, cols = (*(int(sizes[letter]) for letter in self.state_shape), 1, 1)[:2]
+        values = {letter: int(value) for letter, value in sizes.items()}
+        rows, cols = (*(size_of(size).evaluate(values) for size in self.state_shape), 1, 1)[:2]
         return rows, cols
 
     def variable(self, name: str) -> Variable:

@@ -13,13 +13,16 @@ from ntk_deq.language.families import (
     index_text,
     member_name,
     number,
+    quoted,
     reach_of,
     size_expr,
+    size_of,
     split_member,
     type_at,
-    with_letters,
 )
 from ntk_deq.language.families import values_of as range_values
+from ntk_deq.language.format import format_expr
+from ntk_deq.language.parser import parse
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.substitution import check_size, substituted
 from ntk_deq.language.tree import RANGED, Expr, Kind, Mark, Span
@@ -63,9 +66,9 @@ class Expansion:
         self._count, self.where = 0, ""
         return self._visit(expr, {**self.depth, **(values or {})}, {})
 
-    def index(self, expr: Expr) -> int:
-        """Return the value of an index."""
-        return index_size(expr).evaluate(self.depth)
+    def size(self, text: str) -> Size:
+        """Return a size of the state of a model written out."""
+        return size_of(format_expr(quoted(self.formula(parse(text)))))
 
     def _visit(self, node: Expr, values: dict[str, int], outer: dict[str, Reach]) -> Expr:
         self._count += 1
@@ -93,7 +96,7 @@ class Expansion:
         type_ = concrete_type(_type_of(node.args[1]), values, {})
         sizes = [] if type_.sort is not Sort.MATRIX else [type_.rows, type_.cols]
         letters = {letter: Size.of(value) for letter, value in values.items() if letter not in self.depth}
-        parts = tuple(size_expr(with_letters(size, letters), node.span) for size in sizes)
+        parts = tuple(size_expr(size.at(letters), node.span) for size in sizes)
         shape = Expr(Kind.CALL, node.span, parts, name=Mark.SHAPE)
         return replace(node, args=(self._visit(node.args[0], values, outer), shape), type=None)
 

@@ -105,17 +105,6 @@ def split_member(letter: str) -> tuple[str, Size] | None:
     return None if match is None else (match[1], index_size(parse(match[2])))
 
 
-def with_letters(size: Size, values: Mapping[str, Size]) -> Size:
-    """Return a size with other sizes in the place of letters; members count as letters by their names."""
-    total = Size.of(0)
-    for monomial, coefficient in size.terms:
-        product = Size.of(coefficient)
-        for letter in monomial:
-            product = product * values.get(letter, Size.letter(letter))
-        total = total + product
-    return total
-
-
 def substituted(size: Size, values: Mapping[str, Size]) -> Size:
     """Return a size with indices put in the place of letters, inside the brackets of members too.
 
@@ -129,7 +118,7 @@ def substituted(size: Size, values: Mapping[str, Size]) -> Size:
         member = split_member(letter)
         if member is not None:
             found[letter] = Size.letter(member_name(member[0], substituted(member[1], values)))
-    return with_letters(size, found)
+    return size.at(found)
 
 
 def type_at(type_: Type, values: Mapping[str, Size]) -> Type:
@@ -167,7 +156,7 @@ def generalised(type_: Type, index: Size, letter: str) -> Iterator[Type]:
             family, at = split_member(name) or (name, index)
             moved[name] = member_name(family, at + index * -1 + Size.letter(letter)) if move else name
         names = {name: Size.letter(moved.get(name, name)) for name in type_.rows.letters | type_.cols.letters}
-        yield replace(type_, rows=with_letters(type_.rows, names), cols=with_letters(type_.cols, names))
+        yield replace(type_, rows=type_.rows.at(names), cols=type_.cols.at(names))
 
 
 def concrete_type(type_: Type, depth: Mapping[str, int], own: Mapping[str, int]) -> Type:
@@ -191,7 +180,64 @@ def concrete_type(type_: Type, depth: Mapping[str, int], own: Mapping[str, int])
         member = split_member(letter)
         if member is not None:
             found[letter] = Size.letter(member_name(member[0], member[1].evaluate(values)))
-    return Type(Sort.MATRIX, with_letters(type_.rows, found), with_letters(type_.cols, found))
+    return Type(Sort.MATRIX, type_.rows.at(found), type_.cols.at(found))
+
+
+def summed(size: Size, reach: Reach, outer: Mapping[str, Reach], span: Span) -> Size:
+    """Return the sum of a size over a range: a multiple where it does not change, else a size of its own.
+
+    Args:
+        size: The size.
+        reach: The range.
+        outer: The ranges of the letters around it.
+        span: Where it stands.
+
+    Example:
+        >>> reach = reach_of(parse("sum(l for l in 1..L)").args[0])
+        >>> nowhere = Span(0, 0)
+        >>> str(summed(Size.letter("m") * 2, reach, {}, nowhere)), str(summed(Size.letter("n[l]"), reach, {}, nowhere))
+        ('2*L*m', 'sum(n[l] for l in 1..L)')
+    """
+    down = downward(reach, outer, span)
+    first, last = (reach.stop, reach.start) if down else (reach.start, reach.stop)
+    if substituted(size, {reach.letter: Size.letter(reach.letter) + 1}) == size:
+        return size * (last - first + 1)
+    members = [(name, split_member(name)) for name in size.letters]
+    letters = {part for name, found in members for part in ((name,) if found is None else found[1].letters)}
+    letter = "l" if "l" not in (letters | first.letters | last.letters) - {reach.letter} else reach.letter
+    size = substituted(size, {reach.letter: Size.letter(letter)})
+    return Size.letter(f"sum({size} for {letter} in {index_text(first)}..{index_text(last)})")
+
+
+@lru_cache(maxsize=4096)
+def size_of(text: str) -> Size:
+    """Return the size that a text denotes: whole numbers, letters and members with + and *, sums over a range.
+
+    Raises:
+        ExpressionError: It is none.
+
+    Example:
+        >>> str(size_of("m*2 + n[1]")), str(size_of("sum(n[l] for l in 1..L)"))
+        ('2*m + n[1]', 'sum(n[l] for l in 1..L)')
+    """
+    return _size(parse(text))
+
+
+def _size(expr: Expr) -> Size:
+    if expr.kind is Kind.NUMBER and expr.value is not None and expr.value.denominator == 1:
+        return Size.of(expr.value.numerator)
+    if expr.kind is Kind.NAME:
+        return Size.letter(expr.name)
+    if expr.kind is Kind.INDEX and len(expr.args) == 1:
+        return Size.letter(member_name(expr.name, index_size(expr.args[0])))
+    if expr.kind in (Kind.ADD, Kind.MULTIPLY):
+        left, right = map(_size, expr.args)
+        return left + right if expr.kind is Kind.ADD else left * right
+    if expr.kind is Kind.CALL and expr.name == "sum" and expr.args[0].kind is Kind.OVER:
+        over = expr.args[0]
+        return summed(_size(over.args[0]), reach_of(over), {}, expr.span)
+    what = "a size is made of whole numbers and size letters with + and *, and of sums such as sum(n[l] for l in 1..L)."
+    fail(expr.span, what)
 
 
 def size_expr(size: Size, span: Span) -> Expr:

@@ -12,6 +12,12 @@ _SPELLED = {
     "A' for a transpose": ("T", "transpose", "transp", "adjoint", "ctranspose"),
     "arccos(x)": ("acos", "arccosine"),
     "arctan(x)": ("atan", "arctangent"),
+    "-dot(grad(f, W), grad(L, W)), a term for each parameter, for a derivative along the gradient flow of L": (
+        "ddt", "d_dt", "dt", "Dt", "rate", "time_derivative", "dot_along", "material_derivative",
+    ),
+    "L, the loss that the model defines": ("loss", "cost", "risk", "objective", "training_loss", "empirical_risk"),
+    "log(det(A))": ("logdet", "log_det", "slogdet"),
+    "A{i..p, :} for rows, A{:, j..q} for columns": ("rows", "cols", "columns", "slice", "getrows"),
     "A*B for a matrix product": ("matmul", "mm", "mul", "multiply"),
     "cond(A)": ("condition", "condition_number"),
     "diag(v)": ("diagonal", "diagflat"),
@@ -66,7 +72,7 @@ _SPELLED = {
     "vec(A)": ("flatten", "ravel", "vectorize", "vectorise", "reshape"),
     "x*y' for the outer product": ("outer", "outer_product"),
     "x^2": ("square", "pow", "power"),
-}
+}  # fmt: skip
 _NAMES = sorted(name for name, function in FUNCTIONS.items() if function.by_entries)
 _ENTRYWISE = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
 _MISSING = {
@@ -101,6 +107,7 @@ _HINTS = {name: hint for name, hint in _HINTS.items() if name not in FUNCTIONS}
 _CONSTANTS = {
     "e": "write exp(1), unless `e` is a name that is missing",
     "euler": "write exp(1)",
+    "π": "write pi",
     "tau": "write 2*pi, unless `tau` is a name that is missing",
 }
 TRANSPOSES = frozenset({"T", "H", "top", "intercal"})

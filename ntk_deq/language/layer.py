@@ -6,12 +6,14 @@ activation must be the identity or proximal: a function of one number that nowhe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.families import size_expr, size_of
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.symmetry import is_gram
 from ntk_deq.language.tree import Expr, Kind, Span
@@ -45,7 +47,7 @@ def layer_weight(image: Expr, state: str, definitions: Mapping[str, Expr], *, sh
         image: The map, typed.
         state: Name of the state.
         definitions: The model's definitions, typed; the map may use them.
-        shape: Size letters of the state.
+        shape: Sizes of the state.
 
     Example:
         >>> from ntk_deq.language.format import format_expr
@@ -93,17 +95,49 @@ def reaches_modulus(weight: Expr, monotone: Expr, definitions: Mapping[str, Expr
     return is_gram(rest, definitions)
 
 
-def _inside(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr:
-    """Return what the activation of a map is applied to."""
+def activation_parameter(image: Expr, definitions: Mapping[str, Expr]) -> tuple[Expr, float, float] | None:
+    """Return the parameter of a map's activation that is proximal for some values only, and these values.
+
+    Args:
+        image: The map, typed.
+        definitions: The model's definitions, typed.
+
+    Example:
+        >>> from ntk_deq.language.format import format_expr
+        >>> from ntk_deq.language.parser import parse
+        >>> parameter, low, high = activation_parameter(parse("leaky_relu(W*z, a/2)"), {})
+        >>> format_expr(parameter), low, high, activation_parameter(parse("relu(W*z)"), {})
+        ('a/2', 0.0, 1.0, None)
+    """
+    image = _written(image, definitions)
+    definition = FUNCTIONS[image.name].defined(len(image.args)) if image.kind is Kind.CALL else None
+    if definition is None or definition.proximal in (None, (-math.inf, math.inf)):
+        return None
+    return image.args[1], *definition.proximal
+
+
+def _written(image: Expr, definitions: Mapping[str, Expr]) -> Expr:
     while image.kind is Kind.NAME and image.name in definitions:
         image = definitions[image.name]
+    return image
+
+
+def _inside(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr:
+    """Return what the activation of a map is applied to."""
+    image = _written(image, definitions)
     if image.kind is not Kind.CALL:
         return image
     facts, definition = entrywise_of(image.name), FUNCTIONS[image.name].defined(len(image.args))
     if definition is not None:
         moving = any(_terms(arg, state, definitions) for arg in image.args[1:])
-        return image.args[0] if definition.proximal and not moving else image
+        return image if moving or definition.proximal is None or _never(image, definition.proximal) else image.args[0]
     return image.args[0] if facts is not None and facts.proximal else image
+
+
+def _never(call: Expr, allowed: tuple[float, float]) -> bool:
+    """Whether the parameter of a call is a number outside of a range."""
+    value = call.args[1].value
+    return value is not None and not allowed[0] <= value <= allowed[1]
 
 
 def _terms(expr: Expr, state: str, definitions: Mapping[str, Expr]) -> list[_Term]:
@@ -163,7 +197,7 @@ def _combined(terms: Sequence[_Term], shape: Sequence[str]) -> Expr:
     rows = any(term.right for term in terms) or (len(shape) == 2 and not any(term.left for term in terms))
     if rows and any(term.left for term in terms):
         raise _NoLayerError("some terms act on rows, others on columns")
-    order = Expr(Kind.NAME, _NOWHERE, name=shape[-1 if rows else 0]) if shape else _number(1)
+    order = size_expr(size_of(shape[-1 if rows else 0]), _NOWHERE) if shape else _number(1)
     unit = Expr(Kind.CALL, _NOWHERE, args=(order,), name="I")
     summands = [
         reduce(lambda a, b: _pair(Kind.MULTIPLY, a, b), [*term.numbers, *(term.left or term.right or (unit,))])

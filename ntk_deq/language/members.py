@@ -12,6 +12,7 @@ from ntk_deq.language.families import (
     member_name,
     reach_of,
     split_member,
+    summed,
     type_at,
 )
 from ntk_deq.language.shapes import Shapes, fail
@@ -152,7 +153,8 @@ class Members:
         if taken_by == "prod":
             return self._product(node, body.type, reach, shapes)
         if taken_by == "blockdiag":
-            return _blocks(body.type, reach)
+            rows, cols = (summed(size, reach, self.letters, body.span) for size in (body.type.rows, body.type.cols))
+            return Type(Sort.MATRIX, rows, cols)
         first = type_at(body.type, {reach.letter: reach.start})
         if not shapes.same_shape(first, type_at(body.type, {reach.letter: reach.start + 1})):
             fail(body.span, f"the terms of a sum must have one shape. Got {shapes.show(body.type)}.")
@@ -180,9 +182,3 @@ class Members:
 def _turned(reach: Reach) -> str:
     start, _, stop = reach.text.partition(" in ")[2].partition("..")
     return f"{reach.letter} in {stop}..{start}"
-
-
-def _blocks(type_: Type, reach: Reach) -> Type:
-    """Return the shape of blocks along a diagonal: the sum of their rows and of their columns, which has no letter."""
-    rows, cols = (Size.letter(f"sum({size} for {reach.text})") for size in (type_.rows, type_.cols))
-    return Type(Sort.MATRIX, rows, cols)

@@ -25,6 +25,14 @@ _REMEDIES = {
     "‖": "write norm(x) for the spectral norm, fro(x) for the Frobenius norm",
     "&": "write `and`",
     "!": "write `not`, or != for `differs from`",
+    "⪰": "write psd(A - B) for the order of symmetric matrices",
+    "≽": "write psd(A - B) for the order of symmetric matrices",
+    "≻": "write lambda_sym(A - B) > 0 for the strict order of symmetric matrices",
+    "⪯": "write psd(B - A) for the order of symmetric matrices",
+    "≼": "write psd(B - A) for the order of symmetric matrices",
+    "≺": "write lambda_sym(B - A) > 0 for the strict order of symmetric matrices",
+    "⊕": "write kronsum(A, B) for a Kronecker sum, blockdiag(A, B) for a direct sum",
+    "∇": "write grad(f, x)",
     "∧": "write `and`",
     "∨": "write `or`",
     "∀": "write the quantifier at the end: ... for all k",
@@ -70,6 +78,11 @@ def unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
         hint = None
     if token.type == "LPAR" and text[:start].rstrip().endswith("'"):
         hint = "a prime is a transpose; the derivative of a function of each entry is slope(NAME, x)"
+    if str(token) in (">", "<") and text[:start].rstrip().endswith(str(token)):
+        hint = "write psd(A - B) for the order of symmetric matrices"
+    inside = token.type == "COMMA" and re.search(r"\w\[[^\[\]]*$", text[:start])
+    if inside or re.search(r"\w\[[^\[\]]*,[^\[\]]*\]\s*$", text[:start]):
+        hint = "write A{i, j} for an entry; Z[k] is a value at a step, W[l][k] that of a member of a family"
     if token.type == "NAME" and text[:start].rstrip().endswith("]"):
         hint = "write * for a product"
     return ExpressionError(f"unexpected {str(token)!r}.", (start, start + len(token)), hint)

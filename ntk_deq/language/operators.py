@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import BOOLEAN, SCALAR, Size, Sort, Type
@@ -62,10 +64,16 @@ def division(node: Expr, shapes: Shapes) -> Type:
     return _number_or_matrix(left)
 
 
-def power(node: Expr, shapes: Shapes) -> Type:
-    """Type a power: scalar ^ scalar, or square matrix ^ whole number (negative: of the inverse)."""
+def power(node: Expr, shapes: Shapes, letters: Container[str] = ()) -> Type:
+    """Type a power: scalar ^ scalar, or square matrix ^ whole number (negative: of the inverse).
+
+    Args:
+        node: The power, its parts typed.
+        shapes: What is known of sizes.
+        letters: Letters that run over ranges.
+    """
     base, exponent = _numeric(node, shapes)
-    if base.sort is Sort.MATRIX and shapes.is_square(base) and is_whole(node.args[1], shapes):
+    if base.sort is Sort.MATRIX and shapes.is_square(base) and is_whole(node.args[1], shapes, letters):
         _check_exponent(node.args[1], shapes)
         return base
     if not shapes.is_scalar(exponent):
@@ -76,21 +84,21 @@ def power(node: Expr, shapes: Shapes) -> Type:
         fail(_operator(node), f"only a square matrix has powers. Got {shapes.show(base)}.", _square_hint(base))
     fail(
         node.args[1].span,
-        f"the exponent of {shapes.show(base)} must be a whole number, such as 2 or -1, or be made of size letters and "
-        "steps with + - and *.",
+        f"the exponent of {shapes.show(base)} must be a whole number, such as 2 or -1, or be made of size letters, "
+        "steps and letters of ranges with + - and *.",
     )
 
 
-def is_whole(node: Expr, shapes: Shapes) -> bool:
-    """Whether a typed expression is a whole number by its form: integers, size letters and steps with + - and *."""
+def is_whole(node: Expr, shapes: Shapes, letters: Container[str] = ()) -> bool:
+    """Whether a typed expression is a whole number by its form: integers, letters and steps with + - and *."""
     match node.kind:
         case Kind.NUMBER:
             return node.value is not None and node.value.denominator == 1
         case Kind.NAME:
             step = node.type is not None and node.type.sort is Sort.INDEX
-            return step or (node.name in shapes.sizes and node.type == SCALAR)
+            return step or ((node.name in shapes.sizes or node.name in letters) and node.type == SCALAR)
         case Kind.NEGATE | Kind.ADD | Kind.SUBTRACT | Kind.MULTIPLY:
-            return all(is_whole(part, shapes) for part in node.args)
+            return all(is_whole(part, shapes, letters) for part in node.args)
         case _:
             return False
 
@@ -111,7 +119,7 @@ def _check_exponent(node: Expr, shapes: Shapes) -> None:
 
 
 def _polynomial(node: Expr, shapes: Shapes) -> Size | None:
-    """Return a whole number as a polynomial in size letters, or None where a step stands in it."""
+    """Return a whole number as a polynomial in size letters, or None where another letter or a step stands in it."""
     match node.kind:
         case Kind.NUMBER:
             return Size.of(int(node.value or 0))

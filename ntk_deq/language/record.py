@@ -111,7 +111,8 @@ class Definition:
         names: What `formula` calls the entry and the parameter; it holds for calls with so many arguments.
         formula: What a call means: sums, in which a number is added to every entry, products with numbers, and calls.
         lipschitz: A bound of its slopes in the entry, a formula in the parameter.
-        proximal: Whether it is the proximal map of a convex function, whatever the parameter.
+        proximal: The parameters for which it is the proximal map of a convex function, from the first number to the
+            second one; None: for none.
         primitive: Its integral in the entry from 0, where that has a closed form.
         numpy: A call in NumPy, {0} the entry and {1} the parameter.
         slope: Its derivative in the entry, likewise.
@@ -120,7 +121,7 @@ class Definition:
     names: tuple[str, str]
     formula: str
     lipschitz: str
-    proximal: bool = False
+    proximal: tuple[float, float] | None = None
     primitive: str | None = None
     numpy: str
     slope: str

@@ -30,6 +30,7 @@ class Op(StrEnum):
     SUM = "sum"  # of all args, with `signs`
     ENTRYWISE = "entrywise"  # the function `name` of args[0]
     HADAMARD = "hadamard"  # the entrywise product of two
+    SOFTMAX = "softmax"  # exp(x)/sum(exp(x)) of each row of args[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,6 +345,10 @@ class Rows:
             return self._by_entries(expr, parts)
         if expr.name == "hadamard" and len(found) == 2:
             return self._made(Op.HADAMARD, found[0].width, tuple(found))
+        if expr.name == "softmax" and sizes_of(expr.args[0])[1] == Size.letter(self.letter):
+            return self._made(Op.SOFTMAX, found[0].width, tuple(found))
+        if expr.name == "softmax":
+            raise MixesError(f"{self.shown(expr)} sums over samples, which mixes them; softmax(A')' is that of rows.")
         raise MixesError(f"`{expr.name}` is not seen to treat samples apart.")
 
     def _by_entries(self, expr: Expr, parts: list[Row | None]) -> Row:

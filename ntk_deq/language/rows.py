@@ -16,6 +16,7 @@ from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.row_program import MixesError, Op, Row, Rows
+from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, names_in
 from ntk_deq.language.types import SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
@@ -72,8 +73,9 @@ def typed_model(signature: ModelSignature) -> TypedModel:
         'matrix N x m'
     """
     sizes = {letter: SizeRange(1, _ANY) for letter in signature.sizes}
+    sizes |= {letter: SizeRange(value, value, depth=True) for letter, value in signature.depth}
     types: dict[str, Type] = {v.name: shape_type(v.shape) for v in signature.variables}
-    state = shape_type(signature.state_shape)
+    state = signature.state_type
     if signature.state:
         types[signature.state] = state
 
@@ -89,7 +91,7 @@ def typed_model(signature: ModelSignature) -> TypedModel:
         assert found.type is not None  # as `infer` leaves it
         types[name] = found.type
     image = typed("its map", signature.map) if signature.map else None
-    if image is not None and image.type != state:
+    if image is not None and (image.type is None or not Shapes(sizes).same_shape(state, image.type)):
         why = f"the map of the state must be {state}. Got {image.type}."
         raise ArgumentError(_about(signature, "its map", signature.map, why))
 

@@ -337,8 +337,9 @@ class Course:
         for node in expr.walk():
             if node.args and node.args[0].kind is Kind.FUNCTION:
                 continue  # whatever it does not take as its argument is held fixed
-            derives = node.kind is Kind.CALL and Parameter.VARIABLE in FUNCTIONS[node.name].parameters
-            if node.kind is Kind.CALL and FUNCTIONS[node.name].needs_model:
+            record = FUNCTIONS.get(node.name) if node.kind is Kind.CALL else None  # none of `prod` over a range
+            derives = record is not None and Parameter.VARIABLE in record.parameters
+            if record is not None and record.needs_model:
                 later = self._late(node.args[0])
                 if later is not None:
                     hint = f"name it under `let` without a step, as in `D: {node.name}(...)`, and write D[...]"

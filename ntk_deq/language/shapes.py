@@ -43,6 +43,7 @@ class Shapes:
     def __init__(self, sizes: Mapping[str, SizeRange]) -> None:
         self.sizes = sizes
         self._fixed = {letter: bounds.low for letter, bounds in sizes.items() if bounds.fixed}
+        self._depths = {letter: Size.of(bounds.low) for letter, bounds in sizes.items() if bounds.depth}
 
     def number(self, size: Size) -> int | None:
         """Return the number that a size is, or None where it depends on a letter that is not fixed."""
@@ -52,10 +53,14 @@ class Shapes:
         """Whether two sizes agree: as polynomials, or as a number and letters that are fixed to it.
 
         Two letters stay two sizes where a setting fixes both to one number: a formula that mixes them up is ill-formed
-        whatever the setting.
+        whatever the setting. A depth is a number where it is known.
         """
         if left == right:
             return True
+        if self._depths and (left.letters | right.letters) & self._depths.keys():
+            left, right = left.at(self._depths), right.at(self._depths)
+            if left == right:
+                return True
         number = left.constant if right.letters else right.constant
         return number is not None and number == self.number(left) == self.number(right)
 

@@ -71,6 +71,16 @@ class Size:
         """Every letter that occurs."""
         return frozenset(name for monomial, _ in self.terms for name in monomial)
 
+    def at(self, values: Mapping[str, Size]) -> Size:
+        """Return the size with other sizes in the place of letters; members count as letters by their names."""
+        total = Size.of(0)
+        for monomial, coefficient in self.terms:
+            product = Size.of(coefficient)
+            for letter in monomial:
+                product = product * values.get(letter, Size.letter(letter))
+            total = total + product
+        return total
+
     def evaluate(self, sizes: Mapping[str, int]) -> int:
         """Return the number for given letter values; KeyError where one is missing."""
         total = 0
@@ -123,11 +133,13 @@ class SizeRange:
     Attributes:
         low, high: The ends.
         over: For a family of sizes `n[l]`: its members, each of which has a value of its own.
+        depth: Whether it is a depth for which a claim is written out, and so a number wherever it stands in a shape.
     """
 
     low: int
     high: int
     over: Reach | None = None
+    depth: bool = False
 
     @property
     def fixed(self) -> bool:

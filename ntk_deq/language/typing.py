@@ -19,7 +19,7 @@ from ntk_deq.language.operators import comparison, division, power, product, sum
 from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.steps import Steps, unknown
 from ntk_deq.language.tree import CONSTANT_NAMES, QUANTIFIERS, RANGED, Expr, Kind
-from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Reach, Sort, Type, shape_type
+from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Reach, Sort, Type
 from ntk_deq.language.written import BY_NAME, by_name
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Checker(Scoped):
             case Kind.DIVIDE:
                 return division(node, self.shapes)
             case Kind.POWER:
-                return power(node, self.shapes)
+                return power(node, self.shapes, self.members.letters)
             case Kind.TRANSPOSE:
                 return transposition(node, self.shapes)
             case Kind.COMPARE:
@@ -422,7 +422,7 @@ class _Checker(Scoped):
     def _check_argument(self, name: str, parameter: Parameter, argument: Expr) -> None:
         type_, show = type_of(argument), self.shapes.show
         if parameter is Parameter.STATE and self.model is not None:
-            state = shape_type(self.model.state_shape)
+            state = self.model.state_type
             if not self.shapes.same_shape(state, type_):
                 fail(argument.span, f"{name} needs a state, {show(state)}. Got {show(type_)}.")
         elif not parameter.admits(type_, self.shapes):

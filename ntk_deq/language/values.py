@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from ntk_deq.language.interval import NOT_NEGATIVE, End, Range
 
@@ -17,6 +18,22 @@ def always(known: Range) -> Values:
 def positive_part(args: Sequence[Range]) -> Range:
     """Return the range of max(x, 0)."""
     return NOT_NEGATIVE.meet(args[0]) if args[0].high >= 0 else Range.point(0)
+
+
+def magnitude(args: Sequence[Range]) -> Range:
+    """Return the range of the absolute value.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> found = magnitude([Range(Fraction(-1), Fraction(1), low_open=True, high_open=True)])
+        >>> found.low, found.low_open, found.high, found.high_open
+        (Fraction(0, 1), False, Fraction(1, 1), True)
+    """
+    (own,) = args
+    if own.low >= 0 or own.high <= 0:
+        return own if own.low >= 0 else -own
+    high, closed = max((own.high, not own.high_open), (-own.low, not own.low_open))
+    return Range(Fraction(0), high, high_open=not closed)
 
 
 def first(args: Sequence[Range]) -> Range:

@@ -276,6 +276,8 @@ class _Norms:
             case Op.ENTRYWISE:
                 facts = entrywise_of(step.name)
                 factor = math.inf if facts is None else facts.lipschitz
+            case Op.SOFTMAX:
+                factor = 0.5
             case _:  # a product of two values, of which nothing bounds either
                 state, inputs = (any(arg[place] > 0 for arg in args) for place in (0, 1))
                 return math.inf if state else 0.0, math.inf if inputs else 0.0

@@ -156,6 +156,8 @@ def _render_system(console: Console, system: SystemDescription) -> None:
             say_hanging(console, [*head, (kind.ljust(widths[1] + 2), "green")], rest)
         if section == "state" and state:
             say_hanging(console, [("  exists     ", "dim")], [system.certificate])
+    if system.kernel:
+        say_hanging(console, [("  kernel     ", "dim")], [system.kernel])
 
 
 def highlight(text: str) -> list[Piece]:

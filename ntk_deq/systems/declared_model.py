@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -12,7 +12,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.draws import drawn_values
+from ntk_deq.systems.draws import drawn_values, with_members
 from ntk_deq.systems.methods import AnsweringModel
 
 
@@ -20,7 +20,8 @@ class DeclaredModel(AnsweringModel):
     """A model that is given by its declaration.
 
     Args:
-        values: Parameters and hyperparameters by name: tensors, or numbers where the shape is that of one.
+        values: Parameters and hyperparameters by name: tensors, or numbers where the shape is that of one; of a family
+            a list with its members, `W=[W1, W2]`.
 
     Raises:
         ArgumentError: A value is missing or unknown, or a shape, dtype, device or value is outside what is allowed.
@@ -28,9 +29,10 @@ class DeclaredModel(AnsweringModel):
 
     signature: ClassVar[ModelSignature]
 
-    def __init__(self, **values: Tensor | float) -> None:
+    def __init__(self, **values: Tensor | float | Sequence[Tensor | float]) -> None:
         signature = self.signature
         names = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
+        values = with_members(values, names)
         for name in values:
             if name not in names:
                 allowed = ", ".join(names)
@@ -104,7 +106,7 @@ class DeclaredModel(AnsweringModel):
         values: Mapping[str, Tensor | float] | None = None,
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
-        **sizes: int,
+        **sizes: int | Sequence[int],
     ) -> Self:
         """Draw a model: every entry of a parameter from N(0, 1/columns), made smaller until the map contracts.
 
@@ -116,12 +118,13 @@ class DeclaredModel(AnsweringModel):
             values: Values that are not drawn, by name.
             dtype: float64 or float32.
             device: Where the model lives.
-            sizes: A value for each size letter of parameters and hyperparameters.
+            sizes: A value for each size letter of parameters and hyperparameters; of a family of sizes a list.
 
         Raises:
             ArgumentError: A size is missing, unknown or below one, or no smaller parameters contract as asked.
         """
-        found = drawn_values(cls.signature, generator, sizes, values or {})
+        values = with_members(values or {}, cls.signature.names())
+        found = drawn_values(cls.signature, generator, with_members(sizes, cls.signature.sizes), values)
         moved = {name: value.to(device=device, dtype=dtype) for name, value in found.items()}
         return cls(**moved).scaled_to(contraction, frozenset(values or {}))
 
@@ -147,7 +150,7 @@ class DeclaredModel(AnsweringModel):
 
     def _sizes(self, values: Mapping[str, Tensor]) -> dict[str, int]:
         shapes = {variable.name: variable.shape for variable in self.signature.variables}
-        return {
+        return dict(self.signature.depth) | {
             letter: size
             for name, value in values.items()
             for letter, size in zip(shapes[name], value.shape, strict=False)

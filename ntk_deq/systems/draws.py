@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.domain import DomainKind, parse_domain
+from ntk_deq.language.families import split_member
 
 _HALVINGS = 60  # of the factor by which parameters are made smaller
 
@@ -55,6 +57,36 @@ def drawn_values(
         else:
             found[own.name] = torch.as_tensor(value, dtype=torch.float64)
     return found
+
+
+def with_members(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return values by name, each list that stands for a family as its members, in the order of their numbers.
+
+    Args:
+        values: By name; of a family a list.
+        names: The names that there are, `W[1]` and `W[2]` among them.
+
+    Raises:
+        ArgumentError: A list has another number of members.
+
+    Example:
+        >>> with_members({"W": [3, 4], "a": 5}, ["a", "W[2]", "W[1]"])
+        {'W[1]': 3, 'W[2]': 4, 'a': 5}
+    """
+    members: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        if (found := split_member(name)) is not None:
+            members.setdefault(found[0], []).append((found[1].evaluate({}), name))
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in members or not isinstance(value, list | tuple):
+            out[name] = value
+            continue
+        own = [member for _, member in sorted(members[name])]
+        if len(own) != len(value):
+            raise ArgumentError(f"`{name}` must be a list with {len(own)} members: {', '.join(own)}. Got {len(value)}.")
+        out |= dict(zip(own, value, strict=True))
+    return out
 
 
 def _drawn(own: Variable, generator: torch.Generator, sizes: Mapping[str, int]) -> Tensor:

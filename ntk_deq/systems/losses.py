@@ -192,7 +192,7 @@ def output_loss(model: EquilibriumModel, X: Float[Tensor, "_ _"], y: Float[Tenso
 
 def _sizes(signature: ModelSignature, values: Mapping[str, Tensor]) -> dict[str, int]:
     shapes = {variable.name: variable.shape for variable in signature.variables}
-    return {
+    return dict(signature.depth) | {
         letter: int(size)
         for name, value in values.items()
         for letter, size in zip(shapes.get(name, ()), value.shape, strict=False)

@@ -16,6 +16,8 @@ from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.systems.methods import AnsweringModel
 
 _PROBES, _FEWER = 3, 2  # samples of the batches on which a module is tried
+_STEP, _MOVED = 1e-6, 1e-3  # of the differences; relative, of the values at which they are taken
+_LOST, _LEAST = 1e-4, 1e-7  # central differences at that step are good to about 1e-9 of what they are made of
 _SAME = 1e-6  # relative; what a module may make of a row alone and among others, in single precision
 
 
@@ -132,7 +134,8 @@ def equilibrium_module(
 ) -> ModuleModel:
     """Make a model of a map and a readout written as `torch.nn.Module`.
 
-    The modules are tried on random rows first: samples must not interact, and two calls must agree.
+    The modules are tried on random rows first: samples must not interact, two calls must agree, what comes back must
+    have the precision of what went in, and derivatives must agree with difference quotients in float64.
 
     Args:
         cell: Takes states N x m and inputs N x d and returns states.
@@ -142,8 +145,9 @@ def equilibrium_module(
         inputs: d, or the shape of a sample's input; then inputs are N x c x h x w.
 
     Raises:
-        ArgumentError: There is no parameter, another shape comes back, samples interact (batch norm in training mode),
-            or two calls differ (dropout in training mode).
+        ArgumentError: There is no parameter, another shape or precision comes back, samples interact (batch norm in
+            training mode), two calls differ (dropout in training mode), or derivatives are lost on the way (NumPy,
+            `.item()`, `.detach()`).
 
     Example:
         >>> class Cell(nn.Module):
@@ -192,7 +196,72 @@ def equilibrium_module(
                 f"`readout` of equilibrium_module must return one prediction a row, or one row of them. "
                 f"Got shape {tuple(found.shape)} for {_PROBES} rows."
             )
+        for name, value in (("cell", image), ("readout", found)):
+            if value.dtype != first.dtype:
+                raise ArgumentError(
+                    f"`{name}` of equilibrium_module must return {first.dtype}, as its parameters are. "
+                    f"Got {value.dtype}."
+                )
+    with _random_state_kept():
+        _check_derivatives(model, Z, X, generator)
     return ModuleModel(cell, readout, width, inputs, None if found.ndim == 1 else found.shape[1])
+
+
+def _check_derivatives(model: ModuleModel, Z: Tensor, X: Tensor, generator: torch.Generator) -> None:
+    """Refuse modules whose derivatives are not what differences of their values are, in one direction of each argument.
+
+    Args:
+        model: Copies of the modules.
+        Z: States.
+        X: Inputs.
+        generator: Of the directions.
+    """
+    values = {name: value.detach().double() for name, value in model.parameters().items()}
+    cell, readout = deepcopy(model._cell).double(), deepcopy(model._readout).double()
+    wide = ModuleModel(cell, readout, model._width, model._inputs, model.outputs, values)
+
+    def direction(value: Tensor) -> Tensor:
+        return torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+
+    # Off the values that people start from, such as zeros, at which relu has a kink.
+    values = {name: value + _MOVED * (1 + value.abs()) * direction(value) for name, value in values.items()}
+    arguments = {"the states": Z.double(), "the inputs": X.double(), **values}
+    functions = {
+        "cell": lambda own: wide.step(own["the states"], own["the inputs"], {name: own[name] for name in values}),
+        "readout": lambda own: wide.readout(own["the states"], {name: own[name] for name in values}),
+    }
+    for module, function in functions.items():
+        names = [name for name in arguments if name.startswith((module + ".", "the "))]
+        names = [name for name in names if module == "cell" or name != "the inputs"]
+        own = {name: value.clone().requires_grad_() for name, value in arguments.items()}
+        try:
+            with torch.no_grad():
+                function(arguments)
+        except (RuntimeError, TypeError):  # written for single precision alone, whose differences say little
+            return
+        found = _called(module, lambda *_, function=function, own=own: function(own))
+        weights = direction(found.detach())
+        total = (found * weights).sum()
+        slopes = (
+            torch.autograd.grad(total, [own[name] for name in names], allow_unused=True)
+            if total.requires_grad
+            else [None] * len(names)
+        )
+        for name, slope in zip(names, slopes, strict=True):
+            along = direction(arguments[name])
+            with torch.no_grad():
+                ahead, back = (
+                    function({**arguments, name: arguments[name] + sign * _STEP * along}) for sign in (1.0, -1.0)
+                )
+            moved = (ahead - back) / (2 * _STEP) * weights
+            wanted, size = float(moved.sum()), float(moved.abs().sum())
+            got = 0.0 if slope is None else float((slope * along).sum())
+            if abs(got - wanted) > _LOST * size + _LEAST and math.isfinite(wanted):
+                raise ArgumentError(
+                    f"`{module}` of equilibrium_module loses derivatives with respect to {name}: in a random direction "
+                    f"they say {got:.6g}, and differences of its values {wanted:.6g}. NumPy, `.item()`, `.detach()` "
+                    "and `torch.no_grad()` cut them off."
+                )
 
 
 def _tried(name: str, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
@@ -220,7 +289,8 @@ def _called(name: str, function: Callable[..., Tensor], *rows: Tensor) -> Tensor
         return function(*rows)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         shapes = " and ".join(str(tuple(value.shape)) for value in rows)
-        raise ArgumentError(f"`{name}` of equilibrium_module fails on rows of the shapes {shapes}: {error}") from error
+        where = f"on rows of the shapes {shapes}" if rows else "where derivatives are asked for"
+        raise ArgumentError(f"`{name}` of equilibrium_module fails {where}: {error}") from error
 
 
 def _agree(a: Tensor, b: Tensor) -> bool:

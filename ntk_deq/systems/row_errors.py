@@ -61,6 +61,8 @@ def _ahead(at: LinearRows, step: Row, found: Errors) -> list[Tensor]:
             return [found[arg] * largest(at.at(other)) for arg, other in sides if arg in found]
         case Op.ENTRYWISE:
             return [found[arg] * largest(at.slope(step)) for arg in own]
+        case Op.SOFTMAX:
+            return [found[arg] / 2 for arg in own]
     return [found[arg] for arg in own]
 
 
@@ -103,6 +105,12 @@ def _behind(at: LinearRows, step: Row, own: Tensor, cotangent: Tensor, ahead: Er
             (arg,) = step.args
             bent = largest(cotangent) * at.curvature(step) * ahead[arg] if arg in ahead else none
             return [own * largest(at.slope(step)) + bent]
+        case Op.SOFTMAX:
+            (arg,) = step.args
+            # With J = diag(p) - p p', its slope applied to c is p .* (c - p'c), which moves with the argument by
+            # J diag(c - p'c) - p (J c)': at most by norm(c - p'c)/2 + norm(c)/2 <= 3/2 norm(c).
+            bent = 1.5 * largest(torch.linalg.vector_norm(cotangent, dim=-1)) * ahead[arg] if arg in ahead else none
+            return [own / 2 + bent]
     return [own for _ in step.args]
 
 

@@ -215,6 +215,10 @@ class LinearRows:
                 return [cotangent * right, cotangent * left]
             case Op.ENTRYWISE:
                 return [cotangent * self.slope(step)]
+            case Op.SOFTMAX:
+                shares = self.at(step)
+                weighted = cotangent * shares
+                return [weighted - shares * weighted.sum(dim=-1, keepdim=True)]
         return []
 
     def pulled(
@@ -282,6 +286,8 @@ class LinearRows:
                     links.append((Op.SCALE, self.at(other)))
                 case Op.ENTRYWISE:
                     links.append((Op.SCALE, self.slope(step)))
+                case Op.SOFTMAX:  # whose slopes are no factors of the entries
+                    return None
                 case _ if step.signs[step.args.index(moving[0])] < 0:
                     links.append((Op.SCALE, -self._rows.fixed.like.new_ones(())))
             step = moving[0]

@@ -151,6 +151,8 @@ class PreparedRows:
                 return self._sum(step, values)
             case Op.HADAMARD:
                 return values[step.args[0]] * values[step.args[1]]
+            case Op.SOFTMAX:
+                return torch.softmax(values[step.args[0]], dim=-1)
             case _:
                 return self.function(step)(values[step.args[0]])
 

@@ -192,6 +192,13 @@ def _judge_depths(claim: Claim, options: Options, listener: Listener | None, ove
             from ntk_deq.verify.findings import findings
 
             result = replace(result, findings=findings(claim, options, result, judge))
+        if options.smallest:
+            from ntk_deq.verify.smallest import smallest_over_depths
+
+            judged = [(part, depth) for (part, _), depth in zip(parts, found.results, strict=False)]
+            deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
+            more = smallest_over_depths(claim, judged, options, deadline=deadline)
+            result = replace(result, findings=(*result.findings, *more))
         return result
     except Exception as error:  # the boundary, as for a claim without families
         trace = traceback.format_exc()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ntk_deq.claims.claim import Choose, Claim, IllFormed
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number, with_values
@@ -32,7 +33,7 @@ from ntk_deq.verify.equations.plan import Equations
 from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import Standing, standing_instance
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.results import Finding, FindingKind
+from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
 from ntk_deq.verify.training.choose import choose_constants, scalars
 from ntk_deq.verify.twins import twin_of
 
@@ -51,13 +52,15 @@ NEAR = 0.98
 
 def names_to_move(claims: Sequence[Claim | IllFormed]) -> frozenset[str]:
     """Return what `smallest_findings` can be asked for: size letters with a range, and quantified scalars."""
+    whole = [claim for claim in claims if isinstance(claim, Claim)]
+    parts = [at_depth(claim, depth) for claim in whole for depth in claim.depths[:1]]
     settings = [
         (claim, setting)
-        for claim in claims
-        if isinstance(claim, Claim) and not claim.depths
+        for claim in (*(claim for claim in whole if not claim.depths), *parts)
         for setting in claim.settings
     ]
-    letters = {letter for _, setting in settings for letter, size in setting.sizes.items() if not size.fixed}
+    depths = {letter for claim in whole for depth in claim.depths for letter, _ in depth.letters}
+    letters = depths | {letter for _, setting in settings for letter, size in setting.sizes.items() if not size.fixed}
     return frozenset(letters | {name for claim, setting in settings for name in scalars(claim, setting)})
 
 
@@ -89,6 +92,44 @@ def smallest_findings(
         except DeadlineError:
             text = f"the smallest {name} in setting {setting.name}: the time limit ran out; {search.known(name)}"
             yield Finding(FindingKind.SMALLEST, text, search.detail(name))
+
+
+def smallest_over_depths(
+    claim: Claim, parts: Sequence[tuple[Claim, ClaimResult]], options: Options, *, deadline: float | None = None
+) -> Iterator[Finding]:
+    """Yield the smallest depth at which the hypotheses were met, and what `smallest_findings` finds at each depth.
+
+    Args:
+        claim: A claim with families.
+        parts: The claim at each depth that was judged, with its result.
+        options: How to search, and for which names.
+        deadline: When to stop, on the clock of `time.thread_time`.
+    """
+    found = [list(smallest_findings(part, options.smallest, options, deadline=deadline)) for part, _ in parts]
+    reached = [
+        result.met > 0 or any(finding.detail["value"] is not None for finding in own)
+        for (_, result), own in zip(parts, found, strict=True)
+    ]
+    for name in options.smallest:
+        for setting in claim.settings:
+            tried_depths = [
+                (dict(part.depth.letters)[name], met, result)
+                for (part, result), met in zip(parts, reached, strict=True)
+                if part.depth is not None and part.depth.setting == setting.name and name in dict(part.depth.letters)
+            ]
+            if not tried_depths:
+                continue
+            least = min((value for value, met, _ in tried_depths if met), default=None)
+            what = (
+                f"no {name} met the hypotheses"
+                if least is None
+                else f"the smallest {name} that met the hypotheses is {least}"
+            )
+            tried = ", ".join(f"{r.met} of {r.instances} judged at {value}" for value, _, r in tried_depths)
+            text = f"in setting {setting.name} {what}: {tried}"
+            yield Finding(FindingKind.SMALLEST, text, {"name": name, "setting": setting.name, "value": least})
+    for (part, _), own_findings in zip(parts, found, strict=True):
+        yield from (replace(finding, text=f"at {part.depth}: {finding.text}") for finding in own_findings)
 
 
 @dataclass

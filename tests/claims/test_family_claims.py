@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed
-from ntk_deq.claims.depths import at_depth, claim_for
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.describe import describe_claim
+from ntk_deq.claims.families import claim_for
 from ntk_deq.claims.implication import follows
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.mutation import mutants

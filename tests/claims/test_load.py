@@ -157,6 +157,8 @@ class TestIllFormed:
             ("conclude: c > k, given: {k: (2, 1)}", 55, "(2, 1) is empty", None),
             ("conclude: c > k, given: {k: '(0, x)'}", 60, "a bound of an interval must be a number", None),
             ("conclude: c > k, given: {k: '(0, 1/0)'}", 60, "a bound of an interval must be a number", None),
+            ("conclude: P >> P", 40, "unexpected '>'", "write psd(A - B) for the order of symmetric matrices"),
+            ("conclude: P ⪰ P", 39, "unexpected character '⪰'", "write psd(A - B) for the order of symmetric matrices"),
             ("conclude: c > no", 41, "unknown name `no`", "did you mean `norm`?"),
             ("conclude: yes", 37, "Got the word 'yes' (only true and false are booleans)", None),
             (

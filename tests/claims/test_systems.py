@@ -8,6 +8,7 @@ from importlib import resources
 import pytest
 
 from ntk_deq.claims.claim import Verdict
+from ntk_deq.claims.describe import describe_systems
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file
 from ntk_deq.claims.systems import read_systems
@@ -130,7 +131,7 @@ def test_a_system_is_trained(tmp_path, factor, verdict):
         ("role: target", "role: aim", "12:31", "must be one of 'parameter'"),
         ("    contraction", "    contractoin", "14:5", "Unknown key `contractoin`"),
         ("[m, m]", "[m m]", "6:18", "one or two size letters"),
-        ('Z: "relu(gamma*Z*A + drive)"', 'Z: "relu(gamma*Z*A + drive)", Y: X', "13:18", "at most 1"),
+        ('Z: "relu(gamma*Z*A + drive)"', 'Z: "relu(gamma*Z*A + drive)", Y: X', "13:5", "at most one equilibrium"),
         ("relu(gamma*Z*A + drive)", "relu(gamma*Z*A + drve)", "13:40", "unknown name `drve`"),
         ("relu(gamma*Z*A + drive)", "relu(gamma*Z*A + X*A)", "13:41", "cannot multiply"),
         ("relu(gamma*Z*A + drive)", "Z/norm(Z)", "13:22", "may have more than one shape"),
@@ -274,7 +275,7 @@ def test_every_form_is_judged(tmp_path, form, conclude, verdict):
             'equilibrium: {z: "relu(Q*z + x)"}\n    monotone: k\n    define: {k: 1 + sum(z)}',
             "cannot rest on `z` itself",
         ),
-        ('equilibrium: {z: "relu(Q*z + x)", w: x}', "at most 1"),
+        ('equilibrium: {z: "relu(Q*z + x)", w: x}', "a system has at most one equilibrium. Got z, w."),
         ('equilibrium: {z: "sign(Q*z + x)"}\n    contraction: q', "no Lipschitz constant"),
         ('equilibrium: {z: "sign(Q*z + x)"}\n    monotone: q', "not seen to be one layer"),
         ('equilibrium: {z: "relu(Q*fixed_point(z) + x)"}', "`fixed_point` cannot stand in the map"),
@@ -306,3 +307,64 @@ def test_a_run_of_the_map_needs_one(tmp_path):
     text = FORMED.replace("FORM", FORMS["without"]).replace("conclude: CONCLUDE", "RUN, conclude: norm(x) >= 0")
     claim = loaded(tmp_path, text.replace("RUN", "run: {method: fixed-point, steps: 3}"))
     assert "needs an equilibrium; model formed has none" in claim.problems[0].message
+
+
+def test_a_file_of_systems_that_includes_itself(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(FILE.replace("suite: t", "suite: t\ninclude: [a.yaml]"))
+    with pytest.raises(ClaimFileError, match="include itself"):
+        load_suite(path)
+
+
+@pytest.mark.parametrize(
+    ("conclude", "hint"),
+    [
+        ("ddt(x'*x) <= 0", "for a derivative along the gradient flow of L"),
+        ("loss(x) >= 0", "write L, the loss that the model defines"),
+        ("logdet(Q) >= 0", "write log(det(A))"),
+        ("rows(Q) >= 0", "write A{i..p, :} for rows, A{:, j..q} for columns"),
+        ("Q[1, 2] >= 0", "write A{i, j} for an entry; Z[k] is a value at a step"),
+        ("norm(Q[1, 2] + Q) >= 0", "write A{i, j} for an entry; Z[k] is a value at a step"),
+        ("π >= 0", "write pi"),
+    ],
+)
+def test_hints_name_what_is_missing(tmp_path, conclude, hint):
+    claim = formed(tmp_path, "without", conclude)
+    assert hint in claim.problems[0].hint
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [("train: [x]", "the role hyperparameter"), ("loss: x'*x", "the model's `L`")]
+)
+def test_a_part_of_the_parameters_or_another_loss_is_that_of_a_system(tmp_path, key, hint):
+    path = tmp_path / "a.yaml"
+    run = f"run: {{method: gradient-descent, step: 1, {key}}}"
+    path.write_text(FILE.replace("    instances: 10", f"    {run}"))
+    (claim,) = load_suite(path).claims
+    assert hint in claim.problems[0].hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kernel"),
+    [
+        ("", "", "N x N, a sample in each row of X; blocks of A, W, c (1 place each in the map), u (1 place in yhat)"),
+        ('u: {shape: "[m]"', 'u: {shape: "[m, k]"', "N*k x N*k in the order of vec(yhat), a sample in each row of X"),
+        ("drive)", "drive + X*W*A)", "blocks of A, W (2 places each in the map), c (1 place in the map), u"),
+        ("yhat: Z*u", "yhat: Z*u + Z*Z'*Z*u", "not sample by sample: `Z*Z'*Z` multiplies samples from the left"),
+        ("norm(yhat - y)^2/2", "norm(yhat - y)^2/2 + fro(W)^2", "u (1 place in yhat); L reads W beside yhat"),
+        ("norm(yhat - y)^2/2", "norm(yhat - y)^2/2 + sum(Z)^2", "u (1 place in yhat); L reads Z beside yhat"),
+        ("yhat: Z*u, ", "", ""),
+    ],
+)
+def test_what_the_kernel_consists_of(tmp_path, old, new, kernel):
+    text = FILE.replace(old, new)
+    if "k]" in new:
+        text = text.replace('y: {shape: "[N]"', 'y: {shape: "[N, k]"').replace("norm(yhat - y)", "fro(yhat - y)")
+        text = text.replace("N: 2,", "N: 2, k: 2,")
+    if not kernel:
+        text = text.replace(', L: "norm(yhat - y)^2/2"', "").replace("yhat", "q")
+        text = text.replace("define: {drive", "define: {drive")
+    path = tmp_path / "a.yaml"
+    path.write_text(text if kernel else text.replace(', L: "norm(q - y)^2/2"', ""))
+    (system,) = describe_systems(load_suite(path).claims)
+    assert kernel in system.kernel if kernel else system.kernel == ""

@@ -124,8 +124,8 @@ ILL_TYPED = [
     ("Z^2", "only a square matrix has powers. Got matrix N x m [8 x 64].", "^"),
     (
         "A^0.5",
-        "the exponent of matrix m x m [64 x 64] must be a whole number, such as 2 or -1, or be made of size letters "
-        "and steps with + - and *.",
+        "the exponent of matrix m x m [64 x 64] must be a whole number, such as 2 or -1, or be made of size letters, "
+        "steps and letters of ranges with + - and *.",
         "0.5",
     ),
     ("A^(200*N)", "a matrix power goes from -1000 to 1000. Got 1600 where N = 8.", "(200*N)"),

@@ -181,7 +181,7 @@ class TestShapes:
             ("norm(W[l]) <= n[l] for some l in 1..L", "boolean"),
             ("at(norm(W[1]*X), W[1] = 2*W[1])", "scalar"),
             ("sum(norm(at(W[L], W[j] = 0*W[j])) for j in 1..L)", "scalar"),
-            ("blockdiag(S[l] for l in 1..L)", "matrix sum(m for l in 1..L) x sum(m for l in 1..L)"),
+            ("blockdiag(S[l] for l in 1..L)", "matrix L*m x L*m"),
         ],
     )
     def test_fit_for_every_member(self, text, type_):

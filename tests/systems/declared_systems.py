@@ -50,6 +50,15 @@ OPT_EQ = system(
     "norm(W)^2",
     yhat="Z'*v",
 )
+SOFTMAX = system(
+    "softmax",
+    "W:p:m,m U:p:m,d v:p:m X:x:N,d y:y:N",
+    "Z",
+    "Nm",
+    "softmax(W*Z' + U*X')'",
+    "norm(W)/2",
+    yhat="softmax(W*Z')'*v + Z*v",
+)
 FEED_FORWARD = system(
     "feed-forward",
     "W:p:m,d V:p:m,m u:p:m c:p:m X:x:N,d y:y:N",
@@ -103,7 +112,9 @@ MASKED = system(
     "norm(hadamard(W, M))", yhat="Z'*u",
 )  # fmt: skip
 
-STRUCTURED = {own.name: own for own in (SKIP, MONOTONE, OPT_EQ, FEED_FORWARD, TWICE, OUTPUTS, ROW_OUTPUTS, SHAPED)}
+STRUCTURED = {
+    own.name: own for own in (SKIP, MONOTONE, OPT_EQ, FEED_FORWARD, TWICE, OUTPUTS, ROW_OUTPUTS, SHAPED, SOFTMAX)
+}
 SIZES = {"N": 6, "d": 3, "m": 5, "n": 4, "k": 2}
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import ntk_deq as nd
-from ntk_deq.dynamics import WellPosednessError
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.quantities import KernelMethod
 
 WIDTH, INPUTS = 4, 3
@@ -83,8 +82,41 @@ def test_the_kernel_is_worked_out_sample_by_sample(outputs):
 def test_no_certificate_is_claimed():
     model, X = made(squeeze=True), inputs()
     assert nd.lipschitz_bounds(model, X).upper == float("inf")
-    with pytest.raises(WellPosednessError, match="not below one"):
-        nd.train(model, X, torch.ones(5, dtype=torch.float64), step=0.1, progress=False)
+    run = nd.train(model, X, torch.ones(5, dtype=torch.float64), step=0.1, steps=3, progress=False)
+    assert "No certificate: nothing is known of the map's contraction factor" in run.detail
+
+
+def test_descent_is_that_of_a_plain_loop():
+    model, X, y, step = made(squeeze=True), inputs(), torch.linspace(-1, 1, 5, dtype=torch.float64), 0.05
+    run = nd.train(model, X, y, step=step, steps=20, progress=False)
+    values = {name: value.detach().clone() for name, value in model.parameters().items()}
+    for _ in range(20):
+        own = {name: value.requires_grad_() for name, value in values.items()}
+        loss = (unrolled(model, X, own) - y).square().sum() / 2
+        slopes = torch.autograd.grad(loss, list(own.values()))
+        values = {n: (v - step * s).detach() for (n, v), s in zip(own.items(), slopes, strict=True)}
+    assert run.status.value == "steps"
+    for name, value in run.snapshots[-1].parameters.items():
+        torch.testing.assert_close(value, values[name], rtol=1e-8, atol=1e-10)
+
+
+def test_flow_says_that_nothing_is_certified():
+    model, X, y = made(squeeze=True), inputs(), torch.linspace(-1, 1, 5, dtype=torch.float64)
+    run = nd.train(model, X, y, method="gradient-flow", horizon=0.5, progress=False)
+    assert run.status.value == "horizon"
+    assert "No certificate" in run.detail
+
+
+def test_a_map_that_does_not_settle_is_said_to_be_unsolved():
+    class Turning(Cell):
+        def forward(self, z, x):
+            return 2.0 - 1.5 * z + 0 * super().forward(z, x)
+
+    torch.manual_seed(0)
+    readout = nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0)).double()
+    model = nd.equilibrium_module(Turning().double(), readout, width=WIDTH, inputs=INPUTS)
+    with pytest.raises(EquilibriumError):
+        nd.train(model, inputs(), torch.ones(5, dtype=torch.float64), step=0.1, steps=3, progress=False)
 
 
 class Mixing(Cell):
@@ -111,9 +143,40 @@ class Bare(nn.Module):
         return z
 
 
+class Detached(Cell):
+    def forward(self, z, x):
+        return super().forward(z.detach(), x)
+
+
+class Itemised(Cell):
+    def forward(self, z, x):
+        scale = self.W.weight[0, 0].item()
+        return super().forward(z, x) + scale
+
+
+class ThroughNumpy(Cell):
+    def forward(self, z, x):
+        return torch.from_numpy(super().forward(z, x).detach().numpy())
+
+
+class Numpy(Cell):
+    def forward(self, z, x):
+        return torch.from_numpy(super().forward(z, x).numpy())
+
+
+class Rounded(Cell):
+    def forward(self, z, x):
+        return super().forward(z, x).to(torch.float32)
+
+
 @pytest.mark.parametrize(
     ("cell", "readout", "message"),
     [
+        (Detached, nn.Linear(WIDTH, 1), r"`cell` .* loses derivatives with respect to the states.* say 0, and diff"),
+        (Itemised, nn.Linear(WIDTH, 1), r"`cell` .* loses derivatives with respect to cell.W.weight"),
+        (ThroughNumpy, nn.Linear(WIDTH, 1), r"`cell` .* loses derivatives"),
+        (Numpy, nn.Linear(WIDTH, 1), r"`cell` .* fails where derivatives are asked for"),
+        (Rounded, nn.Linear(WIDTH, 1), r"`cell` .* must return torch.float64, as its parameters are. Got torch.float3"),
         (Mixing, nn.Linear(WIDTH, 1), r"makes samples interact"),
         (Random, nn.Linear(WIDTH, 1), r"Two calls of `cell` .* it draws random numbers"),
         (
@@ -131,6 +194,16 @@ def test_modules_that_are_no_map_of_samples_are_refused(cell, readout, message):
     torch.manual_seed(0)
     with pytest.raises(ArgumentError, match=message):
         nd.equilibrium_module(cell().double(), readout.double(), width=WIDTH, inputs=INPUTS)
+
+
+def test_zeros_at_the_kink_of_relu_are_no_lost_derivatives():
+    class Kinked(Cell):
+        def forward(self, z, x):
+            return torch.relu(self.W(z))
+
+    cell = Kinked().double()
+    nn.init.zeros_(cell.W.weight)
+    nd.equilibrium_module(cell, nn.Linear(WIDTH, 1).double(), width=WIDTH, inputs=INPUTS)
 
 
 def test_batch_norm_in_evaluation_mode_is_a_map_of_samples():

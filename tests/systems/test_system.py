@@ -171,3 +171,78 @@ def test_a_definition_that_mixes_samples_stands_in_no_way_where_nothing_needs_it
     using = system("odd", variables, "Z", "mN", "relu(W*Z + U*X*G)", "norm(W)", G="X'*X", yhat="Z'*u")
     with pytest.raises(ArgumentError, match=r"`X'\*X` multiplies samples by samples|`U\*X\*G` multiplies samples"):
         model_class(using)
+
+
+LAYERS = """suite: t
+systems:
+  deep:
+    variables:
+      W: {shape: "[m, m] for l in 1..L", role: parameter}
+      U: {shape: "[m, d]", role: parameter}
+      a: {shape: "[m]", role: parameter}
+      X: {shape: "[d, N]", role: input}
+      y: {shape: "[N]", role: target}
+    equilibrium: {Z: "z[L]"}
+    define:
+      z[0]: Z
+      z[l] for l in 1..L: relu(W[l]*z[l-1]/2 + U*X)
+      yhat: Z'*a/L
+      L2: sum(fro(W[l])^2 for l in 1..L)
+      Loss: norm(yhat - y)^2/2
+  forward:
+    variables:
+      W: {shape: "[n[l], n[l-1]] for l in 1..L", role: parameter}
+      a: {shape: "[n[L]]", role: parameter}
+      X: {shape: "[n[0], N]", role: input}
+      y: {shape: "[N]", role: target}
+    define: {"z[0]": X, "z[l] for l in 1..L": "tanh(W[l]*z[l-1])", yhat: "z[L]'*a"}
+"""
+
+
+class TestFamilies:
+    @pytest.fixture
+    def file(self, tmp_path):
+        path = tmp_path / "layers.yaml"
+        path.write_text(LAYERS)
+        return path
+
+    @pytest.mark.parametrize("depth", [1, 3])
+    def test_an_equilibrium_of_layers(self, file, depth):
+        generator = torch.Generator().manual_seed(0)
+        model = nd.system("deep", path=file, depth={"L": depth}).random(generator=generator, m=4, d=3)
+        assert list(model.parameters()) == [*(f"W[{layer}]" for layer in range(1, depth + 1)), "U", "a"]
+        X = torch.randn(3, 6, generator=generator, dtype=torch.float64)
+        Z = found = model.solve(X).value
+        for layer in range(1, depth + 1):
+            found = torch.relu(model.parameters()[f"W[{layer}]"] @ found / 2 + model.U @ X)
+        torch.testing.assert_close(found, Z)
+        torch.testing.assert_close(model.predict(X), Z.mT @ model.a / depth)
+        kernel, other = nd.ntk_gram(model, X), nd.ntk_gram(model, X, method="autodiff")
+        assert kernel.method.value == "structured"
+        assert float((kernel.matrix - other.matrix).norm() / other.matrix.norm()) <= 1e-11
+
+    def test_a_feed_forward_network_takes_lists(self, file):
+        cls = nd.system("forward", path=file, depth={"L": 2})
+        unit, X = torch.eye(3, dtype=torch.float64), torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
+        model = cls(W=[unit, 2 * unit], a=torch.ones(3, dtype=torch.float64))
+        torch.testing.assert_close(model.predict(X), torch.tanh(2 * torch.tanh(X)).sum(0))
+        drawn = cls.random(generator=torch.Generator().manual_seed(0), n=[3, 5, 2])
+        assert drawn.parameters()["W[1]"].shape == (5, 3)
+
+    @pytest.mark.parametrize(
+        ("name", "depth", "message"),
+        [
+            ("forward", None, "`depth` must give L"),
+            ("forward", {"L": 2, "q": 1}, "must be among L, N. Got 'q'"),
+            ("forward", {"L": 2, "n": 1}, "must be among L, N. Got 'n'"),
+            ("deep", {"m": 2}, "`depth` must give L"),
+        ],
+    )
+    def test_depths_that_are_none(self, file, name, depth, message):
+        with pytest.raises(ArgumentError, match=message):
+            nd.system(name, path=file, depth=depth)
+
+    def test_lists_of_another_length(self, file):
+        unit = torch.eye(3, dtype=torch.float64)
+        with pytest.raises(ArgumentError, match=r"`W` must be a list with 2 members: W\[1\], W\[2\]. Got 1."):
+            nd.system("forward", path=file, depth={"L": 2})(W=[unit], a=unit[0])

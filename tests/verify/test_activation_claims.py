@@ -22,6 +22,7 @@ SETTINGS = """
 TRUE = {
     "tanh": ("plus", "tanh(x) <= x"),
     "tanh-bounded": ("real", "abs(tanh(x)) < 1"),
+    "tanh-entries": ("matrices", "max(abs(tanh(A))) < 1 and sigmoid(100*A) < 1"),
     "tanh-slope": ("real", "0 < slope(tanh, x) <= 1"),
     "sigmoid": ("real", "sigmoid(-x) == 1 - sigmoid(x)"),
     "sine": ("plus", "sin(x) <= x"),

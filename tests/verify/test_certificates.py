@@ -217,16 +217,36 @@ def test_an_instance_below_the_declared_modulus_is_none_of_the_system(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("key", "text"),
-    [("define", '{q: "sum(mu*l for l in 1..3)"}'), ("contraction", '"sum(abs(mu)/9 for l in 1..3)"')],
+    ("conclude", "verdict"),
+    [("q == 6*mu", Verdict.HOLDS), ("q <= 5*mu", Verdict.REFUTED), ("norm(z) <= norm(x)/mu", Verdict.HOLDS)],
 )
-def test_a_range_in_a_system_without_families_is_refused(tmp_path, key, text):
+def test_a_range_in_a_system_without_families(tmp_path, conclude, verdict):
+    certificate = '    monotone: sum(mu/3 for l in 1..3)\n    define: {q: "sum(mu*l for l in 1..3)"}\n'
+    file = DECLARED.format(conclude=conclude).replace("    monotone: mu\n", certificate)
+    result = verdict_on(tmp_path, file, search=60)
+    assert result.verdict is verdict, result.reason
+
+
+@pytest.mark.parametrize(
+    ("conclude", "verdict"),
+    [
+        ("norm(z) <= norm(x)/mu", Verdict.HOLDS),
+        ("a <= 1", Verdict.HOLDS),
+        ("norm(z) <= norm(x)/(2*mu)", Verdict.REFUTED),
+    ],
+)
+def test_a_leaky_relu_is_proximal_where_its_slope_lies_between_zero_and_one(tmp_path, conclude, verdict):
+    file = DECLARED.format(conclude=conclude).replace("relu(W*z + x)", "leaky_relu(W*z + x, a)")
+    file = file.replace("      mu:", '      a: {role: hyperparameter, domain: "[-2, 2]"}\n      mu:')
+    result = verdict_on(tmp_path, file, search=60)
+    assert result.verdict is verdict, result.reason
+
+
+def test_a_slope_that_is_never_between_zero_and_one_is_no_layer(tmp_path):
     path = tmp_path / "claims.yaml"
-    file = DECLARED.format(conclude="norm(z) >= 0").replace("    monotone: mu\n", f"    {key}: {text}\n")
-    path.write_text(file)
-    with pytest.raises(ClaimFileError) as caught:
+    path.write_text(DECLARED.format(conclude="norm(z) >= 0").replace("relu(W*z + x)", "leaky_relu(W*z + x, 2)"))
+    with pytest.raises(ClaimFileError, match="not seen to be one layer"):
         load_suite(path)
-    assert "a range can stand in a system with families only" in str(caught.value)
 
 
 def test_a_vector_before_a_matrix_is_no_layer(tmp_path):

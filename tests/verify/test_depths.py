@@ -28,6 +28,7 @@ from ntk_deq.verify.options import Options
 from ntk_deq.verify.replay import compare, read_counterexample, replay
 from ntk_deq.verify.results import ClaimResult, Evidence, RunInfo
 from ntk_deq.verify.runner import judge
+from ntk_deq.verify.smallest import names_to_move
 
 torch.set_num_threads(1)
 
@@ -473,3 +474,24 @@ def test_members_that_double_at_each_layer_cost_no_more_for_it(tmp_path):
     text = 'setting: chain, let: {"z[0]": "norm(W[1])", "z[l] for l in 1..L": "z[l-1] + z[l-1]/2"}, '
     result = judged(tmp_path, text + 'conclude: "z[L] >= 0"', Options(usual=2, search=0))
     assert result.verdict is Verdict.HOLDS
+
+
+def test_the_smallest_depth_width_and_scale(tmp_path):
+    text = 'setting: scaled, assume: {a: beta >= 2, wide: m >= 2, deep: L >= 2}, conclude: "beta*norm(W[1]) >= 0"'
+    file = FILE.replace("  numbers:", SCALED + "  numbers:")
+    path = tmp_path / "a.yaml"
+    path.write_text(file + "  - {id: C, instances: 24, " + text + "}\n")
+    (claim,) = load_suite(path).claims
+    assert names_to_move([claim]) >= {"L", "m", "beta"}
+    result = judge(claim, replace(QUICK, search=10, smallest=("L", "m", "beta")))
+    values = {(finding.detail["name"], finding.text[:9]): finding.detail["value"] for finding in result.findings}
+    assert values["L", "in settin"] == 2
+    assert values["m", "at L = 1:"] is None
+    assert values["m", "at L = 2:"] == 2
+    assert 2 <= values["beta", "at L = 2:"] < 3
+
+
+SCALED = """  scaled:
+    sizes: {L: 1..2, m: 1..3}
+    domain: {W: "real[m, m] for l in 1..L", beta: positive}
+"""

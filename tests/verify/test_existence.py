@@ -284,7 +284,7 @@ def test_a_weight_behind_definitions():
     "text",
     [
         *(f"{act}(A*Z)" for act in ("sign", "step", "sin", "exp", "huber", "erf")),
-        "leaky_relu(A*Z, g)",
+        "leaky_relu(A*Z, 2)",
         "softthreshold(A*Z, trace(Z))",
         "relu(Z*A*Z + P)",
         "abs(Z*A)",

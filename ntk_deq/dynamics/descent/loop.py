@@ -265,7 +265,7 @@ class Descent:
         if status is None:
             return None
         reached = f"At step {here.k} the loss was {here.loss:.6g}, from {self._first_loss:.6g} at first."
-        return status, f"{reached} {status.text}"
+        return status, " ".join(part for part in (reached, status.text, self._field.caveat) if part)
 
     def _advance(self) -> End | None:
         assert self._gradients is not None

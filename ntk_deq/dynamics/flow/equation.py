@@ -52,6 +52,11 @@ class FlowEquation:
         self.forward_steps = self.adjoint_steps = 0.0
 
     @property
+    def caveat(self) -> str:
+        """What is not known of the equilibria along the flow, in words; empty where a certificate is asked for."""
+        return self._field.caveat
+
+    @property
     def parts(self) -> list[int]:
         """Sizes of the parts of y whose errors are judged apart: each parameter, and all lengths together."""
         return [*self._sizes, len(self._sizes) + 1]

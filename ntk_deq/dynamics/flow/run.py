@@ -220,7 +220,7 @@ class _Flow:
     ) -> TrainingRun:
         equations = [first.equation] if second is None else [first.equation, second.equation]
         evaluations = sum(equation.evaluations for equation in equations)
-        detail = first.detail
+        detail = f"{first.detail} {first.equation.caveat}".rstrip()
         if second is not None and apart is None:
             detail += f" The error is not estimated: the second integration ended before. {second.detail}"
         assert first.status is not None

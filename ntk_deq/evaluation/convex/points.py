@@ -274,7 +274,7 @@ class At(Local):
 
     def __init__(self, problem: Problem, value: Value) -> None:
         env = problem.env
-        self.notes = Notes(deadline=env.notes.deadline)
+        self.notes = Notes(deadline=env.notes.deadline, estimated=env.notes.estimated)
         inside = replace(env, variables={**env.variables, problem.name: value}, notes=self.notes, cache=dict(env.cache))
         tape = Tape(inside)
         root = tape.build(problem.body, problem.indices)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.claims.depths import claim_for
+from ntk_deq.claims.families import claim_for
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.process import settle

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.depths import claim_for
+from ntk_deq.claims.families import claim_for
 from ntk_deq.claims.statement import differences, fingerprint
 from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.instance import Instance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ntk_deq.claims.claim import Claim, IllFormed
-from ntk_deq.claims.depths import claim_for
+from ntk_deq.claims.families import claim_for
 from ntk_deq.claims.load import load_embedded
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ClaimFileError, Problem
