@@ -21,6 +21,7 @@ from ntk_deq.claims.runs import (
     defined_by_itself,
     kind_of,
     recursive_order,
+    steps_without_run,
     start_keys,
     unfit,
     wrong_sign,
@@ -301,6 +302,7 @@ class _Assembler:
             self.broken |= set(cycle)
             section = "witness" if cycle and cycle[0] in witness else "let"
             faults = [((section, name), defined_by_itself(cycle, section)) for name in cycle[:1]]
+            faults += steps_without_run(read["let"], settings)
         for (section, name), error in faults:
             self.broken |= {defined(name).name} if section == "let" else set()
             if error.span != (0, 0):

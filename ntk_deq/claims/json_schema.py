@@ -45,6 +45,7 @@ def claim_file_schema() -> dict[str, Any]:
         "given",
         "let",
         "assume",
+        "witness",
     ):
         claim["properties"][section] = _or_null(claim["properties"][section])
     for section in ("given", "let"):

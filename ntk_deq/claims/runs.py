@@ -117,6 +117,17 @@ def recursive_order(
     return order, list(_beyond(read, steps))
 
 
+def steps_without_run(
+    let: Mapping[str, Formula], settings: Sequence[Setting]
+) -> Iterator[tuple[Key, ExpressionError]]:
+    """Yield the first definition that gives a step, in a claim whose run takes none from its definitions."""
+    names = recursive_names(let, {letter for setting in settings for letter in setting.sizes})
+    key = next((key for key in let if defined(key).step is not None or defined(key).name in names), None)
+    if key is not None:
+        message = f"`let.{key}` gives a step of a recursion, and the claim has none."
+        yield ("let", key), ExpressionError(message, (0, 0), "add `run: {method: recursion, steps: N}`")
+
+
 def defined_by_itself(cycle: Sequence[str], section: str = "let") -> ExpressionError:
     """Return the error that definitions rest on each other in a circle."""
     return ExpressionError(f"`{section}.{cycle[0]}` is defined by itself: {' -> '.join(cycle)}.", (0, 0))

@@ -110,7 +110,7 @@ class TestBadInput:
                 "inner sizes n[l] and n[l-1] differ",
             ),
             ('{"z[0]": X, "z[1]": "W[1]*z[0]*1", "z[2]": "X"}', "norm(z[0]) >= 0", "by its other members"),
-            ('{"z[0][1]": X}', "norm(X) >= 0", "or a member such as z[0]"),
+            ('{"z[0][1]": X}', "norm(X) >= 0", "`let.z[0][1]` gives a step of a recursion, and the claim has none."),
         ],
     )
     def test_definitions(self, tmp_path, let, statement, message):
