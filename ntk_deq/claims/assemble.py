@@ -21,8 +21,8 @@ from ntk_deq.claims.runs import (
     defined_by_itself,
     kind_of,
     recursive_order,
-    steps_without_run,
     start_keys,
+    steps_without_run,
     unfit,
     wrong_sign,
 )

@@ -117,9 +117,7 @@ def recursive_order(
     return order, list(_beyond(read, steps))
 
 
-def steps_without_run(
-    let: Mapping[str, Formula], settings: Sequence[Setting]
-) -> Iterator[tuple[Key, ExpressionError]]:
+def steps_without_run(let: Mapping[str, Formula], settings: Sequence[Setting]) -> Iterator[tuple[Key, ExpressionError]]:
     """Yield the first definition that gives a step, in a claim whose run takes none from its definitions."""
     names = recursive_names(let, {letter for setting in settings for letter in setting.sizes})
     key = next((key for key in let if defined(key).step is not None or defined(key).name in names), None)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import torch
@@ -24,23 +23,19 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
+from ntk_deq.quantities.directions import (
+    Normalisation,
+    cosine,
+    moved,
+    principal,
+    projected,
+    random_direction,
+    walked_values,
+)
 from ntk_deq.quantities.objective import Loss, Objective, Values
 
 Progress = Callable[[int, int], None]
 """Told how many points are done, and of how many."""
-
-
-class Normalisation(StrEnum):
-    """How a random direction is scaled.
-
-    Example:
-        >>> Normalisation("filter") is Normalisation.FILTER
-        True
-    """
-
-    FILTER = "filter"  # each slice along the first axis of a parameter has the norm of the model's; a vector is one
-    PARAMETER = "parameter"  # each parameter has the norm of the model's
-    NONE = "none"  # all together have the norm of the model's
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,13 +170,13 @@ def landscape(
         unsolved=unsolved,
     )
     values, centre = objective.parameters, objective.centre()
-    walked = None if path is None else _walked(values, path)
+    walked = None if path is None else walked_values(values, path)
     explained: tuple[float, ...] = ()
     if walked is None:
         directions = tuple(random_direction(values, scaled, generator) for _ in range(dimensions))
     else:
-        directions, explained = _principal(values, walked, dimensions)
-    coordinates, off = (None, None) if walked is None else _projected(walked, directions)
+        directions, explained = principal(values, walked, dimensions)
+    coordinates, off = (None, None) if walked is None else projected(walked, directions)
     if reach is None:
         reach = 1.0 if coordinates is None else 1.1 * float(coordinates.abs().max())
     half = (points - 1) // 2
@@ -199,7 +194,7 @@ def landscape(
         kind="random" if walked is None else "pca",
         normalisation=scaled if walked is None else None,
         centre=centre,
-        cosine=_cosine(*directions) if dimensions == 2 else 0.0,
+        cosine=cosine(*directions) if dimensions == 2 else 0.0,
         unsolved=len(objective.failed),
         path=coordinates,
         off_plane=off,
@@ -354,101 +349,6 @@ def _edge(
 
             return abs(float(brentq(crossing, *ends, xtol=abs(stride) / 100))), "crossed"
     return abs(count * stride), "capped"
-
-
-def random_direction(values: Values, normalisation: Normalisation, generator: torch.Generator | None = None) -> Values:
-    """Return a Gaussian direction, scaled to the parameters.
-
-    Args:
-        values: The parameters.
-        normalisation: How.
-        generator: Of the random numbers.
-
-    Example:
-        >>> W = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-        >>> found = random_direction({"W": W}, Normalisation.FILTER)["W"]
-        >>> [round(norm, 5) for norm in found.norm(dim=1).tolist()]
-        [5.0, 0.0]
-    """
-    drawn = {
-        name: torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
-        for name, value in values.items()
-    }
-    if normalisation is Normalisation.NONE:
-        size = math.sqrt(_dot(values, values) / _dot(drawn, drawn))
-        return {name: size * value for name, value in drawn.items()}
-    found = {}
-    for name, value in values.items():
-        axes = tuple(range(1, value.ndim)) if normalisation is Normalisation.FILTER and value.ndim > 1 else None
-        own, norms = (torch.linalg.vector_norm(part, dim=axes, keepdim=True) for part in (value, drawn[name]))
-        found[name] = drawn[name] * (own / norms.clamp(min=torch.finfo(value.dtype).tiny))
-    return found
-
-
-def moved(values: Values, directions: Sequence[Values], places: Sequence[float]) -> Values:
-    """Return the parameters moved along directions; at zero they are the same numbers."""
-    return {
-        name: value + sum(place * direction[name] for place, direction in zip(places, directions, strict=True))
-        for name, value in values.items()
-    }
-
-
-def _dot(first: Values, second: Values) -> float:
-    return sum(float((value.double() * second[name].double()).sum()) for name, value in first.items())
-
-
-def _cosine(first: Values, second: Values) -> float:
-    size = math.sqrt(_dot(first, first) * _dot(second, second))
-    return _dot(first, second) / size if size > 0 else 0.0
-
-
-def _walked(values: Values, path: Iterable[Mapping[str, Tensor]]) -> list[Values]:
-    """Return the differences of a path's points from the model."""
-    found = []
-    for number, point in enumerate(path):
-        for name, value in point.items():
-            if name not in values or value.shape != values[name].shape:
-                raise ArgumentError(
-                    f"`path` of landscape must hold parameters of the model: {', '.join(values)}, in their shapes. "
-                    f"Got {name!r} of shape {tuple(value.shape)} at point {number}."
-                )
-        found.append(
-            {name: (point[name].detach() - value if name in point else 0 * value) for name, value in values.items()}
-        )
-    if not any(_dot(point, point) > 0 for point in found):
-        raise ArgumentError("`path` of landscape must hold a point other than the model. Got none.")
-    return found
-
-
-def _principal(
-    values: Values, walked: Sequence[Values], dimensions: int
-) -> tuple[tuple[Values, ...], tuple[float, ...]]:
-    """Return the principal directions of differences from the model, and the shares of squares that they explain."""
-    rows = torch.stack([torch.cat([part.reshape(-1).double() for part in point.values()]) for point in walked])
-    _, sizes, axes = torch.linalg.svd(rows, full_matrices=False)
-    if len(sizes) < dimensions or not sizes[dimensions - 1] > sizes[0] * 1e-12:  # far above the rounding of an SVD
-        raise ArgumentError(
-            f"`path` of landscape must span {dimensions} dimensions around the model. Its {len(walked)} points do not."
-        )
-    shares = (sizes.square() / sizes.square().sum())[:dimensions].tolist()
-    found = []
-    for axis in axes[:dimensions]:
-        parts = axis.split([value.numel() for value in values.values()])
-        found.append(
-            {
-                name: part.reshape(value.shape).to(value)
-                for (name, value), part in zip(values.items(), parts, strict=True)
-            }
-        )
-    return tuple(found), tuple(shares)
-
-
-def _projected(walked: Sequence[Values], directions: Sequence[Values]) -> tuple[Tensor, Tensor]:
-    """Return the coordinates of differences along orthonormal directions, and the relative distances off them."""
-    coordinates = torch.tensor([[_dot(point, axis) for axis in directions] for point in walked], dtype=torch.float64)
-    squares = torch.tensor([_dot(point, point) for point in walked], dtype=torch.float64)
-    off = (squares - coordinates.square().sum(dim=1)).clamp(min=0).sqrt()
-    return coordinates, off / squares.max().sqrt()
 
 
 def _normalisation(given: str | Normalisation) -> Normalisation:

@@ -208,8 +208,8 @@ class TestMessages:
                 CLAIM + "run: {method: gradient-flwo}",
                 4,
                 15,
-                "`run.method` of claim R must be one of 'fixed-point', 'gradient-descent', 'gradient-flow', 'recursion'. "
-                "Got 'gra",
+                "`run.method` of claim R must be one of 'fixed-point', 'gradient-descent', 'gradient-flow', "
+                "'recursion'. Got 'gra",
                 "did you mean `gradient-flow`?",
             ),
             (
@@ -217,8 +217,8 @@ class TestMessages:
                 CLAIM + "run: {method: [gradient-flow]}",
                 4,
                 15,
-                "`run.method` of claim R must be one of 'fixed-point', 'gradient-descent', 'gradient-flow', 'recursion'. "
-                "Got a list",
+                "`run.method` of claim R must be one of 'fixed-point', 'gradient-descent', 'gradient-flow', "
+                "'recursion'. Got a list",
                 None,
             ),
             (ClaimModel, CLAIM + "run: {method: gradient-flow, steps: 0}", 4, 37, "a number >= 1. Got 0.", None),
