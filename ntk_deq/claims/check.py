@@ -236,7 +236,6 @@ def keeps_structure(typed: Expr, structured: Set[str]) -> bool:
 
     Example:
         >>> from ntk_deq.language.parser import parse
-    from ntk_deq.language.record import Structure
         >>> keeps_structure(parse("2*I(n)"), set()), keeps_structure(parse("Q + v*v'"), {"Q"})
         (True, False)
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from ntk_deq.language.function_domains import (
 )
 
 MAX_CHOICES = 24
-"""Choices of members of a claim; each is a claim of its own to judge."""
+"""Choices of members of a claim that are tried; each is a claim of its own to judge."""
 
 
 class ClaimFaultError(Exception):
@@ -151,14 +152,19 @@ def function_choices(node: MappingNode, find_setting: FindSetting) -> FunctionCh
     sets = own | given
     if sets and "exists" in node.entries:
         problems.append(Problem(node.keys["exists"], "`exists` is not judged in a claim about sets of functions."))
-    choices = list(product(*(domain.members(name) for name, domain in sets.items())))
-    if len(choices) > MAX_CHOICES:
-        shown = ", ".join(f"{len(domain.members(name))} of {name}" for name, domain in sets.items())
-        message = f"a claim may be judged for at most {MAX_CHOICES} choices of functions. Here are {shown}."
-        problems.append(Problem(node.position, message))
+    choices = _spread(list(product(*(domain.members(name) for name, domain in sets.items()))))
     if problems:
         raise ClaimFaultError(problems)
     return FunctionChoices(node, given, own, choices) if sets else None
+
+
+def _spread(choices: list[tuple[Member, ...]]) -> list[tuple[Member, ...]]:
+    """Return all choices, or as many as are tried, spread so that the members of each set take turns."""
+    count = len(choices)
+    if count <= MAX_CHOICES:
+        return choices
+    stride = next(step for step in range(count * 3 // 8, count) if math.gcd(step, count) == 1)
+    return [choices[place] for place in sorted(k * stride % count for k in range(MAX_CHOICES))]
 
 
 def setting_names(node: MappingNode) -> Sequence[Node]:

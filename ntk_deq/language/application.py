@@ -197,6 +197,7 @@ class Functions:
     def _function(self, node: Expr, local: frozenset[str]) -> Expr | None:
         """Return a function as a node of its kind, or None where an expression is no function."""
         if node.kind is Kind.FUNCTION:
+            node = _apart(node, self._foreign(node.args[0]))
             body = self._visit(node.args[0], local | {node.names[0]})
             return replace(node, args=(body, *node.args[1:]))
         if node.name in local:
@@ -233,7 +234,7 @@ class Functions:
             fail(node.span, f"one argument may be left open. Got {len(opened)}.")
         parameter = found.parameters[opened[0]]
         others = {name for arg in given if not _is_open(arg) for name in names_in(arg)}
-        name = unused_name(parameter.name, others | local)
+        name = unused_name(parameter.name, others | local | self._foreign(node))
         at = given[opened[0]].span
         given = [Expr(Kind.NAME, at, name=name) if _is_open(arg) else arg for arg in given]
         call = Expr(Kind.CALL, node.span, (*_member_of(node), *given), name=_name_of(node))
@@ -254,6 +255,7 @@ class Functions:
             parts.append(part)
         whole = parts[0]
         for part in parts[1:]:
+            whole = _apart(whole, names_in(part))
             whole = replace(whole, args=(self._put(part, whole.args[0]), *whole.args[1:]), span=node.span)
         return whole
 
@@ -291,11 +293,13 @@ class Functions:
             return self._put(self._body(found), values[0])
         _check_count(found, given, node.span)
         arguments: dict[str, Expr] = {}
+        inside_names = self._apart_names(found)
         for parameter, value in zip(found.parameters, values, strict=True):
             shape = _shape(parameter, found, node)
             inside = Expr(Kind.CALL, value.span, (value,), name=Mark.ARGUMENT)
             names = (found.head, parameter.name)
-            arguments[parameter.name] = Expr(Kind.CALL, value.span, (inside, shape), name=Mark.SHAPED, names=names)
+            own = inside_names[parameter.name]
+            arguments[own] = Expr(Kind.CALL, value.span, (inside, shape), name=Mark.SHAPED, names=names)
         brackets = node.args[0].args if not node.name else ()
         if found.reach is not None:
             arguments[found.reach.letter] = brackets[0]
@@ -350,15 +354,30 @@ class Functions:
         self._bodies[id(found)] = body
         return body
 
+    def _foreign(self, expr: Expr) -> set[str]:
+        """Return the names that the functions which an expression uses take from where they are defined."""
+        parts = [part for name in self.used(expr) for part in self.definitions[name]]
+        return {n for part in parts for n in names_in(part.body) - {own.name for own in part.parameters}}
+
+    def _apart_names(self, found: Definition) -> dict[str, str]:
+        """Return what parameters are called in a body that is written out, where functions that it uses mean others."""
+        foreign = self._foreign(found.body)
+        used = foreign | names_in(found.body) | {parameter.name for parameter in found.parameters}
+        return {p.name: unused_name(p.name, used) if p.name in foreign else p.name for p in found.parameters}
+
     def _written(self, found: Definition) -> Expr:
         local = frozenset(parameter.name for parameter in found.parameters)
         opened = self.is_function(found.body) and found.body.name not in local and len(found.parameters) == 1
+        names = self._apart_names(found)
         if not found.parameters or opened:
             function = self._function(found.body, frozenset())
             assert function is not None
-            body = self._put(function, replace(found.parameters[0], args=())) if found.parameters else function
+            own = [replace(parameter, args=(), name=names[parameter.name]) for parameter in found.parameters]
+            body = self._put(function, own[0]) if own else function
         else:
-            body = self._visit(found.body, local - ({found.reach.letter} if found.reach is not None else set()))
+            renamed = {old: Expr(Kind.NAME, found.body.span, name=new) for old, new in names.items() if new != old}
+            local = frozenset(names.values()) - ({found.reach.letter} if found.reach is not None else set())
+            body = self._visit(substituted(found.body, renamed) if renamed else found.body, local)
         check_size(body)
         return body
 
@@ -381,6 +400,16 @@ class Functions:
 
 
 _LISTED = "grad, jac, prox, argmin and the like"
+
+
+def _apart(function: Expr, used: set[str]) -> Expr:
+    """Return a function whose argument is called otherwise where its name is used."""
+    (name,) = function.names
+    if name not in used:
+        return function
+    new = unused_name(name, used | names_in(function.args[0]))
+    body = substituted(function.args[0], {name: Expr(Kind.NAME, function.span, name=new)})
+    return replace(function, args=(body, *function.args[1:]), names=(new,))
 
 
 def _is_open(node: Expr) -> bool:

@@ -132,6 +132,11 @@ class _Words:
         vector = not self.plain and self.shape is not None and self.shape.cols == ONE
         return f"({what})^2" if self.plain else f"norm({what})^2" if vector else f"fro({what})^2"
 
+    def length(self, what: str) -> str:
+        """Return the Euclidean length."""
+        vector = not self.plain and self.shape is not None and self.shape.cols == ONE
+        return f"abs({what})" if self.plain else f"norm({what})" if vector else f"fro({what})"
+
     def total(self, what: str) -> str:
         """Return the sum of the entries."""
         return what if self.plain else f"sum({what})"
@@ -139,6 +144,14 @@ class _Words:
     def product(self, what: str) -> str:
         """Return the inner product of a constant with the argument."""
         return f"{what}*x" if self.plain else f"dot({what}, x)"
+
+    @property
+    def coupled(self) -> str:
+        """The square of the sum of the entries over their number: its curvature is 0 or 2, and no axis is apart."""
+        if self.plain or self.shape is None:
+            return "x^2"
+        count = f"{self.shape.rows}" if self.shape.cols == ONE else f"({self.shape.rows}*{self.shape.cols})"
+        return f"sum(x)^2/{count}"
 
     @property
     def first(self) -> str:
@@ -163,7 +176,13 @@ def _convex(words: _Words, given: Mapping[str, str]) -> list[Member]:
     linear = words.product("{c}")
     huber, soft = words.total("huber(x - {c}, {d})"), words.total("softplus(x - {c})")
     if "smooth" not in given:
+        coupled = [
+            _member("coupled quadratic", f"{{d}}*{words.coupled}/2 + {{b}}", least="{b}", d="positive"),
+            _member("length", f"{words.length('x - {c}')} + {{b}}", least="{b}", where="{c}"),
+            _member("largest entry", "max(x - {c}) + {b}"),
+        ]
         return [
+            *([] if words.plain else coupled),
             _member("abs", f"{words.total('abs(x - {c})')} + {{b}}", least="{b}", where="{c}"),
             _member("quadratic", f"{{d}}*{square}/2 + {{b}}", least="{b}", where="{c}", d="positive"),
             _member("linear", f"{linear} + {{b}}"),
@@ -180,6 +199,7 @@ def _convex(words: _Words, given: Mapping[str, str]) -> list[Member]:
     ]
     if not words.plain:
         found.append(_member("log-sum-exp", "2*{smooth}*log(sum(exp(x - {c}))) + {b}"))
+        found.append(_member("coupled quadratic", f"{{smooth}}*{words.coupled}/2 + {{b}}", least="{b}"))
     return found
 
 
@@ -188,8 +208,10 @@ def _strongly_convex(words: _Words, given: Mapping[str, str]) -> list[Member]:
     low = f"{{mu}}*{square}/2"
     found = [_member("flattest quadratic", f"{low} + {{b}}", least="{b}", where="{c}")]
     if "smooth" not in given:
+        together = f"{low} + {{d}}*{words.coupled}/2 + {{b}}"
         return [
             *found,
+            *([] if words.plain else [_member("with a coupled quadratic", together, d="positive")]),
             _member("with abs", f"{low} + {words.total('abs(x - {c})')} + {{b}}", least="{b}", where="{c}"),
             _member("steep quadratic", f"({{mu}} + {{d}})*{square}/2 + {{b}}", least="{b}", where="{c}", d="positive"),
         ]
@@ -197,6 +219,7 @@ def _strongly_convex(words: _Words, given: Mapping[str, str]) -> list[Member]:
     huber, soft = words.total("huber(x - {c}, {d})"), words.total("softplus(x - {c})")
     return [
         *found,
+        *([] if words.plain else [_member("with a coupled quadratic", f"{low} + {more}*{words.coupled}/2 + {{b}}")]),
         _member("steepest quadratic", f"{{smooth}}*{square}/2 + {{b}}", least="{b}"),
         _member("stretched quadratic", f"{{mu}}*{words.square('x')}/2 + {more}*{first}^2/2 + {words.product('{c}')}"),
         _member("with huber", f"{low} + {more}*{huber} + {{b}}", least="{b}", d="positive"),
@@ -209,10 +232,11 @@ def _pl(words: _Words, given: Mapping[str, str]) -> list[Member]:
     found = [
         _member("flattest quadratic", f"{{mu}}*{square}/2 + {{b}}", least="{b}", where="{c}"),
         _member("singular quadratic", f"{{mu}}*{first}^2/2 + {{b}}", least="{b}"),
+        *([] if words.plain else [_member("coupled", f"{{mu}}*{words.coupled}/2 + {{b}}", least="{b}")]),
     ]
-    if "smooth" not in given:
-        return found
     waves = words.total("shift(cos(2*(x - {c})), -1)")  # 3 sin(t)^2 is 3/2 (1 - cos(2 t))
+    if "smooth" not in given:
+        return [*found, _member("x^2 + 3 sin(x)^2", f"32*{{mu}}*({square} - 3/2*{waves}) + {{b}}", least="{b}")]
     # t^2 + 3 sin(t)^2 is PL with 1/32, and its slope has the Lipschitz constant 8 (Karimi, Nutini, Schmidt, 2016)
     wave = Member(
         "x^2 + 3 sin(x)^2",
@@ -307,7 +331,7 @@ def parse_function_domain(text: str) -> FunctionDomain:
     Example:
         >>> found = parse_function_domain("strongly_convex(mu, smooth: 2*mu)[n]")
         >>> dict(found.constants), found.argument, len(found.members("f"))
-        ({'mu': 'mu', 'smooth': '2*mu'}, '[n]', 5)
+        ({'mu': 'mu', 'smooth': '2*mu'}, '[n]', 6)
     """
     body, shape = (text, None) if text.rstrip().endswith(")") else split_shape(text)
     match = _SET.fullmatch(body)

@@ -276,7 +276,7 @@ def recursions_in(let: Mapping[str, Formula], names: Set[str] | None = None) -> 
         >>> written = {"z[0]": "c", "z[k+1]": "z[k]/2"}
         >>> let = {key: Formula(key, text, parse(text), here) for key, text in written.items()}
         >>> found = recursions_in(let)
-        >>> found.first("z"), found.formula("z", 3)[1], list(found.unfolded("z", 2, {("z", 0)}))[0]
+        >>> found.first("z"), found.formula("z", 3)[1], next(iter(found.unfolded("z", 2, {("z", 0)})))
         (0, {'k': 2}, ('z', 1))
     """
     names = recursive_names(let) if names is None else names

@@ -26,6 +26,7 @@ def substituted(expr: Expr, values: Mapping[str, Expr], span: Span | None = None
         span: The place that all its parts get, or None: they keep theirs. Values keep theirs.
 
     Example:
+        >>> from ntk_deq.language.format import format_expr
         >>> from ntk_deq.language.parser import parse
         >>> format_expr(substituted(parse("sum(u{l} for l in 1..n)"), {"u": parse("v*l")}))
         'sum((v*l){l_} for l_ in 1..n)'

@@ -70,7 +70,7 @@ def is_gram(expr: Expr, lets: Mapping[str, Expr]) -> bool:
 
     Example:
         >>> from ntk_deq.language.parser import parse
-        >>> [is_gram(parse(text), {}) for text in ("A'*A + B - B'", "m^2*I(n) + (A*B)'*A*B", "m*I(n)", "A*A")]
+        >>> [is_gram(parse(text), {}) for text in ("A'*A + B - B'", "I(n)/2 + (A*B)'*A*B", "-A'*A", "A*A")]
         [True, True, False, False]
     """
     try:

@@ -143,8 +143,9 @@ def _verdict(pairs: Pairs, silent: Sequence[frozenset[str]], *, whole: bool) -> 
     mute = sum(_is_mute(result, own) for (_, result), own in zip(pairs, silent, strict=True))
     if empty and len(empty) + mute == len(pairs):
         return Verdict.VACUOUS, _at(*empty[0]), empty[0][1]
-    if any(result.verdict is not Verdict.PROVED for _, result in pairs):
-        return Verdict.HOLDS, "", None  # that no instance of a depth was found is no proof that there is none
+    # That no instance of a depth was found is no proof that there is none; a set has more functions than were tried.
+    if any(result.verdict is not Verdict.PROVED or depth.members for depth, result in pairs):
+        return Verdict.HOLDS, "", None
     return Verdict.PROVED, "; ".join(dict.fromkeys(result.reason for _, result in pairs)), None
 
 

@@ -21,7 +21,8 @@ from ntk_deq.language.written import BY_NAME
 
 STRUCTURAL = {"grad", "jac", "fixed_point", "next"}  # they need more than the values of their arguments
 SHORT = {name for name, function in FUNCTIONS.items() if function.stands_for}  # they are written out before
-EVALUATED = set(FUNCTIONS) - STRUCTURAL - SHORT - BY_NAME.keys()
+OPERATORS = {name for name, function in FUNCTIONS.items() if Parameter.OPERAND in function.parameters}
+EVALUATED = set(FUNCTIONS) - STRUCTURAL - SHORT - BY_NAME.keys() - (OPERATORS - {"grad", "jac"})
 # Pieces are in test_matrix_words.py.
 PLAIN = sorted(name for name in EVALUATED - CONSTANT_NAMES if FUNCTIONS[name].form is None)
 WRITTEN = {name for name, function in FUNCTIONS.items() if function.definition and not function.entrywise}

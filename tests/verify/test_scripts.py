@@ -11,6 +11,7 @@ import pytest
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Kind, with_constants
@@ -173,7 +174,8 @@ def test_a_script_comes_to_the_margin_of_the_verdict(tmp_path, setting, conclusi
 def test_every_function_is_tried():
     trees = [with_constants(parse(text)) for _, text in CLAIMS]
     tried = {node.name for tree in trees for node in tree.walk() if node.kind is Kind.CALL}
-    assert tried == set(FUNCTIONS)
+    # What takes a function of an argument is not written in NumPy.
+    assert tried == {name for name, f in FUNCTIONS.items() if Parameter.OPERAND not in f.parameters}
 
 
 def test_names_that_python_has_a_meaning_for(tmp_path):

@@ -60,6 +60,7 @@ class Frame:
         outer: Where a state is given, the frame without it.
         nodes: Nodes of definitions built so far.
         at_steps: Those of recursions, by name and step.
+        around: In a function of an argument, the frame outside, in which recursions stand, or None.
     """
 
     env: Environment
@@ -68,6 +69,7 @@ class Frame:
     outer: Frame | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
     at_steps: dict[At, Node] = field(default_factory=dict)
+    around: Frame | None = None
 
     @property
     def free(self) -> Frame:
@@ -165,23 +167,26 @@ class Tape:
             for name, node in given.items()
         }
         variables = {**frame.variables, **given}
-        key = (expr.name, id(expr.args[0]), *sorted((name, node.number) for name, node in variables.items()))
+        at, indices = sorted((name, node.number) for name, node in variables.items()), dict(self._indices)
+        # The rule of a recursion has a minimum of its own at each step.
+        key = (expr.name, id(expr.args[0]), *at, *sorted(indices.items()))
         found: list[Least] = []
 
         def least() -> Least:
             if not found:
                 values = {name: node.value for name, node in variables.items()}
                 env = replace(frame.env, variables={**frame.env.variables, **values}, cache=dict(frame.env.cache))
-                found.append(frame.env.providers.least(expr, env, dict(self._indices)))
+                found.append(frame.env.providers.least(expr, env, indices))
             return found[0]
 
         name = expr.args[0].names[0]
         state = self._leaf(STATE, key, lambda: least()[1])
-        image = self._build(objective(expr), Frame(frame.env, {**variables, name: state}))
+        image = self._build(objective(expr), Frame(frame.env, {**variables, name: state}, around=frame))
         node = minimiser = self._leaf(CONSTANT, (MINIMISER, *key), lambda: least()[1])
         minimiser.operation, minimiser.depends = MINIMISER, image.depends - state.depends
         if expr.name not in POINTS:
-            reached = self._build(objective(expr), Frame(frame.env, {**variables, name: minimiser}))
+            inner = Frame(frame.env, {**variables, name: minimiser}, around=frame)
+            reached = self._build(objective(expr), inner)
             node = self._add((MINIMUM, *key), MINIMUM, (image,), lambda: least()[0])
             node.depends, node.reached = minimiser.depends, reached
         for part in (node, minimiser):
@@ -411,6 +416,8 @@ class Tape:
 
     def _at_step(self, name: str, step: int, frame: Frame) -> Node:
         """Return the value of a recursion at a step, through all steps that it rests on."""
+        while frame.around is not None:
+            frame = frame.around
         around = self._indices
         for at in frame.env.recursions.unfolded(name, step, frame.at_steps):
             expr, self._indices = frame.env.recursions.formula(*at)
