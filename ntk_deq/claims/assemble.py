@@ -417,8 +417,8 @@ class _Assembler:
                 for n in (*given, *let)
                 if n in found and not {n, let[n].name if n in let else n} & self.draft.inherited
             ):
-                if name in self._entries("exists"):
-                    continue  # of which more is said elsewhere
+                if name in self._entries("exists") or self.draft.extremes:
+                    continue  # of which more is said elsewhere; constants of members are no entries of the file
                 section = "given" if name in self._entries("given") else "let"
                 near = nearest_name(name, sorted(read - known))
                 hint = f"`{near}` is used and not defined; is `{name}` meant?" if near else None

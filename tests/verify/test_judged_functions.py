@@ -168,3 +168,54 @@ def test_what_changes_along_a_run_needs_a_step(tmp_path):
     claim = next(claim for claim in load_suite(path).claims if claim.id == "wrong-training")
     assert "`phi(v)` uses `u`, which changes along the run." in claim.problems[0].message
     assert "write phi[k](...), or phi[0](...) for the start" in claim.problems[0].hint
+
+
+NAMES = """
+suite: names
+settings:
+  num: {domain: {x: real, y: real}}
+  vec: {sizes: {n: 2}, domain: {f: "convex[n]", g: "pl(1)[n]", u: "real[n]", v: "real[n]"}}
+claims:
+  - {id: T.caller, setting: num, let: {"f(u)": "u + x", "g(x)": "f(x) + x"}, conclude: "g(y) == 2*y + x"}
+  - {id: F.caller, setting: num, let: {"f(u)": "u + x", "g(x)": "f(x) + x"}, conclude: "g(y) == 3*y"}
+  - {id: T.arrow, setting: num, let: {"f(u)": "u*x"}, conclude: "grad(x -> f(x), y) == x"}
+  - {id: T.grad, setting: num, let: {"f(u)": "u*x", "g(x)": "grad(f, x)"}, conclude: "g(y) == x"}
+  - {id: T.composed, setting: num, let: {"f(u)": u + x, "h(x)": 2*x, "k(x)": "compose(h, f)"}, conclude: k(y) == 2*y + x}
+  - {id: T.minimum, setting: num, let: {"f(u)": "u + x"}, conclude: "minimum(x[] -> (f(0) - 1)^2 + x^2) == (x - 1)^2"}
+  - id: T.steps
+    setting: num
+    let: {"z[0]": x, "z[k+1]": "argmin(u[] -> (u - z[k])^2 + u^2)"}
+    run: {method: recursion, steps: 3}
+    conclude: "z[k] == x/2^k for all k"
+  - id: F.steps
+    setting: num
+    let: {"z[0]": x, "z[k+1]": "argmin(u[] -> (u - z[k])^2 + u^2)"}
+    run: {method: recursion, steps: 3}
+    conclude: z[3] == z[2]
+  - {id: F.separable, setting: vec, conclude: "f([u{1}; v{2}]) + f([v{1}; u{2}]) == f(u) + f(v)"}
+  - {id: F.convex, setting: vec, conclude: "g((u + v)/2) <= (g(u) + g(v))/2"}
+"""
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    path = tmp_path_factory.mktemp("names") / "names.yaml"
+    path.write_text(NAMES, encoding="utf-8")
+    return {claim.id: claim for claim in load_suite(path).claims}
+
+
+@pytest.mark.parametrize("name", [line.split("id: ")[1].split(",")[0] for line in NAMES.splitlines() if "id: " in line])
+def test_a_name_means_what_it_means_where_it_stands(names, name):
+    (result,) = judge_claims([names[name]], Options(instances=8, search=8))
+    if name.startswith("T."):
+        assert result.verdict in (Verdict.HOLDS, Verdict.PROVED), result.reason
+    else:
+        assert result.verdict is Verdict.REFUTED, result.reason
+
+
+def test_no_statement_about_a_set_of_functions_is_proved(tmp_path):
+    path = tmp_path / "set.yaml"
+    claim = '{id: S, setting: s, conclude: "f(x) + 1 > f(x)"}'
+    path.write_text(f'suite: s\nsettings: {{s: {{domain: {{x: real, f: convex}}}}}}\nclaims: [{claim}]\n', "utf-8")
+    (result,) = judge_claims(load_suite(path).claims, Options(instances=8, search=0))
+    assert result.verdict is Verdict.HOLDS

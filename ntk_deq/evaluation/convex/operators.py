@@ -35,7 +35,7 @@ from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.scalars import global_minimum
 from ntk_deq.evaluation.convex.tensors import lowest_point
-from ntk_deq.evaluation.environment import Environment, Least
+from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
@@ -94,9 +94,15 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
     if problem.size > LARGEST:
         env.notes.doubt(f"{expr.name} of a function of {problem.size} numbers; at most {LARGEST} are looked for")
         return None
-    found, guess = _searched(problem, given_name("x", expr))
-    if found.reason or (expr.name in POINTS and not found.alone):
-        return _without(expr, problem, found, guess)
+    try:
+        found, guess = _searched(problem, given_name("x", expr))
+        if found.reason or (expr.name in POINTS and not found.alone):
+            return _without(expr, problem, found, guess)
+    except OutsideClaimError as outside:
+        if outside.hypothesis != "differentiable":
+            raise
+        env.notes.doubt(f"{expr.name} is not proven: {outside}")  # a jump, of the function and not of the claim
+        return None
     return _beside(found.point, env, expr) if expr.name in POINTS else _signed(expr, found.value)
 
 
