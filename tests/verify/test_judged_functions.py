@@ -180,7 +180,10 @@ claims:
   - {id: F.caller, setting: num, let: {"f(u)": "u + x", "g(x)": "f(x) + x"}, conclude: "g(y) == 3*y"}
   - {id: T.arrow, setting: num, let: {"f(u)": "u*x"}, conclude: "grad(x -> f(x), y) == x"}
   - {id: T.grad, setting: num, let: {"f(u)": "u*x", "g(x)": "grad(f, x)"}, conclude: "g(y) == x"}
-  - {id: T.composed, setting: num, let: {"f(u)": u + x, "h(x)": 2*x, "k(x)": "compose(h, f)"}, conclude: k(y) == 2*y + x}
+  - id: T.composed
+    setting: num
+    let: {"f(u)": u + x, "h(x)": 2*x, "k(x)": "compose(h, f)"}
+    conclude: k(y) == 2*y + x
   - {id: T.minimum, setting: num, let: {"f(u)": "u + x"}, conclude: "minimum(x[] -> (f(0) - 1)^2 + x^2) == (x - 1)^2"}
   - id: T.steps
     setting: num
@@ -204,7 +207,9 @@ def names(tmp_path_factory):
     return {claim.id: claim for claim in load_suite(path).claims}
 
 
-@pytest.mark.parametrize("name", [line.split("id: ")[1].split(",")[0] for line in NAMES.splitlines() if "id: " in line])
+@pytest.mark.parametrize(
+    "name", [line.split("id: ")[1].split(",")[0].strip() for line in NAMES.splitlines() if "id: " in line]
+)
 def test_a_name_means_what_it_means_where_it_stands(names, name):
     (result,) = judge_claims([names[name]], Options(instances=8, search=8))
     if name.startswith("T."):
@@ -216,6 +221,6 @@ def test_a_name_means_what_it_means_where_it_stands(names, name):
 def test_no_statement_about_a_set_of_functions_is_proved(tmp_path):
     path = tmp_path / "set.yaml"
     claim = '{id: S, setting: s, conclude: "f(x) + 1 > f(x)"}'
-    path.write_text(f'suite: s\nsettings: {{s: {{domain: {{x: real, f: convex}}}}}}\nclaims: [{claim}]\n', "utf-8")
+    path.write_text(f"suite: s\nsettings: {{s: {{domain: {{x: real, f: convex}}}}}}\nclaims: [{claim}]\n", "utf-8")
     (result,) = judge_claims(load_suite(path).claims, Options(instances=8, search=0))
     assert result.verdict is Verdict.HOLDS
