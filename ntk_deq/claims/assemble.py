@@ -35,6 +35,7 @@ from ntk_deq.files.yaml import Mapping, Node, Scalar, problems_below
 from ntk_deq.language.definition import Definition, is_head
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
+from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
 from ntk_deq.language.types import SCALAR
@@ -403,13 +404,13 @@ class _Assembler:
         let = by_names(formulas["let"])
         statements = [formula.expr for section in ("assume", "conclude") for formula in formulas[section].values()]
         statements += [formula.expr for part in (start, formulas["witness"]) for formula in part.values()]
-        used = {wanted.name for record in records for wanted in record.wanted}.union(*map(names_in, statements))
+        read = set[str]().union(*map(names_in, statements))
+        used = read.union((w.name for r in records for w in r.wanted), let if PATH_LENGTH in read else ())
         found = unused([*given, *let], let, used)
         own = {section: formulas[section].keys() - self.constants for section in _SECTIONS}
         own["let"] |= self.functions.keys()
         complete = not self.broken and all(len(own[section]) == len(self._entries(section)) for section in _SECTIONS)
-        complete = complete and len(start) == len(start_keys(self.model))
-        if complete and len(settings) == len(self.model.setting):
+        if complete and len(start) == len(start_keys(self.model)) and len(settings) == len(self.model.setting):
             known = {*given, *let, *(name for s in settings for name in (*environment(s), *s.sizes))}
             read = used.union(*(names_in(formula.expr) for formula in let.values()))
             for name in (
@@ -426,10 +427,9 @@ class _Assembler:
                 found_at = place(self.node, (section, let[name].name if name in let else name), key=True)
                 reported = self.problems if section == "given" else self.warnings
                 reported.append(Problem(found_at, message, hint=hint))
-            idle = [key for key, function in self.functions.items() if function.name not in self.called]
-            for key in (key for key in idle if key not in self.draft.inherited):
-                found_at = place(self.node, ("let", key), key=True)
-                self.warnings.append(Problem(found_at, f"`let.{key}` is used nowhere."))
+            spared = {*self.called, *self.draft.inherited}
+            for key in (k for k, f in self.functions.items() if not {k, f.name} & spared):
+                self.warnings.append(Problem(place(self.node, ("let", key), key=True), f"`let.{key}` is used nowhere."))
         return found | {key for key in formulas["let"] if defined(key).name in found}
 
     def _entries(self, section: str) -> dict[str, Node]:

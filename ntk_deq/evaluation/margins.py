@@ -24,7 +24,7 @@ from ntk_deq.evaluation.batches import at_many_steps, batches_steps, per_step, s
 from ntk_deq.evaluation.floats import NO_INDICES, TensorNames, tensor_value
 from ntk_deq.evaluation.functions.tensors import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
-from ntk_deq.evaluation.steps import step_of
+from ntk_deq.evaluation.steps import index_names, step_of
 from ntk_deq.language.recursion import Recursions
 from ntk_deq.language.tree import Expr, Kind
 
@@ -207,7 +207,9 @@ class Margins:
     def _reached(self, body: Expr, scope: Indices) -> Iterator[Tensor]:
         """Yield which runs of a batch get to each of the steps that a body speaks of."""
         moments = self.names.moments or {}
-        steps = {*scope.values(), *(step_of(node.args[0], scope) for node in body.walk() if node.kind is Kind.INDEX)}
+        named = (node.args[0] for node in body.walk() if node.kind is Kind.INDEX)
+        # Steps of a quantifier further in have no value yet, and are asked about there.
+        steps = {*scope.values(), *(step_of(step, scope) for step in named if index_names(step) <= scope.keys())}
         for step in steps & moments.keys():
             known = moments[step].known
             if known is not None:

@@ -195,6 +195,16 @@ claims:
     let: {"z[0]": x, "z[k+1]": "argmin(u[] -> (u - z[k])^2 + u^2)"}
     run: {method: recursion, steps: 3}
     conclude: z[3] == z[2]
+  - id: T.length
+    setting: num
+    let: {"z[0]": x, "z[k+1]": z[k] + 3}
+    run: {method: recursion, steps: 5}
+    conclude: path_length[k] == 3*k for all k
+  - id: T.some
+    setting: num
+    let: {"z[0]": 0*x, "z[k+1]": z[k] + 1}
+    run: {method: recursion, steps: 5}
+    conclude: (z[k] - z[j] >= 3 for some k) for all j with j <= 2
   - {id: F.separable, setting: vec, conclude: "f([u{1}; v{2}]) + f([v{1}; u{2}]) == f(u) + f(v)"}
   - {id: F.convex, setting: vec, conclude: "g((u + v)/2) <= (g(u) + g(v))/2"}
 """
