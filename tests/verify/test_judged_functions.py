@@ -197,12 +197,12 @@ claims:
     conclude: z[3] == z[2]
   - id: T.length
     setting: num
-    let: {"z[0]": x, "z[k+1]": z[k] + 3}
+    let: {"z[0]": x, "z[k+1]": "z[k] + 3"}
     run: {method: recursion, steps: 5}
     conclude: path_length[k] == 3*k for all k
   - id: T.some
     setting: num
-    let: {"z[0]": 0*x, "z[k+1]": z[k] + 1}
+    let: {"z[0]": 0*x, "z[k+1]": "z[k] + 1"}
     run: {method: recursion, steps: 5}
     conclude: (z[k] - z[j] >= 3 for some k) for all j with j <= 2
   - {id: F.separable, setting: vec, conclude: "f([u{1}; v{2}]) + f([v{1}; u{2}]) == f(u) + f(v)"}
