@@ -108,7 +108,7 @@ class _Assembler:
         self._check_names(settings, read["let"])
         let = read["let"] = {**self.constants, **read["let"]}
         order = self._order(read, settings, witness)
-        self._check_existence(uniform, settings, exists, {**read, "witness": witness})
+        self._check_existence(uniform, settings, given, exists, {**read, "witness": witness})
         self._want_scalars(records, given)
         self._check_run(settings)
         self._check_choice(settings, given, read["assume"])
@@ -309,20 +309,20 @@ class _Assembler:
             if error.span != (0, 0):
                 self._add_error((section, name), error)
             elif section == "run" or name:
-                where = (section, name) if name else (section,)
-                self._add(where, error.message, key=True, hint=error.hint)
+                self._add((section, name) if name else (section,), error.message, key=True, hint=error.hint)
         return order
 
     def _check_existence(
         self,
         uniform: bool | list[str],
         settings: tuple[Setting, ...],
+        given: dict[str, Free],
         exists: dict[str, Free],
         read: dict[str, dict[str, Formula]],
     ) -> None:
         """Check what speaks of the variables that are said to exist."""
         names = self.broken & {*self._entries("exists"), *self._entries("witness"), *self._entries("let")}
-        for location, message in existence_faults(self.model, uniform, settings, exists, read, names):
+        for location, message in existence_faults(self.model, uniform, settings, given, exists, read, names):
             if not (location[0] == "exists" and location[-1] in self.draft.inherited):
                 self._add(location, message, key=True)
 
@@ -418,7 +418,7 @@ class _Assembler:
                 for n in (*given, *let)
                 if n in found and not {n, let[n].name if n in let else n} & self.draft.inherited
             ):
-                if name in self._entries("exists") or self.draft.extremes:
+                if name in self._entries("exists") or name.startswith(tuple(f"{f}_" for f in self.draft.extremes)):
                     continue  # of which more is said elsewhere; constants of members are no entries of the file
                 section = "given" if name in self._entries("given") else "let"
                 near = nearest_name(name, sorted(read - known))

@@ -75,6 +75,7 @@ def existence_faults(
     model: ClaimModel,
     uniform: bool | list[str],
     settings: Sequence[Setting],
+    given: Mapping[str, Free],
     exists: Mapping[str, Free],
     read: Mapping[str, Mapping[str, Formula]],
     broken: set[str],
@@ -85,12 +86,13 @@ def existence_faults(
         model: The claim as written.
         uniform: What they are said not to depend on.
         settings: Its settings.
+        given: What it quantifies over besides.
         exists: The variables, as far as they can be read.
         read: The formulas by section: `witness`, `let`, `assume`, `conclude`.
         broken: Names that cannot be used, of which enough is said already.
     """
     witness = read["witness"]
-    yield from _uniform_faults(model, uniform, settings, exists, read)
+    yield from _uniform_faults(model, uniform, settings, given, exists, read)
     if not exists and not witness:
         return
     let, assume, conclude = read["let"], read["assume"], read["conclude"]
@@ -142,11 +144,18 @@ def _reached(formula: Formula, let: Mapping[str, Formula]) -> set[str]:
     return found
 
 
-def uniform_names(uniform: bool | list[str], settings: Iterable[Setting], given: Iterable[str]) -> frozenset[str]:
-    """Return what the existing variables do not depend on; `true` is every variable and every size."""
-    if isinstance(uniform, list):
-        return frozenset(uniform)
-    return _quantified(settings, given) if uniform else frozenset()
+def uniform_names(uniform: bool | list[str], settings: Iterable[Setting], given: Mapping[str, Free]) -> frozenset[str]:
+    """Return what the existing variables do not depend on; `true` is every variable and every size.
+
+    What is independent of a size cannot depend on a variable whose shape has it.
+    """
+    if not isinstance(uniform, list):
+        return _quantified(settings, given) if uniform else frozenset()
+    types = {name: free.type for name, free in given.items()}
+    for setting in settings:
+        types |= setting.variable_types()
+    letters = frozenset(uniform)
+    return letters | {name for name, own in types.items() if (own.rows.letters | own.cols.letters) & letters}
 
 
 def _quantified(settings: Iterable[Setting], given: Iterable[str]) -> frozenset[str]:
@@ -158,11 +167,12 @@ def _uniform_faults(
     model: ClaimModel,
     uniform: bool | list[str],
     settings: Sequence[Setting],
+    given: Mapping[str, Free],
     exists: Mapping[str, Free],
     read: Mapping[str, Mapping[str, Formula]],
 ) -> Iterator[Fault]:
     """Yield what is wrong with what existing variables are said not to depend on."""
-    given, witness = set(model.given), read["witness"]
+    witness = read["witness"]
     if uniform is False:
         return
     if model.exists and uniform is True and model.uniform is not True:

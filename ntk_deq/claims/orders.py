@@ -72,7 +72,7 @@ def _is_order(node: Expr) -> bool:
 
 def _written(expr: Expr, taken: Container[str], known: dict[str, Free]) -> Expr:
     if expr.kind is not Kind.COMPARE:
-        if _is_order(expr):
+        if _is_order(expr) or (expr.kind is Kind.NOT and any(map(_is_order, expr.walk()))):
             raise _misplaced(expr)
         return replace(expr, args=tuple(_written(arg, taken, known) for arg in expr.args)) if expr.args else expr
     sides = list(expr.args)
@@ -95,5 +95,8 @@ def _written(expr: Expr, taken: Container[str], known: dict[str, Free]) -> Expr:
 
 
 def _misplaced(expr: Expr) -> ExpressionError:
-    message = "`O(...)` stands alone on the larger side of `<=`, `<`, `>=` or `>`, `Omega(...)` on the smaller side."
+    message = (
+        "`O(...)` stands alone on the larger side of `<=`, `<`, `>=` or `>`, `Omega(...)` on the smaller side; "
+        "neither is denied."
+    )
     return ExpressionError(message, (expr.span.start, expr.span.stop))

@@ -148,7 +148,7 @@ class _Search:
             judgement = self._judge(instance)
         except NtkDeqError:
             return False
-        judgement = self._existence.decide(judgement)
+        judgement = self._existence.decide(judgement, self._dtype)
         if refutes(judgement):
             self.best = judgement
             return True

@@ -77,8 +77,8 @@ class Refiner:
         """
         if self._claim.exists:
             if self._claim.sought and first.standing is Standing.MET:
-                return self.existence.decide(first)
-            return self.existence.decide(self._refined(first, dtype=dtype, deadline=deadline))
+                return self.existence.decide(first, dtype)
+            return self.existence.decide(self._refined(first, dtype=dtype, deadline=deadline), dtype)
         return self._refined(first, dtype=dtype, deadline=deadline)
 
     def _refined(self, first: Judgement, *, dtype: torch.dtype, deadline: float | None) -> Judgement:

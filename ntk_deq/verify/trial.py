@@ -355,7 +355,7 @@ class Trial:
             instance = feasible(setting, instance_at(setting, self.claim.given, index, self.options.seed))
             judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
             self.evaluations += 1
-            found = stage.decide(judgement)
+            found = stage.decide(judgement, dtype)
             if refutes(found):
                 self._count(found)
                 return

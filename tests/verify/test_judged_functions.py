@@ -234,3 +234,21 @@ def test_no_statement_about_a_set_of_functions_is_proved(tmp_path):
     path.write_text(f"suite: s\nsettings: {{s: {{domain: {{x: real, f: convex}}}}}}\nclaims: [{claim}]\n", "utf-8")
     (result,) = judge_claims(load_suite(path).claims, Options(instances=8, search=0))
     assert result.verdict is Verdict.HOLDS
+
+
+JUMPS = [
+    "infimum(u[] -> (u - 1)^2 + 10*prox(abs, 5*step(u - 1/2), 1)) >= 30 + 0*abs(x)",
+    "argmin(u[] -> (u - 1)^2 + 10*prox(abs, 5*step(u - 1/2), 1)) == 1 + 0*x",
+    "infimum(u[] -> (u - 1)^2 + sin(3*u) + relu(100*prox(abs, 5*sign(u - 6/5), 1))) >= 2 + 0*abs(x)",
+    "infimum(u[] -> u^2 - step(u)) == 17 + 0*x",
+    "minimum(u[] -> exp(-u)) <= 5 + 0*abs(x)",  # it comes as near to 0 as one likes, and is there nowhere
+]
+
+
+@pytest.mark.parametrize("statement", JUMPS)
+def test_jumps_behind_minima_and_minima_that_are_not_reached_are_open(tmp_path, statement):
+    path = tmp_path / "jumps.yaml"
+    claim = f'{{id: S, setting: s, conclude: "{statement}"}}'
+    path.write_text(f"suite: s\nsettings: {{s: {{domain: {{x: real}}}}}}\nclaims: [{claim}]\n", "utf-8")
+    (result,) = judge_claims(load_suite(path).claims, Options(instances=4, search=0))
+    assert result.verdict is Verdict.UNDECIDED

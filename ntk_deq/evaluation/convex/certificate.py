@@ -53,12 +53,14 @@ class Minimum:
         point: Where it is reached.
         reason: Why neither is proven; empty where they are.
         alone: Whether the minimum is known to be reached nowhere else.
+        reached: Whether it is known to be reached; else it is an infimum.
     """
 
     value: Scalar
     point: Value
     reason: str = ""
     alone: bool = True
+    reached: bool = True
 
 
 def certified_minimum(problem: Problem, guess: Tensor, close: float = CLOSER) -> Minimum:
@@ -223,6 +225,7 @@ def _reached(at: At, contacts: list[Contact], width: int) -> tuple[list[Contact]
     Those that weigh most in the slope come first, as long as their maps are independent; what is left out keeps all of
     its slopes.
     """
+    contacts = [contact for contact in contacts if at.met(contact) is not None]
     parts = [part for contact in contacts for part in _split(at, contact)]
     if all(part.exact for part in parts):
         return contacts, 0.0
@@ -309,7 +312,9 @@ def _modulus_near(problem: Problem, numbers: list[arb], radius: float, contacts:
     at = At(problem, problem.valued(numbers, radius))
     ops, smooth = Operations(at.tape), None
     for factor, node in terms(at.root, at.shapes):
-        met = any(part in at.kinks and _open(at, part) for part in reachable([node]))
+        inside = reachable([node])
+        inside += reachable(part.reached for part in inside if part.reached is not None)
+        met = any(part in at.kinks and _open(at, part) for part in inside)
         if met:
             shape = at.shapes.of(node)
             if not (shape.convex and factor.ball >= 0) and not (shape.concave and factor.ball <= 0):

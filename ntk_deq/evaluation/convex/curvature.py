@@ -249,7 +249,7 @@ def _squares(node: Node) -> bool:
     """Whether a node is the square of another, number or entry by entry."""
     if node.operation == "hadamard" or (node.operation == Kind.MULTIPLY and node.is_scalar):
         return node.args[0] is node.args[1]
-    exponent = node.args[1].value if node.operation == Kind.POWER else None
+    exponent = node.args[1].value if node.operation == Kind.POWER and node.is_scalar else None
     return isinstance(exponent, Scalar) and bool(exponent.ball == 2)
 
 

@@ -182,7 +182,8 @@ def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Sca
         env.notes.undefined(f"{expr.name} of a function without a minimum: it falls for ever", certain=True)
     if problem.shape is None:
         wide = global_minimum(problem, float(guess[0]))
-        if wide is not None and not (is_point and not wide.alone):
+        known = wide is not None and (wide.reached or expr.name in ("conjugate", "infimum", "supremum"))
+        if wide is not None and known and not (is_point and not wide.alone):
             return wide.point if is_point else _signed(expr, wide.value)
     reason = found.reason or "the function may be least elsewhere too"
     env.notes.doubt(f"{expr.name} is not proven: {reason}")

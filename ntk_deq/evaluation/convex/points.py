@@ -276,7 +276,7 @@ class At(Local):
         env = problem.env
         self.notes = Notes(deadline=env.notes.deadline, estimated=env.notes.estimated)
         inside = replace(env, variables={**env.variables, problem.name: value}, notes=self.notes, cache=dict(env.cache))
-        tape = Tape(inside)
+        tape = Tape(inside, env)
         root = tape.build(problem.body, problem.indices)
         super().__init__(tape, root, tape.base.variables[problem.name])
 

@@ -20,7 +20,7 @@ from ntk_deq.evaluation.convex.certificate import Minimum
 from ntk_deq.evaluation.convex.curvature import terms
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
-from ntk_deq.evaluation.derivatives.nodes import reachable
+from ntk_deq.evaluation.derivatives.nodes import Node
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import kink_of
 from ntk_deq.language.record import Kink
@@ -49,7 +49,7 @@ def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
     at = At(problem, Scalar(arb(guess), abs(guess)))
     best = at.value
     if not best.ball.is_finite() or any(
-        kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in reachable([at.root])
+        kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in _with_images(at.root)
     ):
         return None
     reach = _reach(problem, at, guess, sc.upper(best.ball))
@@ -64,6 +64,18 @@ def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
     return Minimum(value, Scalar(sc.from_bounds(left, right), max(abs(left), abs(right))), alone=narrow)
 
 
+def _with_images(root: Node) -> list[Node]:
+    """Return every node that a formula rests on, those inside of minima too."""
+    seen: dict[int, Node] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.number not in seen:
+            seen[node.number] = node
+            waiting += [*node.args, *([] if node.image is None else [node.image])]
+    return list(seen.values())
+
+
 def _by_range(problem: Problem, at: At, best: Scalar) -> Minimum | None:
     """Between what the values of the function can be by its form and one of them."""
     low = at.shapes.of(at.root).range.low
@@ -72,7 +84,7 @@ def _by_range(problem: Problem, at: At, best: Scalar) -> Minimum | None:
     value = Scalar(
         sc.from_bounds(min(math.nextafter(float(low), -math.inf), sc.upper(best.ball)), sc.upper(best.ball)), best.scale
     )
-    return Minimum(value, problem.valued([arb(0)], math.inf), alone=False)
+    return Minimum(value, problem.valued([arb(0)], math.inf), alone=False, reached=False)
 
 
 def _reach(problem: Problem, at: At, guess: float, best: float) -> float | None:

@@ -81,9 +81,9 @@ class Shapes:
         """Whether a node is computed from a variable, and whether from any other state."""
         if node.number not in self._moving:
             for part in reversed(reachable([node])):
-                self._moving[part.number] = bool(part.depends & self._leaves) or any(
-                    self._moving[arg.number] for arg in part.args
-                )
+                # A minimiser has no arguments: it moves as what is least there does, also by what jumps.
+                behind = part.args if part.image is None else (*part.args, part.image)
+                self._moving[part.number] = bool(part.depends & self._leaves) or any(map(self.moves, behind))
         return self._moving[node.number], any(
             part.operation == STATE and part.number not in self._leaves for part in reachable([node])
         )

@@ -66,7 +66,7 @@ def _extreme(expr: Expr, names: Any, indices: Mapping[str, float], evaluate: Eva
     mu = given.get(given_name("mu", expr))
     if mu is not None:
         given[given_name("mu", expr)] = mu = scalar(mu)
-    names = replace(names, variables={**names.variables, **given})
+    names = _beside(names, variables={**names.variables, **given})
     function = Function(objective(expr), expr.args[0].names[0], shape, names, indices, evaluate)
     start = given.get(given_name("x", expr))
     found = function.lowest(start, FINE)
@@ -77,6 +77,13 @@ def _extreme(expr: Expr, names: Any, indices: Mapping[str, float], evaluate: Eva
         bad = bad | ~(mu > 0)
     bad = bad.reshape(names.batch)
     return torch.where(bad[..., None, None] if result.ndim > 1 else bad, torch.nan, result)
+
+
+def _beside(names: Any, **changes: Any) -> Any:
+    """Return names with more of them, which no rule of a recursion knows: its steps stay what they are."""
+    found = replace(names, **changes)
+    found.at_steps.update(names.at_steps)
+    return found
 
 
 class Function:
@@ -104,13 +111,14 @@ class Function:
         self._names = names
         self._count = names.batch[0] if names.batch else 1
         self._fixed = replace(names, variables={key: value.detach() for key, value in names.variables.items()})
+        self._fixed.at_steps.update({at: value.detach() for at, value in names.at_steps.items()})
         self._size = 1 if shape is None else shape[0] * shape[1]
 
     def at(self, points: Tensor, distance: float, *, moving: bool = False) -> Tensor:
         """Return the values at points, one a row; differentiable in other names only where these are `moving`."""
         names = self._names if moving else self._fixed
         value = points[:, 0] if self._shape is None else points.reshape(-1, *self._shape)
-        inside = replace(
+        inside = _beside(
             names,
             variables={**names.variables, self._name: value},
             batch=(self._count,),

@@ -246,7 +246,8 @@ class Tape:
             return False
         takes = bool(expr.args) and expr.args[0].kind is Kind.FUNCTION
         derives = expr.kind is Kind.CALL and (takes or expr.name in ("grad", "jac"))
-        stepped = expr.kind is Kind.INDEX and self._outside.moments is not None
+        steps = self._outside.moments is not None or expr.name in self._outside.recursions
+        stepped = expr.kind is Kind.INDEX and steps
         return (derives or stepped) and self._own.isdisjoint(free_names(expr))
 
     def _fixed(self, expr: Expr) -> Node:

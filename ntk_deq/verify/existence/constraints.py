@@ -307,6 +307,8 @@ class _Reader:
             rows = [
                 [self._polynomial(matrix[i, j]) - (level if i == j else 0) for j in range(order)] for i in range(order)
             ]
+            if any(entry.total_degree() > 1 for row in rows for entry in row):
+                raise _UnreadError("a matrix that is not linear in what is sought")
             found.equations += [(rows[i][j] - rows[j][i], names) for i in range(order) for j in range(i)]
             found.complete &= sign == "<="
             found.semidefinite.append(Semidefinite(tuple(map(tuple, rows)), names))
@@ -325,7 +327,7 @@ class _Reader:
                 found.complete = False
             for line in lines:
                 squares = sum((self._polynomial(e) * self._polynomial(e) for e in line), one * 0)
-                found.bounds.append(Bound(one * level * level - squares, sign == "<", names))
+                found.bounds.append(Bound(self._polynomial(one * level * level - squares), sign == "<", names))
             return True
         if left.name == "max":
             level = self._number(right)
@@ -407,6 +409,8 @@ def quadratic_form(form: fmpq_mpoly, count: int) -> fmpq_mat:
     matrix = fmpq_mat(count + 1, count + 1)
     for powers, factor in form.to_dict().items():
         places = [k + 1 for k, power in enumerate(powers) for _ in range(power)]
+        if len(places) > 2:
+            raise ValueError(f"`form` of quadratic_form must be of degree two at most. Got {form}.")
         i, j = [0, 0, *places][-2:]
         if i == j:
             matrix[i, j] = matrix[i, j] + factor

@@ -78,16 +78,17 @@ class ExistenceStage:
         open_ = {name: Outcome(Truth.UNSURE, None, reason) for name in self._claim.resting}
         return replace(held, conclusions={**held.conclusions, **open_}, reason=reason)
 
-    def decide(self, judgement: Judgement) -> Judgement:
+    def decide(self, judgement: Judgement, dtype: torch.dtype = torch.float64) -> Judgement:
         """Return a judgement with what exists, or certainly does not, where it left that open; else the given one.
 
         Args:
             judgement: A judgement of the claim.
+            dtype: Type to which the instance's values were rounded for it; what is decided here is about float64.
 
         Raises:
             DeadlineError: The deadline passed.
         """
-        if not self._claim.exists or judgement.standing is Standing.UNMET:
+        if not self._claim.exists or judgement.standing is Standing.UNMET or dtype is not torch.float64:
             return judgement
         left = {
             n for n in self._claim.resting if n in judgement.conclusions and judgement.conclusions[n].truth in _OPEN

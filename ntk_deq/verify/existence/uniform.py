@@ -31,7 +31,7 @@ from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.language.types import BOOLEAN, SCALAR, Sort
+from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.instance_environment import instance_environment
 from ntk_deq.verify.judge import Judgement, Standing
@@ -68,7 +68,8 @@ def prove_uniform(claim: Claim, *, deadline: float | None = None) -> Proof | Non
     if any(free.type != SCALAR for free in claim.exists.values()):
         return None
     if all(not setting.sizes for setting in claim.settings):
-        for text in CONSTANTS:
+        whole = any(free.domain.kind is DomainKind.INTEGER for free in claim.exists.values())
+        for text in (text for text in CONSTANTS if not (whole and "/" in text)):
             constants = {name: _formula(name, text, {}, claim) for name in claim.exists}
             proof = prove_claim(_with_constants(claim, constants), budget=_BOXES, deadline=deadline)
             if proof is not None and proof.verdict is Verdict.PROVED:
@@ -111,7 +112,7 @@ def _refuted(claim: Claim, setting: Setting, deadline: float | None) -> Proof | 
     if any(size.low > 1 for size in setting.sizes.values()):
         return None
     try:
-        variables = {n: _number_of(f) for n, f in {**setting.free, **claim.given}.items()}
+        variables = {n: _number_of(f, setting) for n, f in {**setting.free, **claim.given}.items()}
         sections = {
             s: {n: replace(f, expr=_numbers(f.expr, setting)) for n, f in getattr(claim, s).items()}
             for s in ("let", "assume", "conclude")
@@ -193,8 +194,22 @@ def _along(
     )
 
 
-def _number_of(free: Free) -> Free:
+def _check_number(type_: Type | None, setting: Setting) -> None:
+    """Refuse what is no number where all size letters are 1: `I(2)`, a `real[2*m]`.
+
+    Raises:
+        _NoNumbersError: It is one.
+    """
+    if type_ is None or type_.sort is not Sort.MATRIX:
+        return
+    ones = dict.fromkeys(setting.sizes, 1)
+    if {type_.rows.evaluate(ones), type_.cols.evaluate(ones)} != {1}:
+        raise _NoNumbersError(str(type_))
+
+
+def _number_of(free: Free, setting: Setting) -> Free:
     """Return a variable where all sizes are 1."""
+    _check_number(free.type, setting)
     match free.domain.kind:
         case DomainKind.PSD:
             return Free(free.name, SCALAR, Domain(DomainKind.NONNEGATIVE))
@@ -211,6 +226,7 @@ def _numbers(expr: Expr, setting: Setting) -> Expr:
     Raises:
         _NoNumbersError: It is none.
     """
+    _check_number(expr.type, setting)
     if expr.kind is Kind.NAME and expr.name in setting.sizes:
         return _literal(expr, 1)
     args = tuple(_numbers(arg, setting) for arg in expr.args)
@@ -224,6 +240,8 @@ def _numbers(expr: Expr, setting: Setting) -> Expr:
     if not args or expr.name in ("I", "ones", "zeros", "commutation"):
         if expr.name == "pi":
             return expr
+        if expr.name not in ("I", "ones", "zeros", "commutation"):
+            raise _NoNumbersError(expr.name)
         return _literal(expr, 0 if expr.name == "zeros" else 1)
     if expr.name in _SAME or (expr.name in ("max", "min") and len(args) == 1):
         return args[0]

@@ -185,6 +185,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
         # A large weight is known to less than a small one, along which the loss may be the steeper.
         off_by = sum(float(slopes[name].norm()) * radius for name, radius in points[-1].radius.items())
+        slack = math.inf if math.isnan(off_by) else slack  # no slope, along which nothing is known
         slack = max(slack, SAFETY * off_by / losses[-1]) if losses[-1] > 0 else slack
         why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
         env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
