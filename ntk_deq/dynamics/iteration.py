@@ -128,7 +128,10 @@ def _of_callable(
     for k in range(first, first + steps):
         if generator is not None:
             state = {name: _nudged(value, generator) for name, value in state.items()}
-        found = step(state["state"], k) if single else step(dict(state), k)
+        given = {name: value.clone() for name, value in state.items()}  # a step may be taken in place
+        found = step(given["state"], k) if single else step(given, k)
+        if not isinstance(found, Tensor | Mapping):
+            raise ArgumentError(f"`step` of iterate must return a tensor or a mapping of tensors. Got {found!r}.")
         new = {"state": found} if isinstance(found, Tensor) else dict(found)
         if {n: v.shape for n, v in new.items()} != {n: v.shape for n, v in state.items()}:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in new.items())

@@ -133,13 +133,13 @@ def unmarked(expr: Expr) -> Expr:
 
 
 def unshaped(expr: Expr) -> Expr:
-    """Return a tree with spelled arguments of functions, without their shapes and without marks: typed or not alike."""
+    """Return a tree to be compared, typed or not: without marks and shapes, arguments of functions called by depth."""
     expr = unmarked(expr)
     args = tuple(map(unshaped, expr.args))
     if expr.kind is not Kind.FUNCTION:
         return replace(expr, args=args)
-    name, body = spelled(replace(expr, args=args))
-    return replace(expr, args=(body,), names=(name,))
+    name = BOUND * (1 + sum(node.kind is Kind.FUNCTION for node in args[0].walk()))
+    return replace(expr, args=(_renamed(args[0], expr.names[0], name),), names=(name,))
 
 
 def _renamed(expr: Expr, old: str, new: str) -> Expr:

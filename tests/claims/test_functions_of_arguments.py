@@ -247,3 +247,19 @@ def test_functions_of_a_system_keep_what_belongs_together(tmp_path):
     path.write_text(SYSTEM.replace("scaled(x + a)^2", "scaled(x, a)"))
     with pytest.raises(ClaimFileError, match=r"`scaled` takes 1 argument\. Got 2\."):
         load_suite(path)
+
+
+def test_a_derivative_of_a_member_is_written_as_its_author_did(tmp_path):
+    path = tmp_path / "a.yaml"
+    text = "f(u) + norm(grad(f, u)) >= 0"
+    path.write_text(
+        SETS.replace("norm(s(u)) + f(u) + infimum(f) >= 0", text).replace(
+            'given: {s: "activation(slopes = [0, 1])"}', ""
+        )
+    )
+    claim = load_suite(path).claims[0]
+    assert isinstance(claim, Claim), problems(claim)
+    again = tmp_path / "again.yaml"
+    again.write_text(to_yaml(claim_file(at_depth(claim, claim.depths[-1]))))
+    assert text in again.read_text()
+    assert isinstance(load_suite(again).claims[0], Claim)

@@ -99,3 +99,15 @@ def test_wrong_arguments_are_named(arguments, said):
 def test_a_budget_is_a_whole_number(steps):
     with pytest.raises(ArgumentError, match="from 1 to 10000"):
         nd.iterate(lambda z, k: z, W, steps=steps)
+
+
+def test_a_step_in_place_moves_neither_its_start_nor_the_record():
+    start = torch.ones(3, dtype=torch.float64)
+    found = nd.iterate(lambda z, k: z.mul_(0.5), start, steps=3)
+    assert torch.equal(start, torch.ones(3, dtype=torch.float64))
+    assert float(found.snapshots[-1].path_length) == pytest.approx(3**0.5 * 7 / 8)
+
+
+def test_a_step_that_gives_no_state_is_refused():
+    with pytest.raises(ArgumentError, match=r"must return a tensor or a mapping of tensors\. Got None"):
+        nd.iterate(lambda z, k: None, torch.ones(1, dtype=torch.float64), steps=1)
