@@ -45,10 +45,10 @@ def model_signature(name: str) -> ModelSignature:
 
 
 _CLASSES = {
-    "implicit-relu": "ntk_deq.systems.implicit_relu:ImplicitReLU",
-    "linear-implicit": "ntk_deq.systems.linear_implicit:LinearImplicit",
+    "implicit-relu": "ntk_deq.systems.shipped_models:ImplicitReLU",
+    "linear-implicit": "ntk_deq.systems.shipped_models:LinearImplicit",
 }
-"""Models with a class of their own, which computes what the formulas say."""
+"""Models whose compiled class has a name of its own."""
 
 
 def _shipped() -> None:

@@ -54,7 +54,7 @@ def prediction_error(
 
     Example:
         >>> from ntk_deq.systems import solve_equilibrium
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=3 * one[0])
         >>> found = solve_equilibrium(model, one)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.domain import DomainKind, parse_domain
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -50,6 +52,45 @@ def check_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> 
         if not torch.isfinite(value).all():
             raise ArgumentError(f"`{name}` of {signature.name} must be finite. Got NaN or Inf in it.")
     return {letter: size for letter, (size, _) in sizes.items()}
+
+
+def check_domain(signature: ModelSignature, name: str, value: object) -> None:
+    """Refuse a hyperparameter that is a number outside of the interval that is declared for it.
+
+    Args:
+        signature: The model.
+        name: The variable's name; of another one nothing is asked.
+        value: A 0-d tensor; what is no number is refused too.
+
+    Raises:
+        ArgumentError: It is outside.
+
+    Example:
+        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> check_domain(IMPLICIT_RELU, "gamma", torch.tensor(1.5))
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `gamma` of implicit-relu must be a number with 0 < gamma < 1. Got 1.5.
+    """
+    variable = signature.variable(name)
+    if variable.role is not Role.HYPERPARAMETER or variable.shape:
+        return
+    domain = parse_domain(variable.domain)[0]
+    low, high, low_open = domain.low, domain.high, domain.low_open
+    if domain.kind in (DomainKind.POSITIVE, DomainKind.NONNEGATIVE):
+        low, low_open = Fraction(0), domain.kind is DomainKind.POSITIVE
+    left = "" if low is None else f"{low} {'<' if low_open else '<='} "
+    right = "" if high is None else f" {'<' if domain.high_open else '<='} {high}"
+    number = value.item() if isinstance(value, Tensor) else value
+    if not isinstance(number, float) or isinstance(value, bool):
+        inside = False
+    else:
+        inside = (low is None or number > low or (number == low and not low_open)) and (
+            high is None or number < high or (number == high and not domain.high_open)
+        )
+    if not inside:
+        allowed = f"a number with {left}{name}{right}" if left or right else "a number"
+        raise ArgumentError(f"`{name}` of {signature.name} must be {allowed}. Got {number!r}.")
 
 
 def owned_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -49,7 +49,7 @@ def gradient_sizes(
         V: The loss adjoint.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> from ntk_deq.systems.losses import output_loss
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])

@@ -28,14 +28,17 @@ class RowProgram:
         steps: In order of evaluation; the root comes last.
         parametric: As given.
         moving: Those that depend on the state.
+        state: The state among them.
         trained: Those on which a parameter has an influence, their own or one further down.
         between: Those and the steps that depend on the state.
         fused: Products that only a sum needs, added to it as they are formed.
+        links: The steps that depend on the state, where each reads no other one than the one before; None: they do not.
     """
 
     def __init__(self, root: Row, parametric: Callable[[Expr], bool]) -> None:
         self.root, self.steps, self.parametric = root, root.steps(), parametric
         self.moving = [step for step in self.steps if step.moving]
+        self.state = next((step for step in self.moving if step.op is Op.STATE), None)
         self.trained: set[Row] = set()
         for step in self.steps:
             if any(map(parametric, step.fixed)) or any(arg in self.trained for arg in step.args):
@@ -48,9 +51,23 @@ class RowProgram:
             for step in self.moving
             if step.op is Op.PRODUCT and uses.count(step) == 1 and step is not root and self._user(step).op is Op.SUM
         }
+        self.links = self._links()
 
     def _user(self, step: Row) -> Row:
         return next(user for user in self.moving if step in user.args)
+
+    def _links(self) -> list[Row] | None:
+        before: Row | None = None
+        links = []
+        for step in self.moving:
+            if step in self.fused:
+                continue
+            needed = {arg.args[0] if arg in self.fused else arg for arg in step.args if arg.moving}
+            if needed != ({before} if before is not None else set()):
+                return None
+            links.append(step)
+            before = step
+        return links[1:]
 
     def at(self, X: Float[Tensor, "N d"], fixed: FixedValues) -> PreparedRows:
         """Return the program at given inputs and parameters, with all that does not depend on the state worked out.
@@ -103,6 +120,42 @@ class PreparedRows:
         return self.values(Z)[self.program.root]
 
     __call__ = value
+
+    def compiled(self) -> Callable[[Tensor], Tensor]:
+        """Return the same function of the state, made for many calls: where steps follow one another, nothing else."""
+        links = self.program.links
+        if links is None:
+            return self.value
+        parts = [self._link(step, before) for before, step in zip([None, *links], links, strict=False)]
+        if len(parts) == 1:
+            return parts[0]
+        if len(parts) == 2:
+            inner, outer = parts
+            return lambda Z: outer(inner(Z))
+
+        def value(Z: Tensor) -> Tensor:
+            for part in parts:
+                Z = part(Z)
+            return Z
+
+        return value
+
+    def _link(self, step: Row, before: Row | None) -> Callable[[Tensor], Tensor]:
+        """Return a step as a function of the one before it, which is the only one that depends on the state."""
+        if step.op is Op.ENTRYWISE:
+            return self.function(step)
+        if step.op is Op.PRODUCT:
+            matrix = self._matrices[step]
+            return lambda rows: rows @ matrix
+        if step.op is Op.SUM and len(step.args) == 2:
+            moving, still = sorted(zip(step.args, step.signs, strict=True), key=lambda term: not term[0].moving)
+            if moving[0] in self.program.fused and not still[0].moving:
+                matrix, sign = self._matrices[moving[0]], moving[1]
+                rest = self.still[still[0]] if still[1] > 0 else -self.still[still[0]]
+                return lambda rows: torch.addmm(rest, rows, matrix, alpha=sign)
+        last = before or self.program.state
+        assert last is not None  # something depends on the state
+        return lambda rows: self.evaluated(step, {**self.still, last: rows})
 
     def values(self, Z: Float[Tensor, "N m"]) -> dict[Row, Tensor]:
         """Return the values of all steps at a state, but for products that are only added to something.

@@ -74,7 +74,7 @@ class WholeModel(DeclaredModel):
         if PREDICTIONS not in self.signature.definitions:
             return X.new_zeros(0)
         values = {**self._all(parameters), **self._inputs(X)}
-        fixed = FixedValues(values, self._sizes(values), self._typed.definitions, X.new_zeros(()))
+        fixed = FixedValues(values, lambda: self._sizes(values), self._typed.definitions, X.new_zeros(()))
         found = fixed.value(self._typed.predictions)
         return found.squeeze(-1) if found.ndim == 2 and found.shape[1] == 1 else found
 
