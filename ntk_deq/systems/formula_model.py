@@ -20,7 +20,7 @@ from ntk_deq.certified.arithmetic import scale
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
-from ntk_deq.equilibrium.slopes import BallLayer
+from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
@@ -304,10 +304,14 @@ class FormulaModel(DeclaredModel):
         if form is None:
             return None
         P, S, r = (self._values[name] for name in form.names)
-        P, S, r = (P.mT, S.mT, r[None]) if form.transposed else (P, S, r[None])
-        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r, self.input_rows(X)))
+        P, S = (P.mT, S.mT) if form.transposed else (P, S)
+        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r[None], self.input_rows(X)))
         scaled = weight if form.factor == 1 else scale(exact(form.factor), weight)
-        return BallLayer(scaled, form.inner.value(matmul(inputs, source)), readout, form.activation)
+        fed, at_zero = matmul(inputs, source), None
+        if form.activation is RELU and form.inner is RELU and bool((idle := ~(P != 0).any(dim=0)).any()):
+            # Where a column of P is zero and relu cuts what is fed, the outer relu sees an exact zero.
+            at_zero = (fed.centre <= 0 if fed.is_exact else fed.centre < -fed.radius) & idle
+        return BallLayer(scaled, form.inner.value(fed), readout, form.activation, at_zero)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0

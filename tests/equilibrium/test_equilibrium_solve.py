@@ -226,7 +226,8 @@ def test_conformance_nan_sample_and_empty_batch(problem, solver):
 
 
 def owned(model):
-    return {name: getattr(model, name) for name in model.signature.names(Role.PARAMETER, Role.HYPERPARAMETER)}
+    numbers = model.signature.names(Role.HYPERPARAMETER)
+    return model.parameters() | {name: getattr(model, name) for name in numbers}
 
 
 @pytest.mark.parametrize("name", MODELS)
