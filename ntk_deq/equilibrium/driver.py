@@ -36,7 +36,11 @@ def row_norms(rows: Float[Tensor, "B n"]) -> Float[Tensor, " B"]:
     """
     if rows.shape[1] == 0:
         return rows.new_zeros(rows.shape[0])
-    largest = rows.abs().amax(dim=1).clamp(min=torch.finfo(rows.dtype).tiny)
+    plain = torch.linalg.vector_norm(rows, dim=1)
+    info = torch.finfo(rows.dtype)
+    if bool(((plain > info.tiny**0.375) & (plain < info.max**0.375)).all()):  # squares are far from either end
+        return plain
+    largest = rows.abs().amax(dim=1).clamp(min=info.tiny)
     return largest * torch.linalg.vector_norm(rows / largest.unsqueeze(1), dim=1)
 
 
@@ -52,6 +56,8 @@ ROUNDING_PATIENCE = 10
 STAGNATION_PATIENCE = 500
 # A relative change of the point by so many eps tells how far rounding may move each entry of the image.
 NOISE_EPS = 16.0
+# Tolerances above so many eps ask about rounding only after so many steps without a smaller residual, and seldom.
+PROBED_BELOW, PROBE_PATIENCE, PROBE_REST = 1e4, 3, 16
 # Every so many updates, entries that have shrunk out of sight are asked whether they are zero.
 DYING_EVERY = 32
 # Steps of a splitting between two looks: half of what the slowest sample seems to need. A look costs about two steps.
@@ -202,7 +208,10 @@ def _iterate(
     steps = torch.zeros(samples, dtype=torch.int64, device=initial.device)
     idle = torch.zeros_like(steps)  # steps since the smallest residual
     best = initial.new_full((samples,), math.inf)
-    units = _Units(criteria, contraction, point)
+    # Far from rounding level an entry is held up by rounding only where it cancels: that is asked when it is held up.
+    tight = criteria.rtol <= PROBED_BELOW * info.eps
+    eager = torch.full_like(solved, tight and strides is None)
+    units = _Units(criteria, contraction, point, rest=0 if tight or strides is not None else PROBE_REST)
     count, taken = 0, 1
     while True:
         image = _evaluate(step, point.reshape(shape)).reshape(samples, entries)
@@ -218,7 +227,7 @@ def _iterate(
                 point,
                 image,
                 near,
-                torch.ones_like(near) if strides is None else ~improved,
+                eager | (~improved & (idle + taken >= (1 if tight else PROBE_PATIENCE))),
             )
             solved = solved | each
             improved = improved | progress
@@ -239,7 +248,7 @@ def _iterate(
             taken = min(strides.after(residual / units.row_allowance(point), active), criteria.max_steps - count)
             for _ in range(taken - 1):
                 proposal = step(proposal)
-        point = torch.where(active.unsqueeze(1), proposal, point)
+        point = proposal if going == samples else torch.where(active.unsqueeze(1), proposal, point)
         count, before = count + taken, count
         if count // DYING_EVERY > before // DYING_EVERY:
             point = units.try_zeros(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, residual, active)
@@ -292,10 +301,12 @@ class _Units:
         criteria: Tolerances.
         contraction: A Lipschitz constant of the map, or None.
         start: Where the iteration starts.
+        rest: Looks after one at which the map was asked about rounding before it is asked again.
     """
 
-    def __init__(self, criteria: Criteria, contraction: float | None, start: Tensor) -> None:
+    def __init__(self, criteria: Criteria, contraction: float | None, start: Tensor, rest: int) -> None:
         self._criteria = criteria
+        self._rest, self._rested = rest, rest
         self._share = 1 - contraction if contraction is not None and contraction < 1 else 1.0
         self._eps = torch.finfo(start.dtype).eps
         self._largest = row_norms(start)
@@ -322,7 +333,9 @@ class _Units:
         whole = row_norms(gaps) <= self.row_allowance(point)
         solved = near & whole & known.all(dim=1)
         ask = near & asking & ~solved & ~self._probed
-        if bool(ask.any()):
+        self._rested += 1
+        if self._rested > self._rest and bool(ask.any()):
+            self._rested = 0
             known = known | (gaps <= self._probe(step, point, image, ask))
             solved = near & (row_norms(gaps) <= self.row_allowance(point)) & known.all(dim=1)
         rest = torch.where(known, 0.0, gaps)
