@@ -1,9 +1,9 @@
 """Steps of a recursion in float64, each with its distance from the exact one: its defect is bounded, and carried.
 
 A ball that a step's formula is evaluated on grows by the size of every term, in z - a (F z - c) by 1 + a norm(F),
-while the map may contract. So the floats c_v are computed without any radius, and the error is carried instead. With S
-the difference quotients of the rule over the balls around what it rests on, u, and d the defect, the distance of c_v from
-the rule's value at the floats c_u,
+while the map may contract. So the floats c_v are computed without any radius, and the error is carried instead. With
+S the difference quotients of the rule over the balls around what it rests on, u, and d the defect, the distance of
+c_v from the rule's value at the floats c_u,
 
     x_v - c_v = sum S_vu (x_u - c_u) + d_v.
 
