@@ -21,10 +21,9 @@ from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
 from ntk_deq.dynamics.proven.recursion import carried_steps
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
-from ntk_deq.evaluation.equilibria import tensor_names
+from ntk_deq.evaluation.equilibria import tensor_names, value_at_step
 from ntk_deq.evaluation.floats import TensorNames, at_step
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.evaluation.recursion import value_at_step
 from ntk_deq.language.recursion import PATH_LENGTH, At
 
 FLOATS = 80

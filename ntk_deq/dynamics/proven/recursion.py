@@ -32,7 +32,7 @@ from ntk_deq.certified.rounding import add_up, multiply_up
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import magnitude
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.derivatives.quotients import step_quotients
+from ntk_deq.evaluation.derivatives.reverse import step_quotients
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.recursion import PATH_LENGTH, At
