@@ -15,7 +15,7 @@ from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.mutation import changed_claim
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.balls import evaluate_scalar, step_scopes
+from ntk_deq.evaluation.balls import evaluate_scalar, shown_scopes
 from ntk_deq.evaluation.environment import DeadlineError, Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
@@ -258,7 +258,7 @@ def _scopes(
     if not quantifiers:
         yield scope
         return
-    for inner in step_scopes(quantifiers[0], env, scope):
+    for inner, _ in shown_scopes(quantifiers[0], env, scope):
         yield from _scopes(quantifiers[1:], env, inner)
 
 
