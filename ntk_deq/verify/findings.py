@@ -24,7 +24,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.feasible import Feasible, planned
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
