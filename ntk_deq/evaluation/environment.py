@@ -16,9 +16,8 @@ from ntk_deq.certified import Ball
 from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
-from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.layer import activation_parameter, layer_weight, reaches_modulus
-from ntk_deq.language.library import model_signature
+from ntk_deq.language.declaration import ModelSignature, model_signature
+from ntk_deq.language.fixed_point_map import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula
@@ -261,6 +260,7 @@ class Environment:
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
         per_step: Values of parts of a quantified formula that do not depend on every index in scope, by the part and
             the values of those that it depends on; likewise.
+        likely: Where a `for some` was true last, by its identity.
         indexed: Each such part, by its identity, and the indices in it.
     """
 
@@ -284,6 +284,7 @@ class Environment:
     failing: str | None = None
     derivatives: Any = field(default=None, init=False)
     per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
+    likely: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
     indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from ntk_deq.language.domain import DomainKind, parse_domain
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.systems.model import EquilibriumModel
 
+T = TypeVar("T")
 _FLOATS = (torch.float64, torch.float32)
 
 
@@ -32,7 +34,7 @@ def check_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> 
             tensors of mixed dtype or device, NaN or Inf.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> check_variables(IMPLICIT_RELU, {"W": torch.zeros(3, 2), "A": torch.zeros(2, 2)})
         {'d': 3, 'm': 2}
     """
@@ -66,7 +68,7 @@ def check_domain(signature: ModelSignature, name: str, value: object) -> None:
         ArgumentError: It is outside.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> check_domain(IMPLICIT_RELU, "gamma", torch.tensor(1.5))
         Traceback (most recent call last):
             ...
@@ -93,6 +95,35 @@ def check_domain(signature: ModelSignature, name: str, value: object) -> None:
         raise ArgumentError(f"`{name}` of {signature.name} must be {allowed}. Got {number!r}.")
 
 
+def named_values(signature: ModelSignature, first: Sequence[T], values: Mapping[str, T]) -> dict[str, T]:
+    """Return values by name, some of which were given in the order of the declaration.
+
+    Args:
+        signature: The model.
+        first: Those that were given in order; a family counts once.
+        values: Those that were given by name.
+
+    Raises:
+        ArgumentError: There are too many of them, or one is given twice.
+
+    Example:
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
+        >>> named_values(IMPLICIT_RELU, [1, 2], {"gamma": 3})
+        {'W': 1, 'A': 2, 'gamma': 3}
+    """
+    owned = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
+    names = list(dict.fromkeys(name.partition("[")[0] for name in owned))
+    if len(first) > len(names):
+        raise ArgumentError(
+            f"Values of {signature.name} must be those of {', '.join(names)}. Got {len(first)} of them."
+        )
+    ordered = dict(zip(names, first, strict=False))
+    for name in ordered:
+        if name in values:
+            raise ArgumentError(f"`{name}` of {signature.name} is given twice: in order and by its name.")
+    return {**ordered, **values}
+
+
 def owned_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Pick the parameters and hyperparameters of a model out of `values`.
 
@@ -100,7 +131,7 @@ def owned_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> 
         ArgumentError: One is missing; the message names all that are.
 
     Example:
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
+        >>> from ntk_deq.language.declaration import LINEAR_IMPLICIT
         >>> list(owned_variables(LINEAR_IMPLICIT, {"y": None, "b": None, "U": None, "W": None}))
         ['W', 'U', 'b']
     """
@@ -228,7 +259,7 @@ def check_loss(signature: ModelSignature, where: str) -> None:
         ArgumentError: It does.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> check_loss(IMPLICIT_RELU, "gradient-descent")
     """
     try:

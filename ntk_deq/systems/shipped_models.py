@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
+from ntk_deq.language.declaration import IMPLICIT_RELU, LINEAR_IMPLICIT, ModelSignature
 from ntk_deq.systems.formula_model import FormulaModel
 
 

@@ -230,7 +230,7 @@ def test_models_are_frozen(cls):
 
 def test_values_may_come_in_the_order_of_the_declaration():
     assert torch.equal(ImplicitReLU(ONE, 2 * ONE, ONE[0], 0.5).A, 2 * ONE)
-    with pytest.raises(ArgumentError, match=r"must be those of W, A, b, gamma\. Got 5 in order"):
+    with pytest.raises(ArgumentError, match=r"must be those of W, A, b, gamma\. Got 5 of them"):
         ImplicitReLU(ONE, ONE, ONE[0], 0.5, ONE)
     with pytest.raises(ArgumentError, match=r"`W` of implicit-relu is given twice"):
         ImplicitReLU(ONE, W=ONE, A=ONE, b=ONE[0], gamma=0.5)
