@@ -114,9 +114,8 @@ def named_values(signature: ModelSignature, first: Sequence[T], values: Mapping[
     owned = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
     names = list(dict.fromkeys(name.partition("[")[0] for name in owned))
     if len(first) > len(names):
-        raise ArgumentError(
-            f"Values of {signature.name} must be those of {', '.join(names)}. Got {len(first)} of them."
-        )
+        allowed = ", ".join(names)
+        raise ArgumentError(f"Values of {signature.name} must be those of {allowed}. Got {len(first)} of them.")
     ordered = dict(zip(names, first, strict=False))
     for name in ordered:
         if name in values:
