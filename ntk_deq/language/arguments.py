@@ -14,7 +14,7 @@ from ntk_deq.language.shapes import Shapes, fail
 from ntk_deq.language.tree import BOUND, Expr, Kind, Mark, Span
 from ntk_deq.language.types import SCALAR, Size, Sort, Type
 
-PLACES = frozenset(("grad", "jac", "prox", "moreau", "conjugate"))
+PLACES = frozenset(("grad", "jac", "prox", "resolvent", "moreau", "conjugate"))
 """What takes a function and, second, a point of the shape of its argument."""
 
 MARKS = frozenset(Mark)

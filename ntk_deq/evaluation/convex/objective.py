@@ -1,6 +1,7 @@
 """What takes a function to be minimised, as the minimum of one formula: read by balls, floats and derivatives alike.
 
     prox(phi, x, mu), moreau(phi, x, mu)    phi(u) + |u - x|^2/(2 mu), where and how small
+    resolvent(phi, x)                       phi(u) + |u - x|^2/2, where, of a convex phi
     conjugate(phi, y)                       minus the least phi(u) - <y, u>
     argmin, minimum, infimum; supremum      phi; minus the least -phi
 
@@ -19,7 +20,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import BOUND, Expr, Kind, Span
 from ntk_deq.language.types import SCALAR, Sort, Type
 
-POINTS = ("prox", "argmin")
+POINTS = ("prox", "resolvent", "argmin")
 """Those whose value is where a function is least; of the others it is how small."""
 
 NEGATED = ("conjugate", "supremum")
@@ -40,7 +41,7 @@ def given_names(expr: Expr) -> list[str]:
         >>> given_names(Expr(Kind.CALL, _HERE, (function, parse("1"), parse("2")), name="prox"))
         ['x·u', 'mu·u']
     """
-    names = {"prox": ("x", "mu"), "moreau": ("x", "mu"), "conjugate": ("y",)}.get(expr.name, ())
+    names = {"prox": ("x", "mu"), "moreau": ("x", "mu"), "resolvent": ("x",), "conjugate": ("y",)}.get(expr.name, ())
     return [given_name(name, expr) for name in names]
 
 
@@ -99,11 +100,13 @@ def objective(expr: Expr) -> Expr:
     def given(name: str, type_: Type) -> Expr:
         return Expr(Kind.NAME, _HERE, name=given_name(name, expr), type=type_)
 
-    if expr.name in ("prox", "moreau"):
+    if expr.name in ("prox", "resolvent", "moreau"):
         apart = replace(_made(Kind.SUBTRACT, point, given("x", type_)), type=type_)
         size = apart if type_ == SCALAR else _made(Kind.CALL, apart, name="fro")
         square = _made(Kind.POWER, size, _number(2))
-        twice = _made(Kind.MULTIPLY, _number(2), given("mu", SCALAR))
+        twice = _number(2)
+        if expr.name != "resolvent":
+            twice = _made(Kind.MULTIPLY, twice, given("mu", SCALAR))
         return _made(Kind.ADD, body, _made(Kind.DIVIDE, square, twice))
     if expr.name == "conjugate":
         slope = given("y", type_)
