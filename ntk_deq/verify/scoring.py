@@ -341,7 +341,7 @@ class ClaimScorer:
     def _computed(self) -> frozenset[str]:
         """Return the variables that the equations give at all sizes, and that therefore do not move."""
         low, high = self._plans_at_the_ends()
-        return frozenset() if low is None or high is None else low.variables & high.variables
+        return frozenset() if low is None or high is None else (low.variables - low.moved) & (high.variables - high.moved)
 
     def _solved_everywhere(self) -> frozenset[int]:
         """Return which of the hypotheses' comparisons are equations that are solved at all sizes."""

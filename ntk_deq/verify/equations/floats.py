@@ -39,6 +39,14 @@ def solved_names(names: TensorNames, plan: Plan) -> TensorNames:
         names: What names mean; the values of the variables to compute are where an iteration starts.
         plan: How the equations are solved.
     """
+    given = names
+    for step in plan.inclusions:
+        inside = replace(given, trouble=None if names.trouble is None else [])
+        found = {}
+        for variable, formula in zip(step.variables, step.formulas, strict=True):
+            value = tensor_value(formula, inside)
+            found[variable.name] = scalar(value) if variable.type.sort is Sort.SCALAR else value
+        names = replace(names, variables={**names.variables, **found})
     for joint in plan.joint:
         names = replace(names, variables={**names.variables, **solved_jointly(joint, names, plan)[0]})
     for step in plan.explicit:
