@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.tree import BOUND, Expr, Kind, Span
-from ntk_deq.language.types import SCALAR, Sort, Type
+from ntk_deq.language.tree import BOUND, Expr, Kind, Sign, Span
+from ntk_deq.language.types import ONE, SCALAR, Sort, Type
 
 POINTS = ("prox", "resolvent", "argmin")
 """Those whose value is where a function is least; of the others it is how small."""
@@ -94,7 +94,7 @@ def objective(expr: Expr) -> Expr:
         'abs(u) + (u - x·u)^2/(2*mu·u)'
     """
     function, type_ = expr.args[0], argument_type(expr)
-    body = function.args[0]
+    body = _in_corners(function.args[0])
     point = Expr(Kind.NAME, _HERE, name=function.names[0], type=type_)
 
     def given(name: str, type_: Type) -> Expr:
@@ -114,6 +114,20 @@ def objective(expr: Expr) -> Expr:
         product = _made(Kind.MULTIPLY, slope, point) if scalar else _made(Kind.CALL, slope, point, name="dot")
         return _made(Kind.SUBTRACT, body, product)
     return _made(Kind.NEGATE, body) if expr.name in NEGATED else body
+
+
+def _in_corners(body: Expr) -> Expr:
+    """Return a formula in which norms of columns are written in functions whose corners are known, sums and maxima."""
+    body = replace(body, args=tuple(map(_in_corners, body.args))) if body.args else body
+    column = body.args[0].type if body.kind is Kind.CALL and body.name in ("norm1", "norminf") else None
+    if column is None or column.sort is not Sort.MATRIX or column.cols != ONE:
+        return body
+    vector = body.args[0]
+    if body.name == "norm1":
+        return _made(Kind.CALL, replace(_made(Kind.CALL, vector, name="abs"), type=column), name="sum")
+    opposite = replace(_made(Kind.NEGATE, vector), type=column)
+    both = _made(Kind.CALL, vector, opposite, name=Sign.STACK)
+    return _made(Kind.CALL, replace(both, type=replace(column, rows=column.rows + column.rows)), name="max")
 
 
 def _number(value: int) -> Expr:
