@@ -94,7 +94,7 @@ def _replaced(expr: Expr, path: Path, new: Expr) -> Expr:
 
 
 def _places(node: Expr, path: Path) -> Iterator[tuple[Path, Expr]]:
-    """Yield the nodes that can be changed, parents first; of `g in subdiff(phi, z)` nothing, in which z stands twice."""
+    """Yield the nodes that can be changed, parents first; none of an inclusion, in which a point stands twice."""
     if inclusion_of(node) is not None:
         return
     yield path, node

@@ -267,7 +267,7 @@ OF_FUNCTIONS = (
     _of_functions(
         "resolvent",
         (_P.VALUE,),
-        "`prox(phi, x, 1)` of a convex function, and of no other: `z == resolvent(phi, z + g)` is `g in subdiff(phi, z)`.",
+        "`prox(phi, x, 1)` of convex functions alone: `z == resolvent(phi, z + g)` is `g in subdiff(phi, z)`.",
         shape_of_second,
     ),
     _of_functions(

@@ -123,6 +123,7 @@ def _at_lengths(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[C
 
 def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Minimum:
     """Return the minimum near a point, with what is proven of its distance."""
+    numbers = _at_plain(problem, numbers, contacts)
     at = At(problem, problem.valued(numbers))
     contacts = [_with_ties(at, contact) for contact in contacts]
     contacts, off = _reached(at, [contact for contact in contacts if _legal(at, contact)], problem.size)
@@ -167,6 +168,20 @@ def _legal(at: At, contact: Contact) -> bool:
     """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
     node = at.node(contact.node)
     return bool(slack(node, contact) >= 0)
+
+
+_PLAIN, _NEARLY = 2.0**20, 2.0**-40
+
+
+def _at_plain(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> list[arb]:
+    """Return numbers, those that are nearly short binary fractions replaced by these if all contacts are met then."""
+    plain = [arb(round(float(x.mid()) * _PLAIN) / _PLAIN) if abs(x) < _PLAIN else x for x in numbers]
+    near = [p if bool(abs(x - p) <= _NEARLY) else x for x, p in zip(numbers, plain, strict=True)]
+    if not contacts or all(bool(x == p) for x, p in zip(numbers, near, strict=True)):
+        return numbers
+    at = At(problem, problem.valued(near))
+    held = [part for contact in contacts for part in _split(at, contact)]
+    return near if held and all(part.exact for part in held) else numbers
 
 
 _TIED = 2.0**-30  # relative; an entry that may be as extreme as others
@@ -266,8 +281,8 @@ def _reached(at: At, contacts: list[Contact], width: int) -> tuple[list[Contact]
         if not new:
             kept = [*kept, part]
             continue
-        own = part.rows if len(new) == part.rows.shape[0] else ct.above(*(_row(part.rows, k) for k in new))
-        wider = own if rows is None else ct.above(rows, own)
+        mine = part.rows if len(new) == part.rows.shape[0] else ct.above(*(_row(part.rows, k) for k in new))
+        wider = mine if rows is None else ct.above(rows, mine)
         if wider.shape[0] <= width and ct.sigma_min(wider) > 0:
             kept, rows, lines = [*kept, part], wider, [*lines, *more]
             met += [part.values[k] for k in new]

@@ -33,7 +33,8 @@ from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.enclosure import BITS, TINY, System, UnprovenError, Value, in_floats, require_certain
 from ntk_deq.verify.equations.floats import solved_jointly
-from ntk_deq.verify.equations.plan import Equation, Equations, Explicit, Inclusion, Joint, Place, Plan
+from ntk_deq.verify.equations.plan import Equations
+from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan
 from ntk_deq.verify.instance_environment import instance_environment
 
 _NEAR = 1e-6  # relative distance within which a recorded value stands for a solution
@@ -226,6 +227,11 @@ class _Proof:
         except NtkDeqError:
             self.values, self.exact, self.met = kept
             raise
+        names = {variable.name for variable in step.variables}
+        if (
+            not names <= self.exact
+        ):  # one that floats hold is not known better than the other: both are recorded as near
+            self.exact -= names
 
     def _explicitly(self, step: Explicit) -> None:
         """Evaluate what a variable is equal to."""
