@@ -1,4 +1,4 @@
-"""What is known of equations: the sides of one, what it gives explicitly or jointly, how those of a claim are solved."""
+"""What is known of equations: the sides of one, what it gives, and how those of a claim are solved together."""
 
 from __future__ import annotations
 
