@@ -32,7 +32,7 @@ from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem, nearest_name
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, problems_below
-from ntk_deq.language.definition import Definition, is_head
+from ntk_deq.language.arguments import Definition, is_head
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.run import PATH_LENGTH

@@ -16,12 +16,12 @@ from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar
 from ntk_deq.language.application import Functions
-from ntk_deq.language.definition import BrokenFunctionError, Definition, definition, is_head
+from ntk_deq.language.arguments import BrokenFunctionError, Definition, definition, is_head
+from ntk_deq.language.expansion import substituted
 from ntk_deq.language.families import defined
 from ntk_deq.language.format import format_expr, unmarked
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.setting import Setting
-from ntk_deq.language.substitution import substituted
 from ntk_deq.language.tree import Expr, Formula, Kind, Mark, Span
 
 

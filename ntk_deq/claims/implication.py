@@ -14,8 +14,7 @@ from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.ordering import Order, Ordering, joint
-from ntk_deq.language.ranges import Ranges, comparisons
+from ntk_deq.language.ranges import Order, Ordering, Ranges, comparisons, joint
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind, dependents, names_in
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import written_out

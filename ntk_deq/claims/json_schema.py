@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntk_deq.claims.schema import ClaimFile
-from ntk_deq.language.library import model_names
+from ntk_deq.language.declaration import model_names
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

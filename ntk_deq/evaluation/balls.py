@@ -12,13 +12,13 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.compare import NO_STEP, compare_chain, conjunction, disjunction, negation
+from ntk_deq.evaluation.arithmetic import NO_STEP, compare_chain, conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
-from ntk_deq.evaluation.steps import conjuncts, index_names, same_at, step_of
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.indices import conjuncts, index_names, same_at, step_of
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind

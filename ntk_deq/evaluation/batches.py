@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
-from ntk_deq.evaluation.functions.tensors import frobenius, scalar
+from ntk_deq.evaluation.functions.twin import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
-from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.indices import step_of
 from ntk_deq.language.recursion import NONE, Recursions
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort

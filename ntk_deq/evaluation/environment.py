@@ -16,9 +16,8 @@ from ntk_deq.certified import Ball
 from ntk_deq.certified.precise import adopt, as_ball
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
-from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.layer import activation_parameter, layer_weight, reaches_modulus
-from ntk_deq.language.library import model_signature
+from ntk_deq.language.declaration import ModelSignature, model_signature
+from ntk_deq.language.fixed_point_map import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.tree import Expr, Formula, Kind

@@ -21,15 +21,14 @@ from torch import Tensor
 from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.convex.descent import rounded_off
-from ntk_deq.evaluation.convex.tensors import tensor_extreme
+from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
-from ntk_deq.evaluation.functions.tensors import scalar, vec
-from ntk_deq.evaluation.steps import step_of
+from ntk_deq.evaluation.functions.twin import scalar, vec
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
+from ntk_deq.language.indices import step_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.tree import Expr, Formula, Kind

@@ -20,8 +20,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ntk_deq.language.declaration import ModelSignature, Role, Variable
-from ntk_deq.language.library import model_names, model_signature, register_model
+from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names, model_signature, register_model
 
 if TYPE_CHECKING:
     from ntk_deq.systems.accuracy import AccuracyWarning

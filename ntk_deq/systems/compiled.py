@@ -28,7 +28,7 @@ def compiled_class(signature: ModelSignature) -> type[DeclaredModel]:
     Example:
         >>> import torch
         >>> from dataclasses import replace
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
+        >>> from ntk_deq.language.declaration import LINEAR_IMPLICIT
         >>> cls = compiled_class(replace(LINEAR_IMPLICIT, name="my-linear", implementation=""))
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> cls(W=one / 2, U=one, b=one[0]).step(2 * one, one)

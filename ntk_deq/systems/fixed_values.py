@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.tensors import scalar
+from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.tree import Expr, Kind, names_in
 
 

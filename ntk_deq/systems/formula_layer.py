@@ -63,7 +63,7 @@ def declared_layer(signature: ModelSignature, model: RowModel) -> DeclaredLayer 
         model: Its programs.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU, LINEAR_IMPLICIT
         >>> from ntk_deq.language.rows import rowwise_model
         >>> layers = [declared_layer(model, rowwise_model(model)) for model in (IMPLICIT_RELU, LINEAR_IMPLICIT)]
         >>> [(layer.names, layer.scalar, layer.transposed) for layer in layers]

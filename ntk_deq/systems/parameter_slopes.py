@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
-from ntk_deq.evaluation.functions.tensors import scalar
+from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.fixed_values import FixedValues
 

@@ -12,8 +12,8 @@ import torch
 from ntk_deq.certified.precise import working_precision
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.arithmetic import NO_STEP, conjunction
 from ntk_deq.evaluation.balls import evaluate_truth
-from ntk_deq.evaluation.compare import NO_STEP, conjunction
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.existence import declared_modulus
 from ntk_deq.evaluation.instance import Instance

@@ -14,7 +14,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES, Remembered, well_posed
 from ntk_deq.evaluation.environment import Notes, model_formulas
 from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
-from ntk_deq.evaluation.functions.tensors import scalar
+from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.falsify.score import Score, Scores

@@ -10,7 +10,7 @@ from ntk_deq.claims.json_schema import DIALECT, claim_file_schema
 from ntk_deq.claims.schema import ClaimFile, ClaimModel, FileHead, SettingModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.files.yaml import plain, read_text
-from ntk_deq.language.library import model_names
+from ntk_deq.language.declaration import model_names
 
 GOOD = """
 suite: example

@@ -18,7 +18,7 @@ from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.indices import step_of
 from ntk_deq.language.run import Run, RunKind, changing_names
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
