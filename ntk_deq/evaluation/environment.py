@@ -267,6 +267,7 @@ class Environment:
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
         per_step: Values of parts of a quantified formula that do not depend on every index in scope, by the part and
             the values of those that it depends on; likewise.
+        likely: Where a `for some` was true last, by its identity.
         indexed: Each such part, by its identity, and the indices in it.
     """
 
@@ -290,6 +291,7 @@ class Environment:
     failing: str | None = None
     derivatives: Any = field(default=None, init=False)
     per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
+    likely: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
     indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     @property

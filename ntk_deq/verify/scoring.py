@@ -23,7 +23,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations.floats import domain_margin, solved_names
 from ntk_deq.verify.equations.plan import Equations, Place, Plan
-from ntk_deq.verify.uses import Uses, default_budget
+from ntk_deq.verify.formulas import Uses, default_budget
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
 _TOGETHER = 128  # small instances that cost as much as one call

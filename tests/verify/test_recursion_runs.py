@@ -55,6 +55,11 @@ def scalar_claim(conclude, rule="a*x[k]", assume="", steps=40):
         ("x[k] <= 2 for some k with k <= x0 - 3", Verdict.REFUTED),
         ("x[k] <= 0 or x[k] >= 0 for all k with k >= 50", Verdict.UNDECIDED),  # over nothing: nothing bears it out
         ("not (x[k] >= 0 for all k)", Verdict.UNDECIDED),  # seen up to the budget only
+        ("(x[j] <= x[k] for some j with j <= k) for all k", Verdict.HOLDS),
+        ("(x[j] <= x0*a^(k-2) for some j with j <= k) for all k with k >= 2", Verdict.HOLDS),
+        ("(x[j] < x[k] for some j with j <= k) for all k", Verdict.REFUTED),
+        ("(x[j] < x[k] for some j with j > k) for all k", Verdict.UNDECIDED),  # at k = 40 a later step is smaller
+        ("(x[j] < x[k] for some j with j > k and j <= 40) for all k", Verdict.REFUTED),
         ("path_length[k] == x0 - x[k] for all k", Verdict.HOLDS),
         ("sum(x[k] for k in 0..3) <= 2*x0", Verdict.HOLDS),
         ("max(x[k] for k in 1..3) == a*x0", Verdict.HOLDS),

@@ -15,10 +15,9 @@ from ntk_deq.falsify.shrink.numbers import entry_places
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.symmetry import parity, sign_by_domain
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import Expr, Formula, Kind, negated, subtracted, sum_terms, total
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.verify.equations.eigenpairs import Eigenvalue, eigenvalue_in
-from ntk_deq.verify.equations.terms import negated, subtracted, sum_terms, total
 
 MOST_EQUATIONS = 64
 """Numbers that one joint system may have to solve for: its Jacobian is written out."""
