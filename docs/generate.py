@@ -14,16 +14,16 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from ntk_deq.claims import documents, load, schema
-from ntk_deq.claims.json_schema import claim_file_schema
+from ntk_deq.claims.validate import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
-from ntk_deq.language import operators, parser, recursion, run
+from ntk_deq.language import parser, recursion, run, shapes
 from ntk_deq.language import parser as builder
 from ntk_deq.language import shapes as memory
+from ntk_deq.language.declaration import model_names, model_signature
 from ntk_deq.language.distributions import DISTRIBUTIONS
 from ntk_deq.language.domain import DomainKind
 from ntk_deq.language.functions import FUNCTIONS, reference
-from ntk_deq.language.library import model_names, model_signature
 
 HERE = Path(__file__).parent
 PAGE = HERE / "claim-language.md"
@@ -139,7 +139,7 @@ def limits() -> str:
         ("nesting of an expression", f"{parser.MAX_DEPTH} levels"),
         ("characters of a name or a number", f"{builder.MAX_LITERAL}"),
         ("power of ten in a number", f"-{builder.MAX_EXPONENT} to {builder.MAX_EXPONENT}"),
-        ("power of a matrix", f"-{operators.MAX_MATRIX_POWER:,} to {operators.MAX_MATRIX_POWER:,}"),
+        ("power of a matrix", f"-{shapes.MAX_MATRIX_POWER:,} to {shapes.MAX_MATRIX_POWER:,}"),
         ("a size", f"1 to {schema.MAX_SIZE:,}"),
         ("entries of a matrix", f"{memory.MAX_ENTRIES:,} (1 GiB in float64)"),
         ("steps of a fixed-point run, or of a recursion", f"{run.MAX_STEPS:,}"),

@@ -9,10 +9,9 @@ from typing import NoReturn
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.fixed_point_map import layer_weight, lipschitz_constant
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.layer import layer_weight
-from ntk_deq.language.lipschitz import lipschitz_constant
 from ntk_deq.language.parser import parse
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.tree import Expr, Kind, names_in

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from ntk_deq.errors import Position, Problem
-from ntk_deq.language.definition import Definition
+from ntk_deq.language.arguments import Definition
 from ntk_deq.language.domain import Free
 from ntk_deq.language.function_domains import FunctionDomain
 from ntk_deq.language.interval import Range

@@ -11,9 +11,8 @@ from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.errors import ArgumentError, Problem
-from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names
 from ntk_deq.language.domain import Free
-from ntk_deq.language.library import model_names
 from ntk_deq.language.loss import PREDICTIONS, ForeignLossError, declared_loss
 from ntk_deq.language.rows import has_samples, rowwise_model
 from ntk_deq.language.run import LOSS, Run
@@ -215,7 +214,7 @@ def kernel_words(model: ModelSignature) -> str:
         model: The model.
 
     Example:
-        >>> from ntk_deq.language.library import model_signature
+        >>> from ntk_deq.language.declaration import model_signature
         >>> kernel_words(model_signature("linear-implicit"))
         'N x N, a sample in each row of X; blocks of W, U (1 place each in the map), b (1 place in yhat)'
     """

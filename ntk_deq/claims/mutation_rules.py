@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter
+from ntk_deq.language.expansion import substituted
 from ntk_deq.language.format import format_expr, inclusion_of
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
 from ntk_deq.language.record import TRANSPOSED
-from ntk_deq.language.substitution import substituted
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Span
 from ntk_deq.language.types import Sort
 

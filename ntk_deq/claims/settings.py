@@ -16,12 +16,11 @@ from ntk_deq.errors import ArgumentError, ExpressionError, Position, Problem
 from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
 from ntk_deq.files.results import matrix_text, read_results
 from ntk_deq.files.yaml import Mapping, Node, problems_below
-from ntk_deq.language.declaration import ModelSignature, reserved
+from ntk_deq.language.declaration import ModelSignature, model_names, model_signature, reserved
 from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
 from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
 from ntk_deq.language.families import split_for
 from ntk_deq.language.function_domains import FunctionDomain, is_function_domain, parse_function_domain
-from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large

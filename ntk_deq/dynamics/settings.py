@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ntk_deq.equilibrium.stored_values import owned
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import Role
-from ntk_deq.language.library import model_names
+from ntk_deq.language.declaration import Role, model_names
 from ntk_deq.systems.checks import check_loss, check_model, check_variables
 from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.version import __version__

@@ -2,11 +2,10 @@
 
 environment.py   what names mean: variables, sizes, definitions, model; how states and derivatives come (Providers)
 balls.py         evaluate(expr, env): a scalar, a matrix or a truth value, each with a certified radius
-arithmetic.py    sums, products and powers of such values; quantity.py: the values themselves
+arithmetic.py    sums, products, comparisons: certain, tight or open; quantity.py: the values themselves
 functions/       the twin of every function's record: balls, floats, slopes, exact numbers
-compare.py       comparisons: certain, tight or open, with the margin and what is shown of both sides
-equilibria.py    the model's state: solved in floats, enclosed by residual and gap; existence.py: why it is the only one
-nearby.py        a fixed point that is only known to be the only one near by
+equilibria.py    the model's state: solved in floats, enclosed by residual and gap; the steps of recursions
+existence.py     why the state is the only one, or the only one near by
 derivatives/     grad and jac: a tape, reverse mode in balls, kinks, quotients, an estimate where there is no rule
 convex/          what takes a function to be minimised: prox, argmin and the like, certified by convexity
 providers.py     the one place that hands states and derivatives to environments

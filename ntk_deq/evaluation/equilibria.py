@@ -1,19 +1,19 @@
-"""Equilibria and iterates of a model's map, as balls.
+"""Equilibria and iterates of a model's map, and the steps of recursions, as balls.
 
-The float solve gives a candidate Z~; the map evaluated at Z~ in balls bounds the residual r, and the equilibrium lies
-within r/g of it, where g is 1 - q for a contraction by a factor q < 1 (Banach's theorem), or what another reason for
-its existence gives (`existence`). Where none is found and the model names no reason, a fixed point that is shown to be
-the only one near Z~ is taken (`nearby`): the claim speaks of every equilibrium, and this is one.
+A step of a recursion is evaluated once, after those that it rests on.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from flint import arb_mat
 
 from ntk_deq import certified as ct
+from ntk_deq.certified import frobenius
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
@@ -21,15 +21,17 @@ from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import divide_up
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.equilibrium.precise import refined_equilibrium, refined_state
+from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.arithmetic import magnitude
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.batches import MAX_ENTRIES, newton
-from ntk_deq.evaluation.environment import Environment, OutsideClaimError
-from ntk_deq.evaluation.existence import Existence, contraction_factor, existence
+from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Value
+from ntk_deq.evaluation.existence import Existence, contraction_factor, existence, nearby_fixed_point
 from ntk_deq.evaluation.floats import SOLVER, TensorNames, tensor_map
-from ntk_deq.evaluation.functions.tensors import vec
-from ntk_deq.evaluation.nearby import nearby_fixed_point
-from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.functions.twin import vec
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.format import format_expr
+from ntk_deq.language.recursion import At
 
 _LARGEST_BELOW_ONE = 1.0 - 2.0**-53
 _SHRINKING = 2.0**-20
@@ -206,7 +208,7 @@ def _precise_equilibrium(
     def inverses() -> Iterator[torch.Tensor | None]:
         # In a unit that pulls strongly towards zero floats lose the sign of what adds up to its small value.
         for point in (found, (1 - _SHRINKING) * found):
-            jacobian = torch.func.jacrev(flat_map)(point.mT.reshape(-1))
+            jacobian = torch.autograd.functional.jacobian(flat_map, point.mT.reshape(-1))
             yield approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
 
     size = float(torch.linalg.vector_norm(found))
@@ -230,3 +232,44 @@ def iterate_ball(env: Environment, step: int) -> Matrix:
     while len(env.iterates) <= step:
         env.iterates.append(map_once(env, env.iterates[-1]))
     return env.iterates[step]
+
+
+def value_at_step(env: Environment, name: str, step: int) -> Scalar | Matrix:
+    """Return the value that a recursion has at a step; those that it rests on are kept.
+
+    The scale of such a value is its own size: that of its formula would grow from step to step without any bound.
+
+    Raises:
+        LimitError: The step is beyond the budget.
+        OutsideClaimError: The recursion breaks off before.
+    """
+    known = env.at_steps
+    if (name, step) not in known:
+        first = env.recursions.first(name)
+        if not first <= step <= env.last_step:
+            raise LimitError(f"{name}[{step}] does not exist: the recursion has steps {first} to {env.last_step}.")
+        for at in env.recursions.unfolded(name, step, known):
+            env.notes.check_time()
+            expr, letters = env.recursions.formula(*at)
+            try:
+                known[at] = _step_value(evaluate(expr, env, letters), at)
+            except OutsideClaimError as error:
+                known[at] = error
+    value = known[name, step]
+    if isinstance(value, OutsideClaimError):
+        raise value
+    return value
+
+
+def _step_value(value: Value, at: At) -> Scalar | Matrix:
+    """Return the value of a recursion's formula as that of a step."""
+    assert not isinstance(value, Outcome)
+    if isinstance(value, Scalar):
+        finite, size, why = value.ball.is_finite(), magnitude(value.ball), ""
+    else:
+        finite, why = value.ball.is_finite, value.ball.reason
+        size = sc.upper(frobenius(value.ball)) if finite else math.inf
+    if not finite or not size < math.inf:
+        detail = f"the recursion breaks off: {at[0]}[{at[1]}] {why or 'is not finite, or not known'}"
+        raise OutsideClaimError("defined", detail, certain=False)
+    return replace(value, scale=size)

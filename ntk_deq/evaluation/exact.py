@@ -18,7 +18,7 @@ from ntk_deq.certified import algebraic_matrix as am
 from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, sign
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
 from ntk_deq.certified.scalar import upper
-from ntk_deq.evaluation.compare import conjunction, disjunction, negation
+from ntk_deq.evaluation.arithmetic import conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import ModelFormulas, OutsideClaimError
 from ntk_deq.evaluation.functions.exact import FUNCTIONS, Value, as_matrix, is_plain, scalar
 from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, show_ball

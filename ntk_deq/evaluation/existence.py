@@ -1,22 +1,6 @@
 """Why a model's equilibrium exists and is the only one, and how far from it a state can be.
 
-A contraction in the Frobenius norm is one reason. A map that is one layer, z -> act(W z + c) for each sample (`layer`),
-act the identity or proximal, has others, looked for in this order. Let e = z - z* and r = z - act(W z + c). As act has
-difference quotients D between 0 and 1, e = r + D W e.
-
-1. W with diagonal entries below one, and T_ij = |W_ij|/(1 - W_ii) off the diagonal: entry i alone has one solution,
-   which moves by at most 1/(1 - W_ii) times what the other entries and c give it, and solving for every entry at once
-   moves states apart by at most T. Where T v < v for some v > 0 that is a contraction. Moving all but e_i to the right
-   gives |e| <= s |r| + T |e| with s_ii = max(1, 1/(1 - W_ii)), hence |e| <= (I - T)^-1 s |r|. Norms below one, a
-   spectral radius of |W| below one, a triangular W and a single unit with W <= 0 are cases of it.
-2. I - W >= m I > 0 in its symmetric part: z1 = act(W z + c) is the proximal map's value, so m norm(z1 - z*) <=
-   norm(W (z - z1)), and norm(e) <= (1 + norm(W)/m) norm(r). The residual over m is no bound.
-3. I - D W of positive determinant for all D of zeros and ones: I - W is a P-matrix, so that one solution exists
-   whatever c. The entries of (I - D W)^-1 are quotients of functions that are linear in each entry of D; between 0 and
-   1 they are extreme at the ends, and e = (I - D W)^-1 r.
-
-References:
-    Samelson, Thrall and Wesler, Proc. AMS 9, 1958 (3); Chen and Xiang, Mathematical Programming 106, 2006 (the bounds).
+Where nothing is known of states farther away: that a fixed point is the only one near a state.
 """
 
 from __future__ import annotations
@@ -30,14 +14,18 @@ from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
+from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.functions import absolute_value, maximum
-from ntk_deq.certified.precise import PreciseMatrix, adopt
+from ntk_deq.certified.inversion import approximate_inverse
+from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
+from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.precise.sums import frobenius
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
-from ntk_deq.evaluation.quantity import Outcome, Scalar, Truth
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import Expr
 
@@ -245,3 +233,91 @@ def _by_patterns(weight: ct.Ball) -> arb | None:
 
 def _finite(value: arb) -> arb | None:
     return value if value.is_finite() else None
+
+
+LARGEST, LARGEST_PRECISE = 256, 64
+"""Entries of a state up to which I - J is written out: in floats, and in arb."""
+
+_TRIES = 8
+_GROWTH = 8.0
+_LEAST = 2.0**-48  # relative to the state: rounding moves a solved one by less
+_LEAST_PRECISE = 2.0**-70
+_WIDE = 2.0**-6  # relative to the state: so far it is looked for others
+_TINY = 2.0**-500
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """A fixed point that is the only one within some distance of a state.
+
+    Attributes:
+        radius: How far from the state it is at most.
+        alone: Within which distance of the state it is the only one.
+    """
+
+    radius: float
+    alone: float
+
+
+def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby | str:
+    """Return what is known of the fixed point of the model's map near a state, or why nothing is.
+
+    Args:
+        env: What the names of the map mean.
+        state: The state, without a radius.
+        image: What the map makes of it.
+    """
+    rows, cols = state.ball.shape
+    most = LARGEST if env.precision is None else LARGEST_PRECISE
+    if rows * cols > most:
+        return f"the state has {rows * cols} entries, and I - J is written out for {most} at most"
+    residual = dense_form(ct.subtract(image.ball, state.ball))
+    size = max(sc.upper(ct.frobenius(state.ball)), _TINY)
+    rho = multiply_up(_LEAST if env.precision is None else _LEAST_PRECISE, size)
+    rho = max(rho, multiply_up(2.0, sc.upper(ct.frobenius(residual))))
+    if not rho < math.inf:
+        return "the map has no value at the point found"
+    slopes = env.providers.quotients(env, _around(state, rho))
+    if slopes is None:
+        return "the slopes of the map are not known"
+    unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
+    system = ct.subtract(unit, slopes)
+    found = approximate_inverse(system.approximate if isinstance(system, PreciseMatrix) else system.work)
+    if found is None:
+        return "I - J is singular to working precision"
+    inverse = env.constant(ct.Ball(found.to(env.like.dtype)))
+    moved = ct.matmul(inverse, ct.vec(ct.transpose(residual)))
+    r = sc.upper(ct.frobenius(moved))
+    rho = max(rho, multiply_up(2.0, r))
+    for _ in range(_TRIES):
+        q = _contraction(env, _around(state, rho), inverse, unit)
+        left = subtract_down(1.0, q)
+        if not left > 0:
+            return f"the slopes of the map within {rho:.3g} of the point found are not known well enough (q = {q:.3g})"
+        radius = divide_up(r, left)
+        if radius <= rho:
+            wide = max(rho, _WIDE * size)  # nothing but the distance of others follows from it
+            left = subtract_down(1.0, _contraction(env, _around(state, wide), inverse, unit))
+            return Nearby(radius, wide if left > 0 and divide_up(r, left) <= wide else rho)
+        rho = max(_GROWTH * rho, radius)
+    return "no ball around the point found is mapped into itself"
+
+
+def _contraction(env: Environment, states: Matrix, inverse: ct.Ball, unit: ct.Ball) -> float:
+    """Return a Lipschitz constant of T on a ball of states; inf where none is known."""
+    slopes = env.providers.quotients(env, states)
+    if slopes is None:
+        return math.inf
+    defect = ct.subtract(unit, ct.matmul(inverse, ct.subtract(unit, slopes)))
+    return sc.upper(ct.frobenius(defect) if env.precision is not None else ct.spectral_norm(defect))
+
+
+def _around(state: Matrix, rho: float) -> Matrix:
+    """Return the ball of the states within rho of a state."""
+    ball = state.ball
+    if isinstance(ball, PreciseMatrix):
+        spread = sc.with_radius(0.0, rho)
+        ball = as_ball(from_rows(*ball.shape, (entry + spread for entry in ball.flat)))
+    else:
+        ball = ct.Ball(ball.centre, add_up(ball.radius, rho))
+    return Matrix(ball, state.scale + rho)

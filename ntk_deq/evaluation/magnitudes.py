@@ -16,7 +16,7 @@ from torch import Tensor
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.functions.floats import MAGNITUDES
-from ntk_deq.evaluation.functions.tensors import frobenius, scalar
+from ntk_deq.evaluation.functions.twin import frobenius, scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.record import Entrywise
 from ntk_deq.language.tree import Expr, Kind

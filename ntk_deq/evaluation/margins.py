@@ -22,9 +22,9 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.evaluation.batches import at_many_steps, batches_steps, per_step, shown_steps
 from ntk_deq.evaluation.floats import NO_INDICES, TensorNames, tensor_value
-from ntk_deq.evaluation.functions.tensors import frobenius, scalar
+from ntk_deq.evaluation.functions.twin import frobenius, scalar
 from ntk_deq.evaluation.magnitudes import Magnitudes
-from ntk_deq.evaluation.steps import index_names, step_of
+from ntk_deq.language.indices import index_names, step_of
 from ntk_deq.language.recursion import Recursions
 from ntk_deq.language.tree import Expr, Kind
 

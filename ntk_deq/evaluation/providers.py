@@ -5,10 +5,9 @@ from __future__ import annotations
 from ntk_deq.evaluation.convex.moved import moved
 from ntk_deq.evaluation.convex.operators import extreme, least
 from ntk_deq.evaluation.derivatives.derivative import derivative
-from ntk_deq.evaluation.derivatives.quotients import state_quotients
+from ntk_deq.evaluation.derivatives.reverse import state_quotients
 from ntk_deq.evaluation.environment import Providers
-from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once
-from ntk_deq.evaluation.recursion import value_at_step
+from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once, value_at_step
 
 PROVIDERS = Providers(
     equilibrium=equilibrium_ball,

@@ -21,8 +21,18 @@ from ntk_deq.language.number_functions import (
     SIGNED_UNIT,
     UPRIGHT,
 )
-from ntk_deq.language.record import Change, Definition, Entrywise, Function, Kink, applied, fenced
-from ntk_deq.language.values import always, magnitude, positive_part
+from ntk_deq.language.record import (
+    Change,
+    Definition,
+    Entrywise,
+    Function,
+    Kink,
+    always,
+    applied,
+    fenced,
+    magnitude,
+    positive_part,
+)
 
 _P, _C = Parameter, Change
 _NO_SLOPE = "0*step(x)"  # the slope of what jumps at zero, where `step` says that there is none

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.arguments import COMPOSE
+from ntk_deq.language.arguments import COMPOSE, OPEN, BrokenFunctionError, Definition, is_head
 from ntk_deq.language.calls import Parameter
-from ntk_deq.language.definition import OPEN, BrokenFunctionError, Definition, is_head
+from ntk_deq.language.expansion import check_size, substituted, unused_name
 from ntk_deq.language.families import index_size
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.substitution import check_size, substituted, unused_name
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
 
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable

@@ -1,6 +1,7 @@
 """What a model looks like from outside: its variables, their shapes, its map in the claim language. Needs no torch.
 
-Names that already mean something in the claim language or in a model, so that nothing else may be called so.
+Names that already mean something in the claim language or in a model, so that nothing else may be called so. The
+models that claim files and the library know, by name: those of `models.yaml`, and what is registered.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import resources
 
+from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.files.yaml import plain, read_text
 from ntk_deq.language.distributions import DISTRIBUTIONS
 from ntk_deq.language.families import defined, size_of
 from ntk_deq.language.functions import FUNCTIONS
@@ -155,3 +159,80 @@ def reserved(name: str, model: ModelSignature | None) -> str | None:
         if model is not None and re.match(r"\w+", head)[0] == name:  # type: ignore[index]
             return f"the function {head} of model {model.name}"
     return None
+
+
+_REGISTRY: dict[str, ModelSignature] = {}
+
+
+def register_model(signature: ModelSignature) -> ModelSignature:
+    """Make a model known under its name; a second model of the same name is an error."""
+    if signature.name in _REGISTRY:
+        raise ArgumentError(f"A model called {signature.name!r} is registered already; choose another name.")
+    _REGISTRY[signature.name] = signature
+    return signature
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the registered names, sorted."""
+    return tuple(sorted(_REGISTRY))
+
+
+def model_signature(name: str) -> ModelSignature:
+    """Return the signature registered under `name`.
+
+    Raises:
+        ArgumentError: No such model; the message lists the names and the nearest one.
+
+    Example:
+        >>> model_signature("implicit-relu").map
+        'relu(gamma*Z*A + Phi)'
+    """
+    if name not in _REGISTRY:
+        near = nearest_name(name, _REGISTRY)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise ArgumentError(f"Unknown model {name!r}. Known models: {', '.join(model_names())}.{hint}")
+    return _REGISTRY[name]
+
+
+_CLASSES = {
+    "implicit-relu": "ntk_deq.systems.implicit_relu:ImplicitReLU",
+    "linear-implicit": "ntk_deq.systems.linear_implicit:LinearImplicit",
+}
+"""Models with a class of their own, which computes what the formulas say."""
+
+
+def _shipped() -> None:
+    """Register the models of `models.yaml`, which is in the form of a claim file and says the shape of every state."""
+    text = resources.files("ntk_deq.language").joinpath("models.yaml").read_text(encoding="utf-8")
+    for name, entry in plain(read_text(text, "models.yaml"))["systems"].items():
+        variables = tuple(_variable(key, own) for key, own in entry["variables"].items())
+        ((state, image),) = entry["equilibrium"].items()
+        register_model(
+            ModelSignature(
+                name=name,
+                title=entry["title"],
+                sizes=tuple(dict.fromkeys(letter for variable in variables for letter in variable.shape)),
+                variables=variables,
+                state=state,
+                state_shape=_letters(entry["shape"]),
+                map=image,
+                contraction=entry.get("contraction", ""),
+                monotone=entry.get("monotone", ""),
+                definitions=entry["define"],
+                implementation=_CLASSES.get(name, ""),
+                reference=entry["reference"],
+            )
+        )
+
+
+def _variable(name: str, entry: dict[str, str]) -> Variable:
+    domain, description = entry.get("domain", "real"), entry.get("description", "")
+    return Variable(name, _letters(entry.get("shape", "[]")), Role(entry["role"]), description, domain)
+
+
+def _letters(shape: str) -> tuple[str, ...]:
+    return tuple(letter for letter in shape.strip("[]").split(", ") if letter)
+
+
+_shipped()
+IMPLICIT_RELU, LINEAR_IMPLICIT = (model_signature(name) for name in ("implicit-relu", "linear-implicit"))

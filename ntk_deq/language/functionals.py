@@ -12,8 +12,19 @@ from ntk_deq.language.calls import (
     statement_shape,
 )
 from ntk_deq.language.interval import NOT_NEGATIVE, Range
-from ntk_deq.language.record import Change, Degree, Function, Length, applied, fenced, word
-from ntk_deq.language.values import always, extreme, sum_of_products, total
+from ntk_deq.language.record import (
+    Change,
+    Degree,
+    Function,
+    Length,
+    always,
+    applied,
+    extreme,
+    fenced,
+    sum_of_products,
+    total,
+    word,
+)
 
 _P, _C = Parameter, Change
 

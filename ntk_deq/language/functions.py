@@ -1,19 +1,322 @@
 """The functions of the claim language: one record for each, which says what is true of it wherever it is asked for.
 
-The records themselves are in `activation_functions` and `number_functions`, of one number, which act on a matrix entry
-by entry, and in `matrix_functions`. What computes the former are twins in `ntk_deq.evaluation.functions.entrywise`.
+The records of functions of matrices, of derivatives and of the model are here. Those of functions of one number, which
+act on a matrix entry by entry, are in `activation_functions` and `number_functions`; what computes these are twins in
+`ntk_deq.evaluation.functions.entrywise`. Functions from a matrix to a number are in `functionals`, pieces in `pieces`.
+
+The records of the functions of matrices, of derivatives and of the model; see `ntk_deq.language.functions`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ntk_deq.language.activation_functions import ACTIVATIONS, WITH_A_PARAMETER
+from ntk_deq.language.calls import (
+    Call,
+    Parameter,
+    commutation_shape,
+    diag_shape,
+    filled_shape,
+    gradient_shape,
+    hadamard_shape,
+    identity_shape,
+    jacobian_shape,
+    khatri_rao_shape,
+    kron_shape,
+    same_shape,
+    scalar_shape,
+    shape_of_second,
+    turned_shape,
+    vec_shape,
+)
 from ntk_deq.language.functionals import TO_NUMBERS
-from ntk_deq.language.matrix_functions import OF_FUNCTIONS, OF_MATRICES, OF_THE_MODEL
+from ntk_deq.language.interval import UNIT, Range
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
-from ntk_deq.language.record import Entrywise, Function, Kink
+from ntk_deq.language.record import (
+    TRANSPOSED,
+    Degree,
+    Entrywise,
+    Function,
+    Kink,
+    Structure,
+    always,
+    first,
+    product,
+    with_zero,
+    word,
+)
+from ntk_deq.language.types import Type
 
-__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]
+_P = Parameter
+
+_MOVED = r"\partial \operatorname{{{{vec}}}}\left({{{}}}\right)"
+
+OF_MATRICES = (
+    Function(
+        "kron",
+        "Matrices",
+        (_P.MATRIX, _P.MATRIX),
+        "Kronecker product.",
+        kron_shape,
+        turns=True,
+        degree=Degree.BILINEAR,
+        values=product,
+        reorders=True,
+        mutant=("kronecker", "kronsum"),
+        structure=Structure.OWN,
+        sympy_matrix="KroneckerProduct",
+        infix=("⊗", r"\otimes"),
+    ),
+    Function(
+        "hadamard",
+        "Matrices",
+        (_P.MATRIX, _P.MATRIX),
+        "Entrywise product of two matrices of one shape.",
+        hadamard_shape,
+        turns=True,
+        commutes=True,
+        degree=Degree.BILINEAR,
+        values=product,
+        infix=("⊙", r"\odot"),
+        structure=Structure.ANY,
+        sympy_matrix="HadamardProduct",
+    ),
+    Function(
+        "vec",
+        "Matrices",
+        (_P.MATRIX,),
+        "The columns stacked into one vector, first column on top.",
+        vec_shape,
+        degree=Degree.LINEAR,
+        lipschitz=1.0,
+        values=first,
+    ),
+    Function(
+        "softmax",
+        "Matrices",
+        (_P.MATRIX,),
+        "exp(x)/sum(exp(x)) of every column; `softmax(A')'` is that of every row.",
+        same_shape,
+        lipschitz=0.5,
+        values=always(UNIT),
+    ),
+    Function(
+        "inv",
+        "Matrices",
+        (_P.SQUARE,),
+        "Inverse.",
+        same_shape,
+        turns=True,
+        smooth=True,
+        partial=True,
+        exponent="-1",
+        structure=Structure.ALL,
+        sympy_matrix="Inverse",
+    ),
+    Function(
+        "kronsum",
+        "Matrices",
+        (_P.SQUARE, _P.SQUARE),
+        "Kronecker sum: kron(A, I) + kron(I, B).",
+        kron_shape,
+        turns=True,
+        degree=Degree.LINEAR,
+        reorders=True,
+        mutant=("kronecker", "kron"),
+        infix=("⊕", r"\oplus"),
+    ),
+    Function(
+        "khatri_rao",
+        "Matrices",
+        (_P.MATRIX, _P.MATRIX),
+        "Column by column Kronecker product of two matrices with as many columns.",
+        khatri_rao_shape,
+        degree=Degree.BILINEAR,
+        values=product,
+        infix=("∗", r"\ast"),
+    ),
+    Function(
+        "pinv",
+        "Matrices",
+        (_P.MATRIX,),
+        "Pseudoinverse of Moore and Penrose.",
+        turned_shape,
+        turns=True,
+        mutant=("inverse", TRANSPOSED),
+        exponent="+",
+    ),
+    Function(
+        "sqrtm",
+        "Matrices",
+        (_P.SQUARE,),
+        "Square root of a symmetric matrix without negative eigenvalues, and itself such a matrix.",
+        same_shape,
+        turns=True,
+        of_symmetric=True,
+        partial=True,
+        exponent="1/2",
+    ),
+    Function(
+        "diag",
+        "Matrices",
+        (_P.MATRIX,),
+        "Diagonal matrix of a vector; vector of a square matrix's diagonal.",
+        diag_shape,
+        degree=Degree.LINEAR,
+        values=with_zero,
+        structure=Structure.OWN,
+    ),
+    Function(
+        "I",
+        "Matrices",
+        (_P.SIZE,),
+        "Identity matrix.",
+        identity_shape,
+        values=always(UNIT),
+        structure=Structure.OWN,
+    ),
+    Function(
+        "zeros",
+        "Matrices",
+        (_P.SIZE, _P.SIZE),
+        "Vector or matrix of zeros.",
+        filled_shape,
+        optional=1,
+        values=always(Range.point(0)),
+    ),
+    Function(
+        "ones",
+        "Matrices",
+        (_P.SIZE, _P.SIZE),
+        "Vector or matrix of ones.",
+        filled_shape,
+        optional=1,
+        values=always(Range.point(1)),
+    ),
+    Function(
+        "commutation",
+        "Matrices",
+        (_P.SIZE, _P.SIZE),
+        "The matrix K with K*vec(A) == vec(A') for every n x m matrix A; one argument: n x n.",
+        commutation_shape,
+        optional=1,
+        values=always(UNIT),
+        latex=r"K_{{{}}}",
+    ),
+)
+"""Functions that take a matrix to a matrix."""
+
+OF_THE_MODEL = (
+    Function(
+        "grad",
+        "Derivatives",
+        (_P.SCALAR, _P.VARIABLE),
+        "Gradient of a scalar, through the equilibrium, in the shape of the variable.",
+        gradient_shape,
+        partial=True,
+        latex=r"\nabla_{{{1}}} \left({0}\right)",
+    ),
+    Function(
+        "jac",
+        "Derivatives",
+        (_P.VALUE, _P.VARIABLE),
+        "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
+        jacobian_shape,
+        partial=True,
+        latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
+    ),
+    Function(
+        "slope",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Derivative of a function of each entry, by its name: `slope(tanh, A)`, `slope(leaky_relu, A, a)`.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "slope2",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Second derivative of a function of each entry, by its name.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "primitive",
+        "Derivatives",
+        (_P.FUNCTION, _P.VALUE, _P.SCALAR),
+        "Integral of a function of each entry from 0, by its name, where it has a closed form.",
+        shape_of_second,
+        optional=1,
+    ),
+    Function(
+        "fixed_point",
+        "Model",
+        (_P.STATE,),
+        "Limit of the model's map iterated from a state.",
+        same_shape,
+        needs_model=True,
+        partial=True,
+        latex=r"F^{{\infty}}\left({}\right)",
+    ),
+    Function(
+        "next",
+        "Model",
+        (_P.STATE,),
+        "The model's map applied once to a state.",
+        same_shape,
+        needs_model=True,
+        latex=r"F\left({}\right)",
+        mathml=word("F"),
+    ),
+)
+"""Derivatives, and what has a meaning only beside a model."""
+
+
+def _of_functions(name: str, rest: tuple[Parameter, ...], summary: str, result: Callable[[Call], Type]) -> Function:
+    return Function(name, "Functions", (_P.OPERAND, *rest), summary, result, partial=True)
+
+
+OF_FUNCTIONS = (
+    _of_functions(
+        "prox",
+        (_P.VALUE, _P.SCALAR),
+        "The u at which phi(u) + norm(u - x)^2/(2*mu) is least: `prox(phi, x, mu)`.",
+        shape_of_second,
+    ),
+    _of_functions(
+        "resolvent",
+        (_P.VALUE,),
+        "`prox(phi, x, 1)` of convex functions alone: `z == resolvent(phi, z + g)` is `g in subdiff(phi, z)`.",
+        shape_of_second,
+    ),
+    _of_functions(
+        "moreau",
+        (_P.VALUE, _P.SCALAR),
+        "Moreau envelope, the least value of phi(u) + norm(u - x)^2/(2*mu): `moreau(phi, x, mu)`.",
+        scalar_shape,
+    ),
+    _of_functions(
+        "conjugate",
+        (_P.VALUE,),
+        "Convex conjugate, the largest value of dot(u, y) - phi(u): `conjugate(phi, y)`.",
+        scalar_shape,
+    ),
+    _of_functions(
+        "argmin", (), "Where a function is least: `argmin(phi)`, or `argmin(f, u)` of a formula.", shape_of_second
+    ),
+    _of_functions("minimum", (), "Least value of a function: `minimum(phi)`, `minimum(f, u)`.", scalar_shape),
+    _of_functions(
+        "supremum", (), "Least upper bound of a function's values: `supremum(phi)`, `supremum(f, u)`.", scalar_shape
+    ),
+    _of_functions(
+        "infimum", (), "Greatest lower bound of a function's values: `infimum(phi)`, `infimum(f, u)`.", scalar_shape
+    ),
+)
+"""What takes a function of an argument."""
+
 
 _ALL = (
     *PIECES,
@@ -57,3 +360,6 @@ def reference() -> list[tuple[str, str, str]]:
     """
     groups = list(dict.fromkeys(function.group for function in _ALL))
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]
+
+
+__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]

@@ -76,7 +76,7 @@ class DeclaredLoss:
         """Whether the loss has derivatives of every order wherever it has a value, as far as that is seen.
 
         Example:
-            >>> from ntk_deq.language.library import IMPLICIT_RELU
+            >>> from ntk_deq.language.declaration import IMPLICIT_RELU
             >>> declared_loss(IMPLICIT_RELU).smooth
             True
         """
@@ -89,7 +89,7 @@ class DeclaredLoss:
             sizes: Values of the size letters.
 
         Example:
-            >>> from ntk_deq.language.library import IMPLICIT_RELU
+            >>> from ntk_deq.language.declaration import IMPLICIT_RELU
             >>> declared_loss(IMPLICIT_RELU).multiple({"N": 4})
             Fraction(1, 1)
         """
@@ -107,7 +107,7 @@ def declared_loss(signature: ModelSignature) -> DeclaredLoss:
         ForeignLossError: A function of the model stands in the loss, as `grad` does, or a name that is none of its own.
 
     Example:
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
+        >>> from ntk_deq.language.declaration import LINEAR_IMPLICIT
         >>> declared_loss(LINEAR_IMPLICIT).text
         'norm(yhat - y)^2/2'
     """

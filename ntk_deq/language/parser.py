@@ -16,10 +16,9 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.brackets import literal_of, piece_of
 from ntk_deq.language.format import RESOLVENT, SUBDIFFERENTIAL, format_expr
-from ntk_deq.language.misreadings import unexpected_character, unexpected_token
-from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span
+from ntk_deq.language.hints import unexpected_character, unexpected_token
+from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, literal_of, piece_of
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ntk_deq.language.calls import Call, Parameter
-from ntk_deq.language.record import Degree, Function
+from ntk_deq.language.record import Degree, Function, any_of, first, with_zero
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import Sign, Span
 from ntk_deq.language.types import ONE, SCALAR, Size, Sort, Type
-from ntk_deq.language.values import any_of, first, with_zero
 
 _P = Parameter
 

@@ -1,20 +1,25 @@
-"""What values an expression can take, known without evaluating it: from domains, norms and hypotheses.
+"""What values an expression can take, and which of two expressions is larger, without evaluating them.
 
-Interval arithmetic over the rationals with open and closed ends. A matrix has the range of its entries.
+Ranges come from domains, norms and hypotheses: interval arithmetic over the rationals with open and closed ends; a
+matrix has the range of its entries. One of two expressions that is a change of the other is compared with it by
+monotonicity, signs and ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from fractions import Fraction
 
+from ntk_deq.language.calls import Parameter
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.interval import INFINITY, NOT_NEGATIVE, POSITIVE, Range, power_range
-from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.language.record import Change
+from ntk_deq.language.tree import Expr, Formula, Kind, names_in
+from ntk_deq.language.types import ONE, Sort
 
 
 def domain_range(domain: Domain) -> Range:
@@ -148,3 +153,256 @@ def comparisons(statement: Expr) -> Iterator[tuple[Expr, str, Expr]]:
             yield from comparisons(part)
     elif statement.kind is Kind.COMPARE:
         yield from zip(statement.args, statement.operators, statement.args[1:], strict=False)
+
+
+class Order(Enum):
+    """How a new value compares with an old one."""
+
+    SAME = auto()
+    UP = auto()  # new >= old
+    DOWN = auto()  # new <= old
+    UNKNOWN = auto()
+
+    @property
+    def flipped(self) -> Order:
+        """The order of the negatives, or of old against new."""
+        return {Order.UP: Order.DOWN, Order.DOWN: Order.UP}.get(self, self)
+
+
+def joint(orders: Iterable[Order]) -> Order:
+    """Return the order of what grows with each of several parts.
+
+    Example:
+        >>> joint([Order.SAME, Order.UP]), joint([Order.UP, Order.DOWN])
+        (<Order.UP: 2>, <Order.UNKNOWN: 4>)
+    """
+    found = set(orders) - {Order.SAME}
+    if not found:
+        return Order.SAME
+    return found.pop() if len(found) == 1 else Order.UNKNOWN
+
+
+class Ordering:
+    """Compares expressions of a claim with expressions of a mutant of it, on one and the same instance.
+
+    Args:
+        old: Ranges in the claim.
+        new: Ranges in the mutant.
+        changed: Names of definitions whose meaning differs.
+    """
+
+    def __init__(self, old: Ranges, new: Ranges, changed: Set[str]) -> None:
+        self.old, self.new, self.changed = old, new, changed
+        self._definitions: dict[str, Order] = {}
+
+    def forget(self) -> None:
+        """Compare definitions anew, as more has become known about the ranges."""
+        self._definitions.clear()
+
+    def unchanged(self, old: Expr, new: Expr) -> bool:
+        """Whether two expressions have the same text and the same meaning."""
+        return format_expr(old) == format_expr(new) and not names_in(old) & self.changed
+
+    def order(self, old: Expr, new: Expr) -> Order:
+        """Return how an expression of the mutant compares with one of the claim, on the same instance."""
+        if self.unchanged(old, new):
+            return Order.SAME
+        found = Order.UNKNOWN
+        if old.kind is new.kind:
+            found = self._alike(old, new)
+        if found is Order.UNKNOWN and not self._is_matrix(old):
+            found = self._extended(old, new)
+        if found is Order.UNKNOWN and not self._is_matrix(new):
+            found = self._extended(new, old, swapped=True).flipped
+        if found is Order.UNKNOWN and not self._is_matrix(old):
+            found = _apart(self.old.of(old), self.new.of(new))
+        return found
+
+    def _alike(self, old: Expr, new: Expr) -> Order:
+        """Compare two nodes of the same kind through their parts."""
+        match old.kind:
+            case Kind.NAME if old.name == new.name and old.name in self.changed:
+                return self._definition(old.name)
+            case Kind.NEGATE:
+                return self.order(old.args[0], new.args[0]).flipped
+            case Kind.TRANSPOSE:
+                inner = self.order(old.args[0], new.args[0])
+                return inner if inner is Order.SAME else Order.UNKNOWN
+            case Kind.ADD | Kind.SUBTRACT:
+                left, right = (self.order(a, b) for a, b in zip(old.args, new.args, strict=True))
+                return joint([left, right if old.kind is Kind.ADD else right.flipped])
+            case Kind.MULTIPLY | Kind.DIVIDE:
+                return self._product(old, new)
+            case Kind.POWER:
+                return self._power(old, new)
+            case Kind.CALL:
+                return self._call(old, new)
+        return Order.UNKNOWN
+
+    def _definition(self, name: str) -> Order:
+        if name not in self._definitions:
+            self._definitions[name] = self.order(self.old.lets[name].expr, self.new.lets[name].expr)
+        return self._definitions[name]
+
+    def _product(self, old: Expr, new: Expr) -> Order:
+        orders = [self.order(a, b) for a, b in zip(old.args, new.args, strict=True)]
+        if set(orders) == {Order.SAME}:
+            return Order.SAME
+        if self._is_matrix(old) or self._is_matrix(new):
+            return Order.UNKNOWN
+        ranges = [[self.old.of(a), self.new.of(b)] for a, b in zip(old.args, new.args, strict=True)]
+        if old.kind is Kind.DIVIDE:
+            divisors = [r.without_zero() for r in ranges[1]]
+            if not (all(r.above(0) for r in divisors) or all(r.below(0) for r in divisors)):
+                return Order.UNKNOWN
+            ranges[1] = [r.reciprocal() for r in divisors]
+            orders[1] = orders[1].flipped
+        moved: list[Order] = []
+        for order, (other_old, other_new) in zip(orders, reversed(ranges), strict=True):
+            if order is Order.SAME:
+                continue
+            if other_old.above(0, or_at=True) and other_new.above(0, or_at=True):
+                moved.append(order)
+            elif other_old.below(0, or_at=True) and other_new.below(0, or_at=True):
+                moved.append(order.flipped)
+            else:
+                return Order.UNKNOWN
+        return joint(moved)
+
+    def _power(self, old: Expr, new: Expr) -> Order:
+        bases = self.old.of(old.args[0]), self.new.of(new.args[0])
+        exponents = self.old.of(old.args[1]), self.new.of(new.args[1])
+        base, exponent = (self.order(a, b) for a, b in zip(old.args, new.args, strict=True))
+        if base is exponent is Order.SAME:
+            return Order.SAME
+        if self._is_matrix(old.args[0]) or not all(b.above(0, or_at=True) for b in bases):
+            return Order.UNKNOWN
+        if exponent is Order.SAME:
+            if exponents[0].above(0, or_at=True):
+                return base
+            return base.flipped if exponents[0].below(0) and all(b.above(0) for b in bases) else Order.UNKNOWN
+        if base is Order.SAME and (bases[0].above(0) or all(e.above(0, or_at=True) for e in exponents)):
+            if bases[0].above(1, or_at=True):
+                return exponent
+            return exponent.flipped if bases[0].below(1, or_at=True) else Order.UNKNOWN
+        return Order.UNKNOWN
+
+    def _call(self, old: Expr, new: Expr) -> Order:
+        if old.name != new.name:
+            return self._other_function(old, new)
+        if len(old.args) != len(new.args):
+            return Order.UNKNOWN
+        orders = [self.order(a, b) for a, b in zip(old.args, new.args, strict=True)]
+        if set(orders) <= {Order.SAME}:
+            return Order.SAME
+        if len(old.args) == 1 and self._equivalent(old.name, old.args[0], new.args[0]):
+            return Order.SAME
+        if any(self._is_matrix(arg) for arg in (*old.args, *new.args)):
+            return Order.UNKNOWN
+        name = FUNCTIONS[old.name].of_number or old.name
+        facts = entrywise_of(name) if len(old.args) == 1 else None
+        if FUNCTIONS[name].grows or (facts is not None and facts.growth > 0):
+            return joint(orders)
+        if facts is not None and facts.growth < 0:
+            return joint(orders).flipped
+        if facts is not None and facts.curvature > 0 and Change.SIGN in FUNCTIONS[name].blind:
+            return self._size(orders[0], self.old.of(old.args[0]), self.new.of(new.args[0]))
+        return Order.UNKNOWN
+
+    def _size(self, order: Order, old: Range, new: Range) -> Order:
+        """Compare values that grow with the absolute value of a scalar."""
+        if old.above(0, or_at=True) and new.above(0, or_at=True):
+            return order
+        return order.flipped if old.below(0, or_at=True) and new.below(0, or_at=True) else Order.UNKNOWN
+
+    def _equivalent(self, function: str, old: Expr, new: Expr) -> bool:
+        """Whether two matrices differ only by what a function does not see."""
+        blind = FUNCTIONS[function].blind
+        if Change.SIGN in blind:
+            old, new = _unsigned(old), _unsigned(new)
+        if Change.TRANSPOSE in blind:
+            old, new = _untransposed(old), _untransposed(new)
+        if self.unchanged(old, new):
+            return True
+        same = old.kind is new.kind is Kind.CALL and old.name == new.name
+        if same and FUNCTIONS[old.name].reorders and Change.ORDER in blind:
+            if FUNCTIONS[function].parameters[0] is Parameter.SQUARE and not all(map(_is_square, old.args)):
+                return False  # rows and columns are reordered in different ways
+            return all(self.unchanged(a, b) for a, b in zip(old.args, reversed(new.args), strict=True))
+        return False
+
+    def _other_function(self, old: Expr, new: Expr) -> Order:
+        same = len(old.args) == len(new.args) and all(map(self.unchanged, old.args, new.args))
+        if not same:
+            return Order.UNKNOWN
+        type_ = old.args[0].type
+        vector = type_ is not None and type_.sort is Sort.MATRIX and ONE in (type_.rows, type_.cols)
+        if vector and _of_a_vector(old.name) == _of_a_vector(new.name):
+            return Order.SAME
+        if self._is_matrix(old) or self._is_matrix(new):
+            return Order.UNKNOWN
+        up, down = old.name in FUNCTIONS[new.name].above, new.name in FUNCTIONS[old.name].above
+        if up and down:
+            return Order.SAME
+        return Order.UP if up else Order.DOWN if down else Order.UNKNOWN
+
+    def _extended(self, old: Expr, new: Expr, *, swapped: bool = False) -> Order:
+        """Compare a product or a sum with one of its own parts.
+
+        Args:
+            old: A sum, product or quotient of scalars.
+            new: One of its parts.
+            swapped: Whether `old` is the mutant's and `new` the claim's.
+        """
+        ranges = self.new if swapped else self.old
+        if len(old.args) != 2 or self._is_matrix(old):
+            return Order.UNKNOWN
+        for part, rest in ((0, 1), (1, 0)):
+            if not self.unchanged(old.args[part], new):
+                continue
+            value, other = ranges.of(old.args[part]), ranges.of(old.args[rest])
+            if old.kind is Kind.ADD or (old.kind is Kind.SUBTRACT and part == 0):
+                return _compared_with(other if old.kind is Kind.ADD else -other, 0).flipped
+            if old.kind is Kind.MULTIPLY or (old.kind is Kind.DIVIDE and part == 0):
+                factor = other if old.kind is Kind.MULTIPLY else other.without_zero().reciprocal()
+                order = _compared_with(factor, 1).flipped
+                if value.above(0, or_at=True):
+                    return order
+                return order.flipped if value.below(0, or_at=True) else Order.UNKNOWN
+            if old.kind is Kind.POWER and part == 0 and value.above(0, or_at=True):
+                return _apart(power_range(value, other), value)
+        return Order.UNKNOWN
+
+    @staticmethod
+    def _is_matrix(expr: Expr) -> bool:
+        return expr.type is None or expr.type.sort is Sort.MATRIX
+
+
+def _compared_with(values: Range, bound: int) -> Order:
+    """Return whether all values are at least (UP) or at most (DOWN) a number."""
+    if values.above(bound, or_at=True):
+        return Order.UP
+    return Order.DOWN if values.below(bound, or_at=True) else Order.UNKNOWN
+
+
+def _apart(old: Range, new: Range) -> Order:
+    """Return the order of two quantities whose ranges do not overlap."""
+    if new.low >= old.high:
+        return Order.UP
+    return Order.DOWN if new.high <= old.low else Order.UNKNOWN
+
+
+def _unsigned(expr: Expr) -> Expr:
+    return expr.args[0] if expr.kind is Kind.NEGATE else expr
+
+
+def _untransposed(expr: Expr) -> Expr:
+    return expr.args[0] if expr.kind is Kind.TRANSPOSE else expr
+
+
+def _of_a_vector(function: str) -> str:
+    return FUNCTIONS[function].of_vector or function
+
+
+def _is_square(expr: Expr) -> bool:
+    return expr.type is not None and expr.type.rows == expr.type.cols

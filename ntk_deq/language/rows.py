@@ -68,7 +68,7 @@ def typed_model(signature: ModelSignature) -> TypedModel:
         ArgumentError: A formula does not parse or its shapes do not fit.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> str(typed_model(IMPLICIT_RELU).map.type)
         'matrix N x m'
     """
@@ -143,7 +143,7 @@ def sample_letter(signature: ModelSignature) -> str:
         ArgumentError: There is no such letter, or there are several.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> sample_letter(IMPLICIT_RELU)
         'N'
     """
@@ -180,7 +180,7 @@ def rowwise_model(signature: ModelSignature) -> RowModel:
 
     Example:
         >>> from dataclasses import replace
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> rowwise_model(IMPLICIT_RELU).letter
         'N'
         >>> rowwise_model(replace(IMPLICIT_RELU, map="relu(gamma*Z*A + ones(N, N)*Phi)"))

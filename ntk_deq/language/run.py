@@ -15,10 +15,10 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.families import defined
 from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.indices import STEPS, TIMES, Index
 from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import PATH_LENGTH
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.steps import STEPS, TIMES, Index
 from ntk_deq.language.tree import Expr, Formula, Kind, sort_definitions
 
 
@@ -249,7 +249,7 @@ def changing_names(
         let: The claim's definitions.
 
     Example:
-        >>> from ntk_deq.language.library import model_signature
+        >>> from ntk_deq.language.declaration import model_signature
         >>> sorted(changing_names(GRADIENT_FLOW, model_signature("linear-implicit")))
         ['L', 'U', 'W', 'Z', 'b', 'path_length', 'yhat']
         >>> changing_names(FIXED_POINT, model_signature("linear-implicit"))

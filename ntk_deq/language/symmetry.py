@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 

@@ -1,23 +1,22 @@
 """The tree of an expression of the claim language: one uniform, immutable node that every backend walks.
 
 Definitions of a claim: the order in which they build on each other, and those that nothing uses.
+
+What is written in brackets of its own: pieces of matrices, and matrices put together.
+
+Sums in formulas: what they consist of, and how they are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
 
-from ntk_deq.errors import Position
+from ntk_deq.errors import ExpressionError, Position
 from ntk_deq.language.types import Type
-
-if TYPE_CHECKING:
-    from ntk_deq.language.types import Type
-
 
 CONSTANT_NAMES = frozenset({"pi"})
 """Names of numbers, unless something else is called so; a constant is a call without arguments."""
@@ -216,3 +215,78 @@ def unused(candidates: Iterable[str], let: Mapping[str, Formula], used: set[str]
             if name in let:
                 waiting.append(name)
     return set(candidates) - needed
+
+
+def piece_of(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
+    """Return the call that takes a piece out of a matrix: of an entry one index each, of a range two."""
+    if len(selectors) > 2:
+        raise ExpressionError(
+            f"a piece of a matrix has at most two indices, as in A{{i, j}}. Got {len(selectors)}.",
+            (span.start, span.stop),
+        )
+    ranges = [selector.args if selector.kind is Kind.AT and not selector.names else None for selector in selectors]
+    whole = [selector.kind is Kind.NAME and selector.name == ":" for selector in selectors]
+    single = [found is None and not every for found, every in zip(ranges, whole, strict=True)]
+    if all(whole):
+        return replace(matrix, span=span)
+    if all(single):
+        return Expr(Kind.CALL, span, (matrix, *selectors), name=Sign.ENTRY)
+    ends = [found or (selector, selector) for found, selector in zip(ranges, selectors, strict=True)]
+    if len(selectors) == 1:
+        return Expr(Kind.CALL, span, (matrix, *ends[0]), name=Sign.SEGMENT)
+    if True in whole:
+        rows = whole[1]
+        return Expr(Kind.CALL, span, (matrix, *ends[0 if rows else 1]), name=Sign.ROWS if rows else Sign.COLUMNS)
+    return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
+
+
+def literal_of(rows: list[Expr], span: Span) -> Expr:
+    """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
+    for row in rows:
+        if len(row.args) > 1 and all(_is_bare_row(part) for part in row.args):
+            raise ExpressionError(
+                "rows of a matrix are separated by semicolons.", (span.start, span.stop), "write [1, 2; 3, 4]"
+            )
+    if len(rows) == 1:
+        return replace(rows[0], span=span)
+    parts = [row.args[0] if len(row.args) == 1 else row for row in rows]
+    parts = [part.args[0] if _is_bare_row(part) and len(part.args) == 1 else part for part in parts]
+    return Expr(Kind.CALL, span, tuple(parts), name=Sign.STACK)
+
+
+def _is_bare_row(expr: Expr) -> bool:
+    return expr.kind is Kind.CALL and expr.name == Sign.ROW
+
+
+def sum_terms(expr: Expr, sign: int) -> Iterator[tuple[int, Expr]]:
+    """Yield what a sum consists of, each with its sign."""
+    if expr.kind in (Kind.ADD, Kind.SUBTRACT):
+        yield from sum_terms(expr.args[0], sign)
+        yield from sum_terms(expr.args[1], sign if expr.kind is Kind.ADD else -sign)
+    elif expr.kind is Kind.NEGATE:
+        yield from sum_terms(expr.args[0], -sign)
+    else:
+        yield sign, expr
+
+
+def total(terms: Sequence[tuple[int, Expr]]) -> Expr:
+    """Return a sum of terms with signs."""
+    sign, first = terms[0]
+    found = first if sign > 0 else negated(first)
+    for sign, term in terms[1:]:
+        found = _binary(Kind.ADD if sign > 0 else Kind.SUBTRACT, found, term)
+    return found
+
+
+def subtracted(left: Expr, right: Expr) -> Expr:
+    """Return left minus right."""
+    return _binary(Kind.SUBTRACT, left, right)
+
+
+def negated(expr: Expr) -> Expr:
+    """Return a formula with the other sign."""
+    return Expr(Kind.NEGATE, expr.span, (expr,), type=expr.type)
+
+
+def _binary(kind: Kind, left: Expr, right: Expr) -> Expr:
+    return Expr(kind, Span(left.span.start, right.span.stop), (left, right), type=left.type)

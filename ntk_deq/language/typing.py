@@ -14,10 +14,8 @@ from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.families import Family, named_members
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.hints import TRANSPOSES
-from ntk_deq.language.members import FOLDED, Members
-from ntk_deq.language.operators import comparison, division, power, product, sum_, transposition, truth
-from ntk_deq.language.shapes import Shapes, fail
-from ntk_deq.language.steps import Steps, unknown
+from ntk_deq.language.indices import FOLDED, Members, Steps, unknown
+from ntk_deq.language.shapes import Shapes, comparison, division, fail, power, product, sum_, transposition, truth
 from ntk_deq.language.tree import CONSTANT_NAMES, QUANTIFIERS, RANGED, Expr, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Reach, Sort, Type
 from ntk_deq.language.written import BY_NAME, by_name

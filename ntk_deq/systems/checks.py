@@ -30,7 +30,7 @@ def check_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> 
             tensors of mixed dtype or device, NaN or Inf.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> check_variables(IMPLICIT_RELU, {"W": torch.zeros(3, 2), "A": torch.zeros(2, 2)})
         {'d': 3, 'm': 2}
     """
@@ -59,7 +59,7 @@ def owned_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> 
         ArgumentError: One is missing; the message names all that are.
 
     Example:
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
+        >>> from ntk_deq.language.declaration import LINEAR_IMPLICIT
         >>> list(owned_variables(LINEAR_IMPLICIT, {"y": None, "b": None, "U": None, "W": None}))
         ['W', 'U', 'b']
     """
@@ -187,7 +187,7 @@ def check_loss(signature: ModelSignature, where: str) -> None:
         ArgumentError: It does.
 
     Example:
-        >>> from ntk_deq.language.library import IMPLICIT_RELU
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
         >>> check_loss(IMPLICIT_RELU, "gradient-descent")
     """
     try:

@@ -17,8 +17,7 @@ from ntk_deq.certified.scalar import exact
 from ntk_deq.certified.structure import relu
 from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.library import IMPLICIT_RELU
+from ntk_deq.language.declaration import IMPLICIT_RELU, ModelSignature
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
 from ntk_deq.systems.methods import AnsweringModel

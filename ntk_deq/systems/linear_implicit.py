@@ -14,8 +14,7 @@ from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.products import matmul
 from ntk_deq.equilibrium.slopes import IDENTITY, BallLayer
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.library import LINEAR_IMPLICIT
+from ntk_deq.language.declaration import LINEAR_IMPLICIT, ModelSignature
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
 from ntk_deq.systems.methods import AnsweringModel

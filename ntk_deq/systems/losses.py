@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.tensors import scalar
+from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.loss import PREDICTIONS, DeclaredLoss, declared_loss
 from ntk_deq.systems.model import EquilibriumModel
@@ -39,7 +39,7 @@ class OutputLoss:
         beside: Names of the parameters and the state that the formula reads itself.
 
     Example:
-        >>> from ntk_deq.language.library import LINEAR_IMPLICIT
+        >>> from ntk_deq.language.declaration import LINEAR_IMPLICIT
         >>> y = torch.tensor([1.0, 0.0], dtype=torch.float64)
         >>> loss = OutputLoss(declared_loss(LINEAR_IMPLICIT), {"N": 2}, y)
         >>> loss.value(y + 2).item()

@@ -18,11 +18,10 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import Activation, BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.library import model_signature
+from ntk_deq.language.declaration import ModelSignature, Role, model_signature
 from ntk_deq.systems.parameter_slopes import ParameterSlope
 
-_COMPILER = "ntk_deq.systems.compiled"
+_COMPILER = "ntk_deq.systems.formula_model"
 # Makes the classes of models that are formulas alone; it builds on this module.
 
 

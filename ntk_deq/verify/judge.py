@@ -12,8 +12,8 @@ import torch
 from ntk_deq.certified.precise import working_precision
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.arithmetic import NO_STEP, conjunction
 from ntk_deq.evaluation.balls import evaluate_truth
-from ntk_deq.evaluation.compare import NO_STEP, conjunction
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.existence import declared_modulus
 from ntk_deq.evaluation.instance import Instance
@@ -21,7 +21,7 @@ from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.tree import Formula
 from ntk_deq.verify.equations.proven import solve
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.runs import Course, NoRunError
 from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.twins import twin_of

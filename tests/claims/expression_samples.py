@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from ntk_deq.language.library import IMPLICIT_RELU
+from ntk_deq.language.declaration import IMPLICIT_RELU
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind, Sign, Span
 from ntk_deq.language.types import SCALAR, STEP, TIME, SizeRange, Type, matrix

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ntk_deq.errors import ExpressionError, Position
-from ntk_deq.language.declaration import ModelSignature, Role, Variable
-from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names, model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import FIXED_POINT, GRADIENT_DESCENT, GRADIENT_FLOW, PATH_LENGTH, Course, changing_names
 from ntk_deq.language.tree import Formula

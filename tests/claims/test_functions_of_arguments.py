@@ -13,10 +13,10 @@ from ntk_deq.claims.statement import claim_file, differences, fingerprint
 from ntk_deq.errors import ClaimFileError
 from ntk_deq.files.yaml_text import to_yaml
 from ntk_deq.language.application import Functions
-from ntk_deq.language.definition import Definition, definition
+from ntk_deq.language.arguments import Definition, definition
+from ntk_deq.language.expansion import substituted
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
-from ntk_deq.language.substitution import substituted
 from ntk_deq.language.types import SizeRange, matrix
 from ntk_deq.language.typing import infer
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from ntk_deq.language.library import LINEAR_IMPLICIT
+from ntk_deq.language.declaration import LINEAR_IMPLICIT
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 
 

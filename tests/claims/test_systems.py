@@ -15,8 +15,7 @@ from ntk_deq.claims.systems import read_systems
 from ntk_deq.errors import ClaimFileError
 from ntk_deq.files.yaml import read_text
 from ntk_deq.files.yaml_text import to_yaml
-from ntk_deq.language.declaration import Role
-from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.declaration import Role, model_names, model_signature
 from ntk_deq.verify.runner import Options, judge
 
 FEW = Options(instances=30, search=40)

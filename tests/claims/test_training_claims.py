@@ -386,7 +386,7 @@ class TestIllFormed:
 
 class TestModelsThatCannotBeTrained:
     def load(self, suite, signature, monkeypatch):
-        monkeypatch.setattr("ntk_deq.language.library._REGISTRY", {signature.name: signature})
+        monkeypatch.setattr("ntk_deq.language.declaration._REGISTRY", {signature.name: signature})
         head = "suite: s\nsettings: {any: {model: odd, sizes: {n: 2}}}\nclaims:\n"
         (claim,) = suite("- {id: a, setting: any, run: {method: gradient-flow}, conclude: norm(x) >= 0}", head)
         return [problem.message for problem in claim.problems]

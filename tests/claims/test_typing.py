@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import model_names, model_signature
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.library import model_names, model_signature
 from ntk_deq.language.parser import MAX_DEPTH, parse
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, STEP, Size, SizeRange, Type, matrix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dynamics_samples import drawn
 
-from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.declaration import model_names, model_signature
 
 
 @pytest.fixture(params=[name for name in model_names() if model_signature(name).implementation])

@@ -19,8 +19,8 @@ from ntk_deq.dynamics import (
 )
 from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language import library as registry
-from ntk_deq.language.library import register_model
+from ntk_deq.language import declaration as registry
+from ntk_deq.language.declaration import register_model
 from ntk_deq.systems import ImplicitReLU, LinearImplicit, loss_gradients, predict
 
 FOURTH = "sum(hadamard(hadamard(yhat - y, yhat - y), hadamard(yhat - y, yhat - y)))/N"

@@ -10,8 +10,7 @@ from torch.func import grad, jacfwd, jacrev, vmap
 
 from ntk_deq.equilibrium import SOLVERS, Status
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.declaration import ModelSignature, Role, model_names, model_signature
 from ntk_deq.systems import (
     AccuracyWarning,
     LinearImplicit,

@@ -11,8 +11,7 @@ from declarations import BIASED
 
 from ntk_deq.dynamics import GradientField, gradient_descent
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
+from ntk_deq.language.declaration import IMPLICIT_RELU, LINEAR_IMPLICIT, ModelSignature, Role
 from ntk_deq.quantities import KernelMethod, ntk_gram
 from ntk_deq.systems import (
     ImplicitReLU,

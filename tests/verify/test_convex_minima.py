@@ -13,11 +13,10 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.precise import as_ball, precise, working_precision
 from ntk_deq.evaluation.convex.certificate import CLOSE, certified_minimum, followed_minimum
 from ntk_deq.evaluation.convex.curvature import curvatures, second_differences
-from ntk_deq.evaluation.convex.descent import COARSE
+from ntk_deq.evaluation.convex.operators import global_minimum
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.convex.recession import Growth
-from ntk_deq.evaluation.convex.scalars import global_minimum
-from ntk_deq.evaluation.convex.tensors import lowest_point
+from ntk_deq.evaluation.convex.tensors import COARSE, lowest_point
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import float_centre, tensor_names
 from ntk_deq.evaluation.floats import tensor_value

@@ -8,8 +8,8 @@ from training_harness import FILE
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.language import library as registry
-from ntk_deq.language.library import LINEAR_IMPLICIT, register_model
+from ntk_deq.language import declaration as registry
+from ntk_deq.language.declaration import LINEAR_IMPLICIT, register_model
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
@@ -87,7 +87,7 @@ def judged(tmp_path, text, **options):
     path.write_text(text)
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return judge(claim, Options(**options))
+    return judge(claim, Options(**{"search": 0, **options}))
 
 
 def single(tmp_path, model, conclude, run=STEP, N=1):

@@ -6,8 +6,8 @@ from training_harness import DESCENT, FILE
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.language import library as registry
-from ntk_deq.language.library import LINEAR_IMPLICIT
+from ntk_deq.language import declaration as registry
+from ntk_deq.language.declaration import LINEAR_IMPLICIT
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.runner import Options, judge
 

@@ -13,8 +13,7 @@ from ntk_deq.evaluation.equilibria import contraction_factor
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.language.declaration import Role
-from ntk_deq.language.library import model_names, model_signature
+from ntk_deq.language.declaration import Role, model_names, model_signature
 from ntk_deq.systems.model import model_class
 from ntk_deq.verify import trial
 

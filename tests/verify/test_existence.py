@@ -14,9 +14,9 @@ from ntk_deq.certified.precise import adopt, working_precision
 from ntk_deq.evaluation.environment import Environment, model_formulas
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.quantity import Matrix, Truth
+from ntk_deq.language.declaration import model_names
+from ntk_deq.language.fixed_point_map import layer_weight
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.layer import layer_weight
-from ntk_deq.language.library import model_names
 from ntk_deq.language.parser import parse
 from ntk_deq.language.types import SCALAR, shape_type
 from ntk_deq.language.typing import infer

@@ -9,8 +9,8 @@ from declarations import BIASED
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.language import library as registry
-from ntk_deq.language.library import IMPLICIT_RELU, LINEAR_IMPLICIT
+from ntk_deq.language import declaration as registry
+from ntk_deq.language.declaration import IMPLICIT_RELU, LINEAR_IMPLICIT
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
 

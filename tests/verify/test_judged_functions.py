@@ -10,7 +10,7 @@ from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.language.application import Functions
-from ntk_deq.language.definition import definition
+from ntk_deq.language.arguments import definition
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, SizeRange, matrix

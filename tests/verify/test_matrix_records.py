@@ -12,9 +12,8 @@ from ntk_deq.claims.mutation_rules import RULES
 from ntk_deq.evaluation.functions.floats import FUNCTIONS as IN_FLOATS
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functionals import TO_NUMBERS
-from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.functions import FUNCTIONS, OF_MATRICES
 from ntk_deq.language.interval import Range
-from ntk_deq.language.matrix_functions import OF_MATRICES
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import TRANSPOSED, Change
 

@@ -15,7 +15,7 @@ from ntk_deq.evaluation.balls import evaluate, evaluate_truth
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
-from ntk_deq.language.library import model_signature
+from ntk_deq.language.declaration import model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Formula
 from ntk_deq.verify.results import ClaimResult

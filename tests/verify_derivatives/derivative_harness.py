@@ -9,7 +9,7 @@ from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.language.library import model_signature
+from ntk_deq.language.declaration import model_signature
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind
 

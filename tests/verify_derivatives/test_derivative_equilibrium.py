@@ -13,8 +13,8 @@ from ntk_deq.evaluation import environment as environment_module
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.derivatives import derivative as derivatives
 from ntk_deq.evaluation.derivatives import reverse as adjoint
-from ntk_deq.evaluation.derivatives.cotangent import Cotangent
-from ntk_deq.evaluation.derivatives.estimate import differentiate
+from ntk_deq.evaluation.derivatives.cotangents import Cotangent
+from ntk_deq.evaluation.derivatives.derivative import differentiate
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.providers import PROVIDERS

@@ -20,11 +20,9 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.shapes import Shapes
-from ntk_deq.evaluation.derivatives.cotangent import Cotangent
+from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Cotangent, Node
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
-from ntk_deq.evaluation.derivatives.nodes import MINIMUM, Node
-from ntk_deq.evaluation.derivatives.quotients import quotient_rule
-from ntk_deq.evaluation.derivatives.reverse import Reverse
+from ntk_deq.evaluation.derivatives.reverse import Reverse, quotient_rule
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.functions.slopes import NoRuleError

@@ -18,8 +18,8 @@ from torch import Tensor
 from ntk_deq.certified import ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import ArgumentError, ExpressionError
-from ntk_deq.evaluation.convex.descent import descend
 from ntk_deq.evaluation.convex.operators import extreme
+from ntk_deq.evaluation.convex.tensors import descend
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar

@@ -17,9 +17,8 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.shapes import Shapes
+from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, number_place, reachable
 from ntk_deq.evaluation.derivatives.gradient import is_absolute, is_length
-from ntk_deq.evaluation.derivatives.nodes import SQUARED_LENGTH, Node, reachable
-from ntk_deq.evaluation.derivatives.rules import number_place
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.interval import Range

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ntk_deq import certified as ct
+from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, SQUARED_LENGTH, STATE, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import LENGTHS, is_absolute
-from ntk_deq.evaluation.derivatives.nodes import MINIMUM, SQUARED_LENGTH, STATE, Node, reachable
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.interval import Range

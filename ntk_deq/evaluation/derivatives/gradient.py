@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ntk_deq.evaluation.derivatives.nodes import MINIMUM, SQUARED_LENGTH, Node, reachable
-from ntk_deq.evaluation.derivatives.rules import number_place
+from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, SQUARED_LENGTH, Node, number_place, reachable
 from ntk_deq.evaluation.derivatives.tape import Frame, Tape
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.functions.twin import whole

@@ -15,7 +15,7 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate, is_symmetric
 from ntk_deq.evaluation.convex.objective import NEGATED, POINTS, given_name, given_names, objective
-from ntk_deq.evaluation.derivatives.nodes import (
+from ntk_deq.evaluation.derivatives.cotangents import (
     CONSTANT,
     EQUILIBRIUM,
     MINIMISER,
@@ -32,11 +32,11 @@ from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
-from ntk_deq.evaluation.steps import step_of
 from ntk_deq.language.functions import FUNCTIONS, kink_of
-from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.indices import step_of
 from ntk_deq.language.record import Kink, Length
 from ntk_deq.language.recursion import At
+from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import Expr, Kind, Span, free_names
 from ntk_deq.language.written import definition_of, put
 

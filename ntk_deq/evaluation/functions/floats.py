@@ -19,8 +19,19 @@ from torch import Tensor
 from ntk_deq.evaluation.functions.entrywise import TWINS
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.evaluation.functions.softmax import tensor_softmax
-from ntk_deq.evaluation.functions.tensors import frobenius, kron, scalar, singular_values, vec, where_finite
-from ntk_deq.evaluation.functions.twin import Magnitude, Sized, of_argument, of_inverse, of_product
+from ntk_deq.evaluation.functions.twin import (
+    Magnitude,
+    Sized,
+    frobenius,
+    kron,
+    of_argument,
+    of_inverse,
+    of_product,
+    scalar,
+    singular_values,
+    vec,
+    where_finite,
+)
 
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.

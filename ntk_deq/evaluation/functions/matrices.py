@@ -21,7 +21,7 @@ from ntk_deq.certified.roots import rational_pinv
 from ntk_deq.certified.structured import require_room
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives.cotangent import (
+from ntk_deq.evaluation.derivatives.cotangents import (
     Cotangent,
     inner,
     minus,
@@ -35,16 +35,18 @@ from ntk_deq.evaluation.derivatives.cotangent import (
 )
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.functions.pieces import PIECE_TWINS
-from ntk_deq.evaluation.functions.tensors import kron, singular_values, where_finite
 from ntk_deq.evaluation.functions.twin import (
     ExactValue,
     MatrixTwin,
     Passed,
     Sized,
     Value,
+    kron,
     of_argument,
     of_inverse,
     of_product,
+    singular_values,
+    where_finite,
 )
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 

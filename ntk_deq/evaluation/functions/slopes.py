@@ -1,4 +1,4 @@
-"""How cotangents pass the functions of the language; rules as in `derivatives.rules`."""
+"""How cotangents pass the functions of the language; rules as in `derivatives.cotangents`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.scalar import upper
 from ntk_deq.errors import LimitError, NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives.cotangent import (
+from ntk_deq.evaluation.derivatives.cotangents import (
+    OPERATOR_RULES,
     Cotangent,
+    Node,
+    Rule,
     inner,
     minus,
     outer,
@@ -22,10 +25,9 @@ from ntk_deq.evaluation.derivatives.cotangent import (
     times_left,
     times_right,
     times_signs,
+    transposed_value,
 )
 from ntk_deq.evaluation.derivatives.kinks import signs_of
-from ntk_deq.evaluation.derivatives.nodes import Node
-from ntk_deq.evaluation.derivatives.rules import OPERATOR_RULES, Rule, transposed_value
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS

@@ -16,7 +16,7 @@ from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives.cotangent import Cotangent, minus, plus, times_entries, times_left
+from ntk_deq.evaluation.derivatives.cotangents import Cotangent, minus, plus, times_entries, times_left
 from ntk_deq.evaluation.functions.entrywise import entries_of, near_balls
 from ntk_deq.evaluation.quantity import Matrix
 

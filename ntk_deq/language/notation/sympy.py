@@ -9,7 +9,7 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind, is_member
 from ntk_deq.language.types import Size, Sort, Type
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.tensors import scalar
+from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.records import Joint, Plan

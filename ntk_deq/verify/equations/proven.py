@@ -35,7 +35,7 @@ from ntk_deq.verify.equations.enclosure import BITS, TINY, System, UnprovenError
 from ntk_deq.verify.equations.floats import solved_jointly
 from ntk_deq.verify.equations.plan import Equations
 from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 
 _NEAR = 1e-6  # relative distance within which a recorded value stands for a solution
 _FRACTION, _NEARLY = 2.0**12, 1e-10

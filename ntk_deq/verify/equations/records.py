@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ntk_deq.language.domain import Free
-from ntk_deq.language.tree import Expr, Formula
+from ntk_deq.language.tree import Expr, Formula, subtracted
 from ntk_deq.verify.equations.eigenpairs import Eigenvalue
-from ntk_deq.verify.equations.terms import subtracted
 
 Place = tuple[str, int]
 """One comparison of a hypothesis: the hypothesis' name, and which of its comparisons."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import ModelFormulas, model_formulas
-from ntk_deq.language.operators import integer_literal
+from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.verify.results import Witness
 from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError

@@ -14,7 +14,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate_truth
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.indices import step_of
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.training.moments import Interval, Moments

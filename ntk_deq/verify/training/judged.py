@@ -18,7 +18,7 @@ from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.evaluation.steps import step_of
+from ntk_deq.language.indices import step_of
 from ntk_deq.language.run import Run, RunKind, changing_names
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
@@ -31,11 +31,10 @@ from ntk_deq.verify.training.between import (
     needs_the_run,
     worse,
 )
-from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.moments import Moments, Point, Trainee
 from ntk_deq.verify.training.records import start_record, training_record
 from ntk_deq.verify.training.scoring import SNAPSHOTS, Scored, TrainingScorer
 from ntk_deq.verify.training.summary import Start, TrainingRecord
-from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
 
 _PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient

@@ -21,7 +21,7 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.tensors import frobenius, scalar
+from ntk_deq.evaluation.functions.twin import frobenius, scalar
 from ntk_deq.evaluation.instance import Instance, with_values
 from ntk_deq.evaluation.margins import Margins, parts
 from ntk_deq.falsify.score import Scores
@@ -32,7 +32,7 @@ from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.between import at_the_start
-from ntk_deq.verify.training.estimates import again_if_interrupted
+from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 
 def descend(
