@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from ntk_deq.claims import documents, load, schema
-from ntk_deq.claims.json_schema import claim_file_schema
+from ntk_deq.claims.validate import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
 from ntk_deq.language import parser, recursion, run, shapes

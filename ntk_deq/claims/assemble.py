@@ -8,12 +8,20 @@ from typing import Any, TypeVar
 from ntk_deq.claims.check import Key, check_formulas, environment, parsed
 from ntk_deq.claims.claim import Claim, Depth, IllFormed, Verdict
 from ntk_deq.claims.entries import by_names, read_constants, read_variables, taken_by
-from ntk_deq.claims.existence import existence_faults, memberships, uniform_names
+from ntk_deq.claims.existence import existence_faults, has_orders, memberships, put_constants, uniform_names
 from ntk_deq.claims.families import has_families, typed_families
-from ntk_deq.claims.function_sets import ClaimFaultError, function_choices, setting_names
-from ntk_deq.claims.functions import HeadError, function_of, model_formulas, model_functions, name_of, write_out
+from ntk_deq.claims.functions import (
+    ClaimFaultError,
+    HeadError,
+    function_choices,
+    function_of,
+    model_formulas,
+    model_functions,
+    name_of,
+    setting_names,
+    write_out,
+)
 from ntk_deq.claims.inheritance import Draft, named_entries
-from ntk_deq.claims.orders import has_orders, put_constants
 from ntk_deq.claims.runs import (
     build_choose,
     build_run,

@@ -1,6 +1,10 @@
 """Mutants of a claim: each differs from it in one place, and most of them ought to be false.
 
 A checker that refutes them looks where it matters; one that lets a false mutant live has a blind spot.
+
+To a mutant that follows from its claim no counterexample can exist. It follows where its hypotheses imply the claim's
+and the claim's conclusions imply its own. Both are decided by monotonicity: which of two expressions is larger, from
+the signs and ranges of their parts. "Not known" is always a possible answer; "follows" never is a guess.
 """
 
 from __future__ import annotations
@@ -10,15 +14,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ntk_deq.claims.check import Key, check_formulas
-from ntk_deq.claims.claim import Claim, Verdict, is_membership
+from ntk_deq.claims.claim import Claim, Verdict, is_membership, variable_ranges
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.families import typed_families
 from ntk_deq.claims.mutation_rules import edits
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError, nearest_name
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.functions import RIVALS
+from ntk_deq.language.functions import FUNCTIONS, RIVALS, entrywise_of
 from ntk_deq.language.parser import parse
-from ntk_deq.language.tree import Expr, Formula, Span
+from ntk_deq.language.ranges import Order, Ordering, Ranges, comparisons, joint
+from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind, Span, dependents, names_in
+from ntk_deq.language.types import Sort
+from ntk_deq.language.written import written_out
 
 HYPOTHESIS = "hypothesis"
 """The rule that removes a hypothesis."""
@@ -230,3 +238,192 @@ def _key(claim: Claim) -> tuple[tuple[str, ...], ...]:
         for section in ("let", "assume", "conclude")
         for name, formula in getattr(claim, section).items()
     )
+
+
+def follows(claim: Claim, mutant: Claim) -> bool:
+    """Return whether a mutant is certainly implied by the claim it was made of: weaker, or the same in other words.
+
+    Args:
+        claim: The claim.
+        mutant: A mutant of it from `ntk_deq.claims.mutation.mutants`: one formula changed or one hypothesis gone.
+
+    Example:
+        >>> from ntk_deq.claims.load import load_suite
+        >>> from ntk_deq.claims.mutation import mutants
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "suite.yaml"
+        ...     _ = path.write_text('''
+        ... suite: example
+        ... settings: {all: {sizes: {n: 1..3}, domain: {A: "real[n, n]"}}}
+        ... claims: [{id: C, setting: all, conclude: norm(A) <= fro(A)}]''')
+        ...     claim = load_suite(path).claims[0]
+        >>> for mutation in mutants(claim, rules=["halve", "double"]):
+        ...     print(mutation.after, follows(claim, mutation.claim))
+        norm(A) <= fro(A)/2 False
+        norm(A) <= 2*fro(A) True
+    """
+    if claim.depths:  # of claims with families, at each depth
+        if claim.depths != mutant.depths:
+            return False
+        return all(follows(at_depth(claim, depth), at_depth(mutant, depth)) for depth in claim.depths)
+    return _Comparison(claim, mutant).follows()
+
+
+class _Comparison:
+    """A claim against a mutant of it; `changed` are the names whose meaning differs."""
+
+    def __init__(self, claim: Claim, mutant: Claim) -> None:
+        self.claim, self.mutant = claim, mutant
+        variables = variable_ranges(claim)
+        self.old = Ranges(claim.let, variables)
+        self.new = Ranges(mutant.let, variables)
+        altered = {name for name in claim.let if not _same_text(claim.let[name], mutant.let[name])}
+        self.changed = dependents(altered, claim.let)
+        self.ordering = Ordering(self.old, self.new, self.changed)
+        self.nonzero: frozenset[str] = frozenset()
+
+    def follows(self) -> bool:
+        if any(names_in(formula.expr) & self.changed for formula in start_formulas(self.mutant).values()):
+            return False  # with another step size it is another run
+        for formula in self.mutant.assume.values():
+            self.new.suppose(formula.expr)
+            if not names_in(formula.expr) & self.changed:
+                self.old.suppose(formula.expr)
+        divisors = (divisor for formula in self.mutant.conclude.values() for divisor in self._divisors(formula.expr))
+        self.nonzero = frozenset(divisors)
+        for name, formula in self.claim.assume.items():
+            there = self.mutant.assume.get(name)
+            if there is None or self.statement(there.expr, formula.expr, reverse=True) not in (Order.SAME, Order.UP):
+                return False
+        # The claim's hypotheses hold wherever the mutant's do: from here on both sets are known.
+        self.ordering.forget()
+        for formula in self.claim.assume.values():
+            self.old.suppose(formula.expr)
+        conclusions = (
+            self.statement(formula.expr, self.mutant.conclude[name].expr)
+            for name, formula in self.claim.conclude.items()
+        )
+        return all(order in (Order.SAME, Order.UP) for order in conclusions) and self._as_defined()
+
+    def _divisors(self, expr: Expr) -> Iterator[str]:
+        """Yield what must not be zero for a conclusion of the mutant to have a value."""
+        if not names_in(expr) & self.changed:
+            yield from (format_expr(node.args[1]) for node in expr.walk() if node.kind is Kind.DIVIDE)
+
+    def _as_defined(self) -> bool:
+        """Whether the claim speaks of every instance that the mutant speaks of.
+
+        An instance on which a quotient, a root or a derivative does not exist is outside a claim, so a mutant without
+        that part speaks of more. It does not where the part certainly exists, or where the mutant has it too.
+        """
+        kept = {format_expr(node) for node in _evaluated(self.mutant) if not names_in(node) & self.changed}
+        for node in _evaluated(self.claim):
+            if self._partial(node) and format_expr(node) not in kept:
+                return False
+        return True
+
+    def _partial(self, node: Expr) -> bool:
+        """Whether an expression may lack a value, as far as the claim's hypotheses tell."""
+        if node.kind is Kind.DIVIDE:
+            divisor = self.old.of(node.args[1])
+            return not (divisor.above(0) or divisor.below(0))
+        if node.kind is Kind.POWER:
+            base, exponent = (self.old.of(part) for part in node.args)
+            matrix = node.args[0].type is not None and node.args[0].type.sort is Sort.MATRIX
+            whole = exponent.low == exponent.high and exponent.low == int(exponent.low)
+            harmless = exponent.above(0, or_at=True) and (whole or base.above(0, or_at=True))
+            return not (harmless or (base.above(0) and not matrix))
+        written = written_out(node)
+        if written is not None:
+            return any(self._partial(part) for part in written.walk() if part not in node.args)
+        facts = entrywise_of(node.name) if node.kind is Kind.CALL else None
+        if facts is not None:
+            return not facts.valued or not self.old.of(node.args[0]).within(facts.domain)
+        if node.kind is Kind.INDEX:
+            # At a later step of a run nothing is known of the ranges of what changes.
+            return node.name in self.claim.let
+        return node.kind is Kind.CALL and node.name in FUNCTIONS and FUNCTIONS[node.name].partial
+
+    def statement(self, old: Expr, new: Expr, *, reverse: bool = False) -> Order:
+        """Return UP where `old` implies `new`, DOWN where `new` implies `old`, SAME where both do.
+
+        Args:
+            old: A statement of the claim, or of the mutant if `reverse`.
+            new: A statement of the other one.
+            reverse: Whether `old` is the mutant's.
+        """
+        if self.ordering.unchanged(old, new):
+            return Order.SAME
+        if not reverse and self._certain(new):
+            return Order.UP
+        if old.kind is not new.kind or len(old.args) != len(new.args):
+            return Order.UNKNOWN
+        if old.kind is Kind.NOT:
+            return self.statement(old.args[0], new.args[0], reverse=reverse).flipped
+        if old.kind in QUANTIFIERS and (old.names != new.names or old.args[1:] != new.args[1:]):
+            return Order.UNKNOWN
+        if old.kind in (Kind.AND, Kind.OR):
+            return joint(self.statement(a, b, reverse=reverse) for a, b in zip(old.args, new.args, strict=True))
+        if old.kind in QUANTIFIERS:
+            return self.statement(old.args[0], new.args[0], reverse=reverse)
+        return self._chain(old, new, reverse=reverse)
+
+    def _chain(self, old: Expr, new: Expr, *, reverse: bool) -> Order:
+        links = []
+        for link, (before, after) in enumerate(zip(old.operators, new.operators, strict=True)):
+            sides = []
+            for index in (link, link + 1):
+                a, b = old.args[index], new.args[index]
+                sides.append(self.ordering.order(b, a).flipped if reverse else self.ordering.order(a, b))
+            pair = new.args[link], new.args[link + 1]
+            certain = not reverse and self._certain_link(pair[0], after, pair[1])
+            links.append(Order.UP if certain else self._link(before, after, sides, pair))
+        return joint(links)
+
+    def _link(self, before: str, after: str, sides: list[Order], args: tuple[Expr, ...]) -> Order:
+        left, right = sides
+        if before in (">=", ">"):
+            left, right = right, left
+        moved = joint([left.flipped, right])
+        if before == after:
+            return moved if before not in ("==", "!=") else moved if moved is Order.SAME else Order.UNKNOWN
+        signs = Order.UNKNOWN
+        if (before, after) in (("<", "<="), (">", ">="), ("==", "<="), ("==", ">=")):
+            signs = Order.UP
+        elif (before, after) in (("<=", "<"), (">=", ">")):
+            signs = Order.DOWN
+        gaps = {format_expr(Expr(Kind.SUBTRACT, args[0].span, pair)) for pair in (args, args[::-1])}
+        if moved is Order.SAME and signs is not Order.UNKNOWN and gaps & self.nonzero:
+            signs = Order.SAME  # equality would leave some conclusion without a value
+        return joint([moved, signs]) if Order.UNKNOWN not in (moved, signs) else Order.UNKNOWN
+
+    def _certain(self, statement: Expr) -> bool:
+        """Whether a conclusion of the mutant is true whatever the claim says."""
+        body = statement.args[0] if statement.kind is Kind.FOR_ALL else statement
+        links = list(comparisons(body))
+        if not links or body.kind not in (Kind.COMPARE, Kind.AND):
+            return False
+        return all(self._certain_link(*link) for link in links)
+
+    def _certain_link(self, left: Expr, operator: str, right: Expr) -> bool:
+        gap = self.new.of(right) - self.new.of(left)
+        if operator in (">=", ">"):
+            gap = -gap
+        return operator in ("<=", ">=", "<", ">") and gap.above(0, or_at=operator in ("<=", ">="))
+
+
+def _same_text(old: Formula, new: Formula) -> bool:
+    return format_expr(old.expr) == format_expr(new.expr)
+
+
+def _evaluated(claim: Claim) -> Iterator[Expr]:
+    """Yield every node that is evaluated for a claim: its statements, and the definitions that they use."""
+    waiting = [formula.expr for formula in (*claim.assume.values(), *claim.conclude.values())]
+    seen: set[str] = set()
+    while waiting:
+        for node in waiting.pop().walk():
+            yield node
+            if node.kind is Kind.NAME and node.name in claim.let and node.name not in seen:
+                seen.add(node.name)
+                waiting.append(claim.let[node.name].expr)

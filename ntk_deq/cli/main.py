@@ -63,7 +63,7 @@ def suite_path(arguments: argparse.Namespace) -> Path:
 def _schema(arguments: argparse.Namespace) -> int:
     import json
 
-    from ntk_deq.claims.json_schema import claim_file_schema
+    from ntk_deq.claims.validate import claim_file_schema
 
     text = json.dumps(claim_file_schema(), indent=2, ensure_ascii=False) + "\n"
     if arguments.output is None:

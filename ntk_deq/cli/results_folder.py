@@ -17,7 +17,7 @@ from ntk_deq.cli.figures import FOLDER as FIGURES
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.atomic import is_partial
 from ntk_deq.verify.replay import FOLDER as COUNTEREXAMPLES
-from ntk_deq.verify.replay.arrays import ARCHIVE_MARK
+from ntk_deq.verify.replay.values import ARCHIVE_MARK
 
 try:
     import fcntl

@@ -6,7 +6,7 @@
     record.py        a run: snapshots, series, status; recorders.py, series.py: what is recorded; storage.py: on disk
     rates.py         measured and instantaneous rates
     recursion.py     recursions: their steps with enough bits, or estimated; iteration.py: the same in Python
-    proven/          descent with a certified distance from the exact run
+    proven/          descent and recursions with a certified distance from the exact run
 
 Names are imported when they are first used, so that a run of descent does not load the integrator.
 """

@@ -13,7 +13,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
 from ntk_deq.equilibrium.warm import NotFiniteError
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.systems.contraction import ContractionFactor, spectral_norms
+from ntk_deq.systems.formula_layer import ContractionFactor, spectral_norms
 from ntk_deq.systems.formula_model import FormulaModel
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.module_model import ModuleModel

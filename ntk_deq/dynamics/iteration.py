@@ -52,10 +52,10 @@ def iterate(
 ) -> TrainingRun:
     """Run a recursion and return its record: snapshots, series, error, why it ended; `save`, `plot` and slices with it.
 
-    Formulas are those of `let` in a claim file, `{"z[0]": "z0", "z[k+1]": "relu(W*z[k] + b)"}`. Where arb arithmetic
-    has a form for them and the values are at most 2048 numbers, every state is proven to lie within `error` of the
-    exact one (`settings["certified"]`). Otherwise, and for a callable, `error` is an estimate from a second run that is
-    moved by 1e-8, relative, at every step.
+    Formulas are those of `let` in a claim file, `{"z[0]": "z0", "z[k+1]": "relu(W*z[k] + b)"}`. Every state is
+    proven to lie within `error` of the exact one (`settings["certified"]`) where the values are at most 2048 numbers
+    and arb arithmetic has a form for them, and elsewhere as long as an error that is carried along stays small. Beyond,
+    and for a callable, `error` is an estimate from a second run that is moved by 1e-8, relative, at every step.
 
     Args:
         step: Formulas by name, or a callable: `step(state, k)` gives the state at k + 1 from that at k, a tensor, or a

@@ -15,10 +15,10 @@ from ntk_deq.dynamics.settings import checked_problem
 from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
 from ntk_deq.quantities.kernel import ntk_gram
+from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
-from ntk_deq.systems.whole_model import WholeModel
 
 # Two-sided 95 % point of the normal distribution.
 _NORMAL_95 = 1.959963984540054

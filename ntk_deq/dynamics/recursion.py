@@ -1,8 +1,9 @@
 """Recursions computed: with as many bits as keep their steps known, or estimated; and `iterate`, the same in Python.
 
 Balls lose some bits at every step, whatever the formulas; a small instance is run with so many more that what is left
-is as good as float64. Where that cannot be had (a large instance, a function that only floats have), float64 balls are
-taken as far as they tell anything, and beyond them an estimate from a second run, so that the evidence is `numeric`.
+is as good as float64. Where that cannot be had (a large instance, a function that only floats have), errors are carried
+in float64 (`proven/recursion.py`), and where they are lost an estimate from a second run takes over, so that the
+evidence is `numeric`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
+from ntk_deq.dynamics.proven.recursion import carried_steps
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names, value_at_step
@@ -34,7 +36,7 @@ SMALL = 2048
 """Numbers of an instance, at most, for its steps to be computed with more bits than floats have."""
 
 LOST = 1e-6
-"""Radius of a step, relative to the largest one, from which on a float64 ball counts as lost."""
+"""Radius of a step, relative to it and to what it rests on, from which on a float64 ball counts as lost."""
 
 GROWTH = 1e-8
 """By how much the second run of an estimate starts off, relative; rounding is eight digits smaller."""
@@ -159,18 +161,23 @@ def step_taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Va
 
 
 def estimate_steps(env: Environment) -> None:
-    """Put estimates where float64 balls of the steps are lost."""
+    """Carry errors in float64, and put estimates where they are lost."""
     missing = [at for at in all_steps(env) if at not in env.at_steps]
     if not missing:
         return
+    env.at_steps.update(carried_steps(env, LOST))
     lost = set[At]()
     for at in missing:
+        if at in env.at_steps:
+            continue
         try:
             value = value_at_step(env, *at)
         except OutsideClaimError:
             lost.add(at)
             continue
-        if not _radius(value) <= LOST * value.scale:
+        around = [env.at_steps[used] for used in env.recursions.uses(*at)]
+        size = max((used.scale for used in around if not isinstance(used, OutsideClaimError)), default=0.0)
+        if not _radius(value) <= LOST * max(value.scale, size):
             lost.add(at)
     if not lost:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 
 from flint import arb
 
@@ -18,7 +18,7 @@ from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.indices import conjuncts, index_names, same_at, step_of
+from ntk_deq.language.indices import conjuncts, index_names, same_at, shown_by_steps, step_of
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
@@ -212,9 +212,11 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     if env.notes.sides is not None and len(values) == 2 and all(map(_plain, values)):
         env.notes.sides.append(Sides(expr, dict(indices), *map(ar.to_scalar, values)))
     same = [False] * len(expr.operators)
-    if env.moments is not None and env.moments.only is None:  # as at s = t in `L[t] <= L[s] for all s, t`
+    if (
+        env.recursions.rules if env.moments is None else env.moments.only is None
+    ):  # as at s = t in `L[t] <= L[s] for all s, t`
         # What rests is the same number at every step, so that a strict comparison of two steps is false for certain.
-        still = [env.moments.resting and operator in _STRICT for operator in expr.operators]
+        still = [env.moments is not None and env.moments.resting and operator in _STRICT for operator in expr.operators]
         same = [same_at(*sides, indices, at) for sides, at in zip(pairwise(expr.args), still, strict=True)]
     steps, links = tuple(indices.items()), []
     for place, operator in enumerate(expr.operators):
@@ -289,7 +291,8 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     """
     outcomes: list[Outcome] = []
     tie, broken, outside = None, False, None
-    for scope, sure in _shown_scopes(expr, env, indices):
+    nested = any(node.kind in QUANTIFIERS for node in expr.args[0].walk())
+    for scope, sure in shown_scopes(expr, env, indices):
         try:
             outcome = evaluate_truth(expr.args[0], env, scope)
         except OutsideClaimError as error:
@@ -303,7 +306,7 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         if not broken:
             outcomes.append(outcome)
         broken = broken or outcome.truth is Truth.FALSE
-        if broken and env.notes.sides is None:  # a run is shown whole, beyond where it breaks
+        if broken and (nested or env.notes.sides is None):  # a run is shown whole, beyond where it breaks
             break
     if outside is not None and not broken:
         raise outside
@@ -316,7 +319,8 @@ def _for_some(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     """The disjunction over the steps of the run; false only where no later step could come into question either."""
     outcomes: list[Outcome] = []
     outside = None
-    for scope, sure in _shown_scopes(expr, env, indices):
+    likely = env.likely.get(id(expr), ()) if indices else None  # where it was true at an outer step before
+    for scope, sure in shown_scopes(expr, env, indices, likely):
         try:
             outcome = evaluate_truth(expr.args[0], env, scope)
         except OutsideClaimError as error:
@@ -325,6 +329,7 @@ def _for_some(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         if not sure and outcome.truth is not Truth.FALSE:
             outcome = replace(outcome, truth=Truth.UNSURE, reason=_UNSURE_STEP)
         if outcome.truth is Truth.TRUE:
+            env.likely[id(expr)] = tuple(scope[name] for name in expr.names)
             return outcome
         outcomes.append(outcome)
     if outside is not None:
@@ -372,17 +377,16 @@ def _is_tie(outcome: Outcome, *, at_the_start: bool) -> bool:
     return exact or (at_the_start and outcome.truth is Truth.TIGHT)
 
 
-def step_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[dict[str, float]]:
-    """Yield the values of the step indices that a quantifier ranges over.
+def shown_scopes(
+    expr: Expr, env: Environment, indices: Indices, likely: tuple[float, ...] | None = None
+) -> Iterator[tuple[dict[str, float], bool]]:
+    """Yield the values of the indices that a quantifier ranges over, and whether it is certain that they are meant.
 
-    Raises:
-        LimitError: There are too many.
-    """
-    return (scope for scope, _ in _shown_scopes(expr, env, indices))
-
-
-def _shown_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[tuple[dict[str, float], bool]]:
-    """Yield the values of the step indices, and whether it is certain that they are meant.
+    Args:
+        expr: The quantifier.
+        env: What names mean.
+        indices: Values of the step indices outside.
+        likely: Values that come first, then the others from the last ones on; None: in order.
 
     Raises:
         LimitError: There are too many.
@@ -395,12 +399,16 @@ def _shown_scopes(expr: Expr, env: Environment, indices: Indices) -> Iterator[tu
             f"at most {MAX_STEP_TUPLES:,} are allowed. Lower the run's `steps`."
         )
     used = [(node, index_names(node.args[0])) for node in body.walk() if node.kind is Kind.INDEX]
-    for values in product(steps, repeat=len(expr.names)):
+    order = product(steps if likely is None else steps[::-1], repeat=len(expr.names))
+    for values in chain([likely] if likely else [], order):
         scope = {**indices, **dict(zip(expr.names, values, strict=True))}
         if any(names <= scope.keys() and not _exists(node, scope, env) for node, names in used):
             continue
         if len(expr.args) > 1:
-            shown = evaluate_truth(expr.args[1], env, scope).truth
+            met = None if env.moments is not None else shown_by_steps(expr.args[1], scope)
+            if met is False:
+                continue
+            shown = Truth.TRUE if met else evaluate_truth(expr.args[1], env, scope).truth
             throughout = env.moments is not None and env.moments.only is not None
             if shown is Truth.FALSE or (shown is not Truth.TRUE and env.moments is not None and not throughout):
                 continue

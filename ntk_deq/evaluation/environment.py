@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -20,7 +20,7 @@ from ntk_deq.language.declaration import ModelSignature, model_signature
 from ntk_deq.language.fixed_point_map import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.rows import typed_model
-from ntk_deq.language.tree import Expr, Formula
+from ntk_deq.language.tree import Expr, Formula, Kind
 
 Value = Scalar | Matrix | Outcome
 
@@ -56,6 +56,13 @@ class ModelFormulas:
         """The map of a model with an equilibrium; the type checker admits states for these alone."""
         assert self.image is not None
         return self.image
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """All names in the formulas."""
+        one = (self.image, self.contraction, self.weight, self.monotone, self.parameter and self.parameter[0])
+        formulas = [expr for expr in (*one, *self.definitions.values()) if expr is not None]
+        return frozenset(node.name for expr in formulas for node in expr.walk() if node.kind is Kind.NAME)
 
     @property
     def tainted(self) -> set[str]:
@@ -260,6 +267,7 @@ class Environment:
         derivatives: What derivatives computed so far can be used again; a derived environment starts anew.
         per_step: Values of parts of a quantified formula that do not depend on every index in scope, by the part and
             the values of those that it depends on; likewise.
+        likely: Where a `for some` was true last, by its identity.
         indexed: Each such part, by its identity, and the indices in it.
     """
 
@@ -283,6 +291,7 @@ class Environment:
     failing: str | None = None
     derivatives: Any = field(default=None, init=False)
     per_step: dict[tuple[int, tuple[float, ...]], Value] = field(default_factory=dict, init=False)
+    likely: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
     indexed: dict[int, tuple[Expr, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     @property

@@ -111,7 +111,12 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = 
         return names.cache[id(expr)]
     handler = _OPERATORS.get(expr.kind)
     if handler is not None:
-        return handler(*(tensor_value(arg, names, indices) for arg in expr.args))
+        values = [tensor_value(arg, names, indices) for arg in expr.args]
+        if expr.kind in _OVERWRITING and names.recursions.rules and not torch.is_grad_enabled():
+            for place, arg in enumerate(expr.args):
+                if arg.kind in _OVERWRITING and _takes(expr.kind, values, place):
+                    return _OVERWRITING[expr.kind](*values, out=values[place])
+        return handler(*values)
     special = _SPECIAL.get(expr.kind)
     if special is None:
         raise UndifferentiableError(f"`{expr.name or expr.kind}` cannot stand inside grad, jac or a model's map")
@@ -292,6 +297,23 @@ def _subtract(left: Tensor, right: Tensor) -> Tensor:
     if (left.ndim < 2) != (right.ndim < 2):
         return scalar(left) - scalar(right)
     return left - right
+
+
+_OVERWRITING: dict[Kind, Callable[..., Tensor]] = {
+    Kind.ADD: torch.add,
+    Kind.SUBTRACT: torch.sub,
+    Kind.MULTIPLY: torch.mul,
+}
+"""Operators whose result is a new tensor, and may be written over one that such an operator has made: a large one that
+is allocated anew costs as much as a fifth of a product of its size."""
+
+
+def _takes(kind: Kind, values: Sequence[Tensor], place: int) -> bool:
+    """Whether the value of an operator of two matrices, or of a number times a matrix, has the place of one of them."""
+    own, other = values[place], values[1 - place]
+    if own.ndim < 2 or own.dtype != other.dtype:
+        return False
+    return other.ndim == 0 if kind is Kind.MULTIPLY else own.shape == other.shape
 
 
 def _divide(left: Tensor, right: Tensor) -> Tensor:

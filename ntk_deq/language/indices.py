@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import pairwise, repeat
+from operator import eq, ge, gt, le, lt, ne
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.families import Family, downward, index_size, member_name, reach_of, split_member, summed, type_at
@@ -191,6 +192,35 @@ def conjuncts(expr: Expr) -> Iterator[Expr]:
     for part in expr.args if expr.kind is Kind.AND else (expr,):
         yield from conjuncts(part) if part.kind is Kind.AND else (part,)
 
+
+def shown_by_steps(expr: Expr, indices: Indices) -> bool | None:
+    """Return whether a condition on steps is true, as whole numbers; None where it compares something else with them.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> shown_by_steps(parse("j <= k - 1"), {"j": 2, "k": 3}), shown_by_steps(parse("j <= T"), {"j": 2})
+        (True, None)
+    """
+    if expr.kind is Kind.COMPARE:
+        if any(
+            node.kind not in _PARTS
+            or (node.kind is Kind.NAME and node.name not in indices)
+            or (node.value is not None and node.value.denominator != 1)
+            for arg in expr.args
+            for node in arg.walk()
+        ):
+            return None
+        values = [step_of(arg, indices) for arg in expr.args]
+        return all(_RELATIONS[relation](*pair) for relation, pair in zip(expr.operators, pairwise(values), strict=True))
+    if expr.kind not in (Kind.AND, Kind.OR, Kind.NOT):
+        return None
+    parts = [shown_by_steps(arg, indices) for arg in expr.args]
+    if None in parts:
+        return None
+    return not parts[0] if expr.kind is Kind.NOT else (all if expr.kind is Kind.AND else any)(parts)
+
+
+_RELATIONS = {"<=": le, "<": lt, ">=": ge, ">": gt, "==": eq, "!=": ne}
 
 FOLDED = ("sum", "prod", "max", "min", "blockdiag")
 """What can be taken over a range: `sum(norm(W[l]) for l in 1..L)`."""

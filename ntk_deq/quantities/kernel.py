@@ -20,10 +20,10 @@ from ntk_deq.quantities.kernel_solves import KernelSolver
 from ntk_deq.quantities.structured import structured_blocks
 from ntk_deq.quantities.tangent_kernel import KernelMethod, TangentKernel, gram
 from ntk_deq.systems.checks import check_inputs
+from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import UnstructuredError
 from ntk_deq.systems.solve import predict
-from ntk_deq.systems.whole_model import WholeModel
 
 
 def autodiff_jacobians(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
+from ntk_deq.claims.check import entrywise_notes
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.describe import (
     SystemDescription,
@@ -25,7 +26,6 @@ from ntk_deq.claims.describe import (
     size_words,
 )
 from ntk_deq.claims.entries import by_names, range_letters
-from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
 from ntk_deq.language.domain import DomainKind, Free

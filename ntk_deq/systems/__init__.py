@@ -3,14 +3,12 @@
 In the order in which a reader meets them:
 
     model, methods, module_model          what a model is, what it can be asked, one made of a user's modules
-    compiled, declared_model, draws       the class of a declaration, what all of them have, values for it
+    declared_model                        what all models of a declaration have; one without samples of its own
     formula_model, formula_layer          a model whose samples do not interact; one that is a single layer
-    row_values, row_slopes, row_errors    its programs (those of `language`): values, derivatives, errors
-    fixed_values, parameter_slopes        formulas free of samples: values, and how slopes pass back to parameters
-    contraction                           a contraction factor as a formula of norms
-    whole_model, whole_maps               a system without samples of its own, and the gradient of its loss
-    losses, loss_maps, compiled_maps      the declared loss, and the maps that one gradient is made of
-    solve, accuracy, gradient_sizes       equilibria, predictions, gradients; how far they may be off
+    formula_values, row_slopes            its programs (those of `language`): values, derivatives
+    parameter_slopes                      how slopes pass back through formulas to parameters
+    losses, loss_maps, compiled_maps, whole_maps   the declared loss, and the maps that one gradient is made of
+    solve, accuracy                       equilibria, predictions, gradients; how far they may be off
     certificate                           equilibria and adjoints as balls
     implicit_relu, linear_implicit        two models written by hand
 """

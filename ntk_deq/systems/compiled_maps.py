@@ -20,16 +20,16 @@ from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved
 from ntk_deq.equilibrium.stored_values import stored_count, stored_number
 from ntk_deq.language.tree import Expr
+from ntk_deq.systems.accuracy import errors_ahead, errors_behind
+from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.formula_model import FormulaModel
+from ntk_deq.systems.formula_values import PreparedRows
 from ntk_deq.systems.loss_maps import NEWTON_ENTRIES, AutodiffMaps, LayerMaps, LossMaps
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import Error, Slope, Slopes, Total
-from ntk_deq.systems.row_errors import errors_ahead, errors_behind
 from ntk_deq.systems.row_slopes import LinearRows, cuts, has_corner
-from ntk_deq.systems.row_values import PreparedRows
 from ntk_deq.systems.whole_maps import WholeMaps
-from ntk_deq.systems.whole_model import WholeModel
 
 _APART = 2.0**-22  # relative; differences then have about half the digits
 _EVERY = 32  # gradients, after which their error is looked at anew

@@ -1,19 +1,146 @@
-"""What every model that is given by its declaration alone has: values by name, a draw, how it is shown."""
+"""What every model that is given by its declaration alone has: values by name, a draw, how it is shown.
+
+Values for parameters and hyperparameters where only the sizes are given. The plainest such model: a system without an
+equilibrium whose loss is minimised as it stands, since it has no samples, or mixes them. Nothing is solved for in it,
+and there is no tangent kernel of single samples; `reason` says why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.domain import DomainKind, parse_domain
+from ntk_deq.language.families import split_member
+from ntk_deq.language.loss import PREDICTIONS, is_smooth
+from ntk_deq.language.rows import TypedModel, typed_model
 from ntk_deq.systems.checks import check_variables, owned_variables
 from ntk_deq.systems.display import html_table, one_line
-from ntk_deq.systems.draws import drawn_values, with_members
+from ntk_deq.systems.formula_values import FixedValues
 from ntk_deq.systems.methods import AnsweringModel
+
+_HALVINGS = 60  # of the factor by which parameters are made smaller
+
+
+def drawn_values(
+    signature: ModelSignature,
+    generator: torch.Generator,
+    sizes: Mapping[str, int],
+    given: Mapping[str, Tensor | float],
+) -> dict[str, Tensor]:
+    """Draw what is not given, in float64: parameters from N(0, 1/columns), numbers from the middle of their domain.
+
+    Args:
+        signature: The model.
+        generator: A generator on the CPU.
+        sizes: Values of the size letters.
+        given: Values that are not drawn.
+
+    Raises:
+        ArgumentError: A size is missing, unknown or below one, or a value that is given has no name of the model's.
+    """
+    owned = [variable for variable in signature.variables if variable.role in (Role.PARAMETER, Role.HYPERPARAMETER)]
+    names = [variable.name for variable in owned]
+    needed = list(dict.fromkeys(letter for own in owned if own.name not in given for letter in own.shape))
+    for letter, size in sizes.items():
+        if letter not in signature.sizes:
+            allowed = ", ".join(signature.sizes) or "none"
+            hint = f" Values of variables go into `values={{{letter!r}: ...}}`." if letter in names else ""
+            raise ArgumentError(f"Sizes of {signature.name} must be among {allowed}. Got {letter!r}.{hint}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ArgumentError(f"Sizes of {signature.name} must be integers >= 1. Got {letter} = {size!r}.")
+    missing = [letter for letter in needed if letter not in sizes]
+    if missing:
+        raise ArgumentError(f"A draw of {signature.name} needs the sizes {', '.join(missing)}.")
+    for name in given:
+        if name not in names:
+            raise ArgumentError(f"Values of {signature.name} must be among {', '.join(names)}. Got {name!r}.")
+    found = {}
+    for own in owned:
+        value = given.get(own.name)
+        if value is None:
+            found[own.name] = _drawn(own, generator, sizes)
+        else:
+            found[own.name] = torch.as_tensor(value, dtype=torch.float64)
+    return found
+
+
+def with_members(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return values by name, each list that stands for a family as its members, in the order of their numbers.
+
+    Args:
+        values: By name; of a family a list.
+        names: The names that there are, `W[1]` and `W[2]` among them.
+
+    Raises:
+        ArgumentError: A list has another number of members.
+
+    Example:
+        >>> with_members({"W": [3, 4], "a": 5}, ["a", "W[2]", "W[1]"])
+        {'W[1]': 3, 'W[2]': 4, 'a': 5}
+    """
+    members: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        if (found := split_member(name)) is not None:
+            members.setdefault(found[0], []).append((found[1].evaluate({}), name))
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in members or not isinstance(value, list | tuple):
+            out[name] = value
+            continue
+        own = [member for _, member in sorted(members[name])]
+        if len(own) != len(value):
+            raise ArgumentError(f"`{name}` must be a list with {len(own)} members: {', '.join(own)}. Got {len(value)}.")
+        out |= dict(zip(own, value, strict=True))
+    return out
+
+
+def _drawn(own: Variable, generator: torch.Generator, sizes: Mapping[str, int]) -> Tensor:
+    if not own.shape and own.role is Role.HYPERPARAMETER:
+        return torch.tensor(_middle(own), dtype=torch.float64)
+    shape = [sizes[letter] for letter in own.shape]
+    return torch.randn(shape, generator=generator, dtype=torch.float64) / (shape[-1] if shape else 1) ** 0.5
+
+
+def _middle(own: Variable) -> float:
+    """Return the middle of an interval, its end and one more where it has no other, and one elsewhere."""
+    domain = parse_domain(own.domain)[0]
+    if domain.kind not in (DomainKind.INTERVAL, DomainKind.INTEGER):
+        return 1.0
+    low, high = domain.low, domain.high
+    if low is None:
+        return 0.0 if high is None else float(high) - 1
+    if high is None:
+        return float(low) + 1
+    return float((low + high) / 2) if domain.kind is DomainKind.INTERVAL else float((low + high) // 2)
+
+
+def shrunk(
+    start: Mapping[str, Tensor], factor: Callable[[Mapping[str, Tensor]], float], target: float
+) -> dict[str, Tensor] | None:
+    """Return values made smaller by one number until a factor is at most a target; None: none are small enough.
+
+    Args:
+        start: The values, by name.
+        factor: What is to be small, from the values.
+        target: How small.
+    """
+    if factor(start) <= target:
+        return dict(start)
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        within = factor({name: middle * value for name, value in start.items()}) <= target
+        low, high = (middle, high) if within else (low, middle)
+        if within and high - low <= 1e-3 * low:
+            break
+    return {name: low * value for name, value in start.items()} if low else None
 
 
 class DeclaredModel(AnsweringModel):
@@ -171,3 +298,100 @@ class DeclaredModel(AnsweringModel):
 
     def _repr_html_(self) -> str:
         return html_table(self.signature.title, self._facts())
+
+
+class WholeModel(DeclaredModel):
+    """A system whose formulas are evaluated as a whole; `model_class` makes a subclass for each declaration.
+
+    Its state has no entries. Predictions are those of the formula, where it is declared.
+
+    Attributes:
+        reason: Why its samples are not looked at one by one.
+    """
+
+    _typed: ClassVar[TypedModel]
+    reason: ClassVar[str]
+
+    @classmethod
+    def of(cls, signature: ModelSignature, reason: str) -> type[WholeModel]:
+        """Return the class of a system.
+
+        Args:
+            signature: The declaration.
+            reason: Why its samples are not looked at one by one.
+
+        Raises:
+            ArgumentError: It has no parameter, or a formula is ill-typed.
+        """
+        if not signature.names(Role.PARAMETER):
+            raise ArgumentError(f"The system {signature.name} must have a parameter.")
+        return cls.named(signature, _typed=typed_model(signature), reason=reason)
+
+    @property
+    def smooth(self) -> bool:
+        """Whether no definition has a kink, as far as that is seen."""
+        return all(is_smooth(expr, {}) for expr in self._typed.definitions.values())
+
+    def step(
+        self, Z: Float[Tensor, "N 0"], X: Float[Tensor, "_ _"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Float[Tensor, "N 0"]:
+        """Return the state, which has no entries."""
+        return Z
+
+    def adjoint_step_at(
+        self,
+        Z: Float[Tensor, "N 0"],
+        X: Float[Tensor, "_ _"],
+        parameters: Mapping[str, Tensor] | None = None,
+        output: int = 0,
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the map that gives its argument back."""
+        return lambda V: V
+
+    def predictions(
+        self, Z: Float[Tensor, "N 0"], X: Float[Tensor, "_ _"], parameters: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Return what the system predicts, as it is declared; nothing where it predicts nothing."""
+        if PREDICTIONS not in self.signature.definitions:
+            return X.new_zeros(0)
+        values = {**self._all(parameters), **self._inputs(X)}
+        fixed = FixedValues(values, self._sizes(values), self._typed.definitions, X.new_zeros(()))
+        found = fixed.value(self._typed.predictions)
+        return found.squeeze(-1) if found.ndim == 2 and found.shape[1] == 1 else found
+
+    def readout(self, Z: Float[Tensor, "N 0"], parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Refuse: predictions are no formula of a state."""
+        raise ArgumentError(f"The system {self.signature.name} has no state to read out; see `predictions`.")
+
+    def initial_state(self, X: Float[Tensor, "_ _"]) -> Float[Tensor, "1 0"]:
+        """Return a state without entries."""
+        return X.new_zeros(1, 0)
+
+    def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
+        """Return zero."""
+        return next(iter(self._values.values())).new_zeros(())
+
+    def data(self, X: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets; what the system does not have must not be given, and comes without entries."""
+        found = []
+        for name, role, value, shape in (("X", Role.INPUT, X, (1, 0)), ("y", Role.TARGET, y, (0,))):
+            has = bool(self.signature.names(role))
+            value = None if isinstance(value, Tensor) and value.numel() == 0 else value
+            if has is (value is None):
+                need = "needs" if has else "has no"
+                raise ArgumentError(f"The system {self.signature.name} {need} `{name}`. Got {_kind(value)}.")
+            found.append(next(iter(self._values.values())).new_zeros(shape) if value is None else value)
+        return found[0], found[1]
+
+    def loss(self, X: Tensor | None = None, y: Tensor | None = None) -> Float[Tensor, ""]:
+        """Return the declared loss.
+
+        Args:
+            X: Inputs, where the system has some.
+            y: Targets, likewise.
+        """
+        return super().loss(*self.data(X, y))
+
+
+def _kind(value: Tensor | None) -> str:
+    return "None" if value is None else type(value).__name__

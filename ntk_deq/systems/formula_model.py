@@ -1,7 +1,7 @@
 """The model that is a formula: an equilibrium model compiled from a declaration that names no class.
 
 Its formulas are parsed, typed and checked once (`ntk_deq/language/rows.py`), and evaluated in torch. What does not
-depend on the state is worked out once a solve.
+depend on the state is worked out once a solve. The class of a declaration is compiled once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Self, cast
 
 import torch
@@ -24,18 +25,15 @@ from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.row_program import SHARE, Op, Row, averaged
-from ntk_deq.language.rows import RowModel, rowwise_model
+from ntk_deq.language.rows import RowModel, has_samples, rowwise_model
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
-from ntk_deq.systems.contraction import ContractionFactor
-from ntk_deq.systems.declared_model import DeclaredModel
-from ntk_deq.systems.draws import shrunk
-from ntk_deq.systems.fixed_values import FixedValues
-from ntk_deq.systems.formula_layer import DeclaredLayer, declared_layer, monotone_layer
+from ntk_deq.systems.declared_model import DeclaredModel, WholeModel, shrunk
+from ntk_deq.systems.formula_layer import ContractionFactor, DeclaredLayer, declared_layer, monotone_layer
+from ntk_deq.systems.formula_values import FixedValues, RowProgram
 from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_slopes import LinearRows
-from ntk_deq.systems.row_values import RowProgram
 
 _SHORT = 0.9  # the norm of a weight up to which nothing is gained by averaging
 
@@ -370,3 +368,36 @@ def _best_share(weight: Tensor) -> float:
         if share <= 1:
             found[share] = float(torch.linalg.matrix_norm((1 - share) * unit + share * weight, ord=2))
     return min(found, key=found.__getitem__)
+
+
+@cache
+def compiled_class(signature: ModelSignature) -> type[DeclaredModel]:
+    """Return the class of a model that is given by its formulas alone.
+
+    One whose samples are seen not to interact works on them row by row. Of a system without an equilibrium that has no
+    samples, or mixes them, only the loss is computed, as it stands.
+
+    Args:
+        signature: The declaration.
+
+    Raises:
+        ArgumentError: The formulas are ill-typed, or those of an equilibrium are not seen to treat samples apart.
+
+    Example:
+        >>> import torch
+        >>> from dataclasses import replace
+        >>> from ntk_deq.language.declaration import LINEAR_IMPLICIT
+        >>> cls = compiled_class(replace(LINEAR_IMPLICIT, name="my-linear", implementation=""))
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> cls(W=one / 2, U=one, b=one[0]).step(2 * one, one)
+        tensor([[2.]], dtype=torch.float64)
+    """
+    DeclaredModel.check_names(signature)
+    if signature.has_equilibrium:
+        return FormulaModel.of(signature)
+    if not has_samples(signature):
+        return WholeModel.of(signature, "it has no inputs, and so no samples")
+    try:
+        return FormulaModel.of(signature)
+    except ArgumentError as error:
+        return WholeModel.of(signature, str(error))

@@ -19,7 +19,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
-from ntk_deq.systems.gradient_sizes import estimated_error, gradient_sizes
+from ntk_deq.systems.accuracy import estimated_error, gradient_sizes
 from ntk_deq.systems.losses import OutputLoss, output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
 

@@ -21,7 +21,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role, model_signature
 from ntk_deq.systems.parameter_slopes import ParameterSlope
 
-_COMPILER = "ntk_deq.systems.compiled"
+_COMPILER = "ntk_deq.systems.formula_model"
 # Makes the classes of models that are formulas alone; it builds on this module.
 
 

@@ -21,7 +21,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.systems.fixed_values import FixedValues
+from ntk_deq.systems.formula_values import FixedValues
 
 _LARGEST_POWER = 8  # of a matrix, whose slope has as many terms
 

@@ -15,8 +15,8 @@ from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
+from ntk_deq.systems.formula_values import PreparedRows
 from ntk_deq.systems.parameter_slopes import RankOne, Total, norm_bound
-from ntk_deq.systems.row_values import PreparedRows
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved
+from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.loss_maps import LossMaps
 from ntk_deq.systems.losses import OutputLoss
-from ntk_deq.systems.whole_model import WholeModel
 
 _APART = 2.0**-36  # relative; far above rounding, and small enough for a difference to be a derivative
 _UNITS = 64.0  # roundings, of which each moves an entry by one

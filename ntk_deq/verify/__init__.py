@@ -7,13 +7,12 @@ A claim is judged in this order; these are the files that a reader of a verdict 
     trial.py                its stages: stored instances, ladder, boundary, search, shrinking
     feasible.py             which instances of the ladder, and what stands in for those that fail a hypothesis
     judge.py                one instance: hypotheses first, then conclusions
-    instance_environment.py its values as balls, for the formulas (`ntk_deq.evaluation`)
+    formulas.py             what its formulas refer to, and their values as balls (`ntk_deq.evaluation`)
     equations/              variables that hypotheses give by equations: plan, Newton in floats, proof
     refine.py, exact.py     what float64 leaves open: more bits, then algebraic numbers
     boundary.py             small whole-number instances on the edge of weak hypotheses
-    scoring.py, uses.py     the same claim in plain floats, many instances at once, for the search
-    adversary.py            the search (`ntk_deq.falsify.search`), each find judged in balls
-    minimise.py             a counterexample made small (`ntk_deq.falsify.shrink`)
+    scoring.py              the same claim in plain floats, many instances at once, for the search
+    counterexamples.py      the search and the shrinking (`ntk_deq.falsify`), each find and step judged in balls
     tally.py                many judgements to one verdict, evidence and support
     prover.py               claims about numbers alone (`ntk_deq.prove`)
 

@@ -34,7 +34,7 @@ from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.verify.instance_environment import exact_names, exact_value
+from ntk_deq.verify.formulas import exact_names, exact_value
 
 CANDIDATES = 600
 """Instances that are constructed for one setting; most fail a hypothesis, and none is judged for that."""

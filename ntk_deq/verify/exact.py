@@ -16,7 +16,7 @@ from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.fixed_point_map import modulus_statement
-from ntk_deq.verify.instance_environment import exact_names
+from ntk_deq.verify.formulas import exact_names
 from ntk_deq.verify.judge import ELSEWHERE, Judgement, Standing, modulus_name, of_witnesses
 
 _CERTAIN = (Truth.TRUE, Truth.FALSE)

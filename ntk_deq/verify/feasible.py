@@ -10,10 +10,10 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.repair import Repair
 from ntk_deq.language.setting import Setting
+from ntk_deq.verify.formulas import DRAWN_SHARE
 from ntk_deq.verify.judge import hypotheses_fail
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.twins import twin_of
-from ntk_deq.verify.uses import DRAWN_SHARE
 
 TRAINED = 24
 """Instances of a claim in a universal setting, where each is a run; a quarter of it where data are drawn."""

@@ -15,7 +15,7 @@ from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.mutation import changed_claim
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.balls import evaluate_scalar, step_scopes
+from ntk_deq.evaluation.balls import evaluate_scalar, shown_scopes
 from ntk_deq.evaluation.environment import DeadlineError, Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
@@ -24,7 +24,7 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.feasible import Feasible, planned
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Finding, FindingKind
@@ -258,7 +258,7 @@ def _scopes(
     if not quantifiers:
         yield scope
         return
-    for inner in step_scopes(quantifiers[0], env, scope):
+    for inner, _ in shown_scopes(quantifiers[0], env, scope):
         yield from _scopes(quantifiers[1:], env, inner)
 
 

@@ -21,7 +21,7 @@ from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.tree import Formula
 from ntk_deq.verify.equations.proven import solve
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.runs import Course, NoRunError
 from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.twins import twin_of

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.claims.implication import follows
-from ntk_deq.claims.mutation import Mutation, mutants
+from ntk_deq.claims.mutation import Mutation, follows, mutants
 from ntk_deq.verify.judge import FAILING
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Options, judge

@@ -28,7 +28,7 @@ from ntk_deq.language.domain import DomainKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.language.types import BOOLEAN, SCALAR, SizeRange
-from ntk_deq.verify.adversary import find_satisfying
+from ntk_deq.verify.counterexamples import find_satisfying
 from ntk_deq.verify.equations.plan import Equations
 from ntk_deq.verify.feasible import planned
 from ntk_deq.verify.judge import Standing, standing_instance

@@ -21,11 +21,10 @@ from ntk_deq.claims.statement import fingerprint
 from ntk_deq.errors import ClaimFileError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.files.atomic import own_folder, write_whole
+from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.judge import Judgement
-from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record
-from ntk_deq.verify.replay.reader import read_record
-from ntk_deq.verify.replay.record import RecordKind, write_record
+from ntk_deq.verify.replay.record import RecordKind, read_record, write_record
 from ntk_deq.verify.tally import closeness
 from ntk_deq.verify.witness import plainness
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from ntk_deq.claims.check import entrywise_notes
 from ntk_deq.claims.claim import Claim, Verdict
-from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.evaluation.arithmetic import NO_STEP
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.interval import Margin

@@ -17,13 +17,13 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import distinct_instances, instance_at
 from ntk_deq.language.setting import Setting
-from ntk_deq.verify.adversary import find_counterexamples, find_satisfying
 from ntk_deq.verify.boundary import boundary_instances
+from ntk_deq.verify.counterexamples import find_counterexamples, find_satisfying, plainest_counterexample, refutes
 from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.existence.uniform import prove_uniform
 from ntk_deq.verify.feasible import Feasible, planned
+from ntk_deq.verify.formulas import DRAWN_SHARE
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
-from ntk_deq.verify.minimise import plainest_counterexample, refutes
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.prover import Proof, prove_claim
 from ntk_deq.verify.refine import Refiner
@@ -32,7 +32,6 @@ from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.store import InstanceStore
 from ntk_deq.verify.tally import Tally, closeness
 from ntk_deq.verify.twins import twin_of
-from ntk_deq.verify.uses import DRAWN_SHARE
 from ntk_deq.verify.witness import plainness
 
 AFTER_REFUTATION = 20

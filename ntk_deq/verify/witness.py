@@ -19,7 +19,7 @@ from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth, show_bal
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.verify.equations.proven import solve
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.results import Computed, Witness
 from ntk_deq.verify.scripts.printer import UnwritableError

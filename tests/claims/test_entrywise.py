@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
+from ntk_deq.claims.check import entrywise_notes
 from ntk_deq.claims.claim import Claim
-from ntk_deq.claims.entrywise import entrywise_notes
 from ntk_deq.claims.load import load_suite
 
 HEAD = """

@@ -12,9 +12,8 @@ from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.describe import describe_claim
 from ntk_deq.claims.families import claim_for
-from ntk_deq.claims.implication import follows
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.mutation import mutants
+from ntk_deq.claims.mutation import follows, mutants
 from ntk_deq.claims.statement import claim_file, differences, fingerprint, statement_lines
 from ntk_deq.files.yaml_text import to_yaml
 from ntk_deq.report.check import render_check

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from ntk_deq.claims.json_schema import DIALECT, claim_file_schema
 from ntk_deq.claims.schema import ClaimFile, ClaimModel, FileHead, SettingModel
-from ntk_deq.claims.validate import place, validate
+from ntk_deq.claims.validate import DIALECT, claim_file_schema, place, validate
 from ntk_deq.files.yaml import plain, read_text
 from ntk_deq.language.declaration import model_names
 

@@ -22,7 +22,7 @@ from ntk_deq.cli.results_folder import drop_unmentioned, held_folder
 from ntk_deq.errors import ArgumentError
 from ntk_deq.report.jsonl import read_results
 from ntk_deq.verify.pool import worker
-from ntk_deq.verify.replay.arrays import archive_bytes, read_array
+from ntk_deq.verify.replay.values import archive_bytes, read_array
 from ntk_deq.verify.results import ClaimResult
 
 FILE = """

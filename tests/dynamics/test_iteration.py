@@ -6,7 +6,11 @@ import pytest
 import torch
 
 import ntk_deq as nd
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, Position
+from ntk_deq.evaluation.floats import TensorNames, at_step
+from ntk_deq.language.parser import parse
+from ntk_deq.language.recursion import recursions_in
+from ntk_deq.language.tree import Formula
 
 W = torch.tensor([[0.5, -0.25], [0.125, 0.75]], dtype=torch.float64)
 B = torch.tensor([1.0, -2.0], dtype=torch.float64)
@@ -111,3 +115,21 @@ def test_a_step_in_place_moves_neither_its_start_nor_the_record():
 def test_a_step_that_gives_no_state_is_refused():
     with pytest.raises(ArgumentError, match=r"must return a tensor or a mapping of tensors\. Got None"):
         nd.iterate(lambda z, k: None, torch.ones(1, dtype=torch.float64), steps=1)
+
+
+def test_steps_in_floats_overwrite_nothing_that_is_used_again():
+    here = Position("", 1, 1)
+    written = {"z[0]": "z0", "z[k+1]": "(c - z[k])/2 - ((z[k] + c) - 2*(c - z[k]*1)) + (c + c)*2 + z[k]"}
+    let = {key: Formula(key, text, parse(text), here) for key, text in written.items()}
+    values = {
+        name: torch.arange(6.0, dtype=torch.float64).reshape(3, 2) + place for place, name in enumerate(("z0", "c"))
+    }
+    before = {name: value.clone() for name, value in values.items()}
+    names = TensorNames(values, {}, let, None, torch.zeros((), dtype=torch.float64), recursions=recursions_in(let))
+    with torch.no_grad():
+        at_step("z", 4, names)
+    state, c = before["z0"], before["c"]
+    for k in range(5):
+        assert torch.equal(names.at_steps["z", k], state)
+        state = (c - state) / 2 - ((state + c) - 2 * (c - state * 1)) + (c + c) * 2 + state
+    assert all(torch.equal(values[name], before[name]) for name in values)

@@ -7,9 +7,8 @@ import pytest
 from mutation_harness import Silent, claim, speaks
 
 from ntk_deq.claims.claim import variable_ranges
-from ntk_deq.claims.implication import follows
 from ntk_deq.claims.load import load_suite
-from ntk_deq.claims.mutation import mutants
+from ntk_deq.claims.mutation import follows, mutants
 from ntk_deq.language.interval import INFINITY, Range, power_range
 from ntk_deq.language.ranges import Ranges
 from ntk_deq.verify.mutation import worth_mutating

@@ -22,8 +22,8 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.files.yaml_text import to_yaml
 from ntk_deq.verify import replay as rejudge
+from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.judge import judge_instance
-from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.replay import make_record, read_counterexample, replay, save_counterexample, write_counterexample
 from ntk_deq.verify.replay.record import RecordKind, write_record
 from ntk_deq.verify.replay.values import number_text

@@ -15,7 +15,7 @@ from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.verify.equations.plan import Equations
 from ntk_deq.verify.equations.proven import solve
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.replay import read_counterexample, replay, write_counterexample
 from ntk_deq.verify.runner import Options, judge

@@ -8,7 +8,7 @@ from seeds import seeds
 
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.claims.load import load_suite
-from ntk_deq.verify.adversary import find_counterexamples
+from ntk_deq.verify.counterexamples import find_counterexamples
 from ntk_deq.verify.runner import Options, judge
 
 torch.set_num_threads(1)

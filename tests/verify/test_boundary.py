@@ -12,7 +12,7 @@ from ntk_deq.cli.main import main
 from ntk_deq.evaluation.exact import decided
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.verify.boundary import OPEN, PASSING, Boundary, boundary_instances
-from ntk_deq.verify.instance_environment import exact_names
+from ntk_deq.verify.formulas import exact_names
 from ntk_deq.verify.replay import read_counterexample, replay
 from ntk_deq.verify.runner import Options, judge
 

@@ -22,7 +22,7 @@ from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.report.page.html import write_html
 from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.mutation import Fate, judge_mutants
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.replay import compare, read_counterexample, replay

@@ -21,7 +21,7 @@ from ntk_deq.language.interval import Margin
 from ntk_deq.language.parser import parse
 from ntk_deq.verify import refine
 from ntk_deq.verify.exact import decided_exactly
-from ntk_deq.verify.instance_environment import exact_names, exact_value
+from ntk_deq.verify.formulas import exact_names, exact_value
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.replay import make_record, replay
 from ntk_deq.verify.runner import Options, judge

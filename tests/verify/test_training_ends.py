@@ -20,10 +20,9 @@ from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.training.continuation import largest_curvature, strays
 from ntk_deq.verify.training.ends import End, LossBounds, end_of_descent, end_of_flow
-from ntk_deq.verify.training.estimates import growth_of_errors
 from ntk_deq.verify.training.flow_course import ended_at_floor
-from ntk_deq.verify.training.moments import Point, TimeMoments
-from ntk_deq.verify.training.trainee import Trainee
+from ntk_deq.verify.training.moments import Point, TimeMoments, Trainee
+from ntk_deq.verify.training.trajectory import growth_of_errors
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
 MODEL = LinearImplicit(W=0 * ONE, U=ONE, b=0 * ONE[0])  # at first L = 1/2, and the Hessian has the eigenvalues 1, 1, 0
@@ -142,7 +141,7 @@ def test_the_time_at_the_floor_is_a_ball():
 
 def test_growth_without_a_number_is_without_bound(monkeypatch):
     from ntk_deq.dynamics.descent import gradient_descent
-    from ntk_deq.verify.training import estimates
+    from ntk_deq.verify.training import trajectory
 
     run = gradient_descent(MODEL, ONE, ONE[0], step=0.1, steps=20, snapshots=8)
 
@@ -153,7 +152,7 @@ def test_growth_without_a_number_is_without_bound(monkeypatch):
         broken = replace(twin.snapshots[place], parameters=damaged)
         return replace(twin, snapshots=(*twin.snapshots[:place], broken, *twin.snapshots[place + 1 :]))
 
-    monkeypatch.setattr(estimates, "gradient_descent", lost)
+    monkeypatch.setattr(trajectory, "gradient_descent", lost)
     growth = growth_of_errors(run, TRAINEE, lambda: None)
     assert all(map(math.isfinite, growth[:3]))
     assert all(map(math.isinf, growth[3:]))

@@ -1,1 +1,1 @@
-"""Bounds that are proven for runs: descent in balls, curvature, kinks."""
+"""Bounds that are proven for runs: descent in balls, curvature, kinks; errors along recursions."""

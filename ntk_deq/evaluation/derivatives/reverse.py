@@ -1,13 +1,14 @@
 """Derivatives of formulas: reverse mode in balls, with automatic differentiation beside it.
 
-And difference quotients of a model's map: a ball of matrices S with F(a) - F(b) = S (a - b) for all states of a ball.
+And difference quotients of a map: a ball of matrices S with F(a) - F(b) = S (a - b) for all states of a ball. The map
+is a model's, or the rule of a recursion as a function of the steps that it rests on.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -26,6 +27,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives.cotangents import (
     EQUILIBRIUM,
     MINIMISER,
+    MINIMUM,
     Cotangent,
     Node,
     Rule,
@@ -33,7 +35,7 @@ from ntk_deq.evaluation.derivatives.cotangents import (
     reachable,
     times_entries,
 )
-from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.kinks import EXTREMES, signs_of
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
@@ -43,7 +45,8 @@ from ntk_deq.evaluation.functions.slopes import IN_FLOATS, NoRuleError, rule_of
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink
-from ntk_deq.language.tree import Kind
+from ntk_deq.language.recursion import At
+from ntk_deq.language.tree import Expr, Kind
 
 DENSE = 256
 """Up to this many entries of the state J is written out: a product of such matrices takes a few milliseconds."""
@@ -299,21 +302,70 @@ def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
     """
     inside = replace(env, notes=Notes(deadline=env.notes.deadline))  # of the whole ball, not of the formula
     tape = Tape(inside)
-    rows, cols = states.ball.shape
-    unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
     try:
         state, image = tape.image(states)
-        if state.number not in image.depends and not _jumps(image, state):
-            return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, rows * cols).clone()))
-        if _jumps(image, state):
-            return None
-        found = Reverse(tape, inside.notes, rules=quotient_rule).pull(image, Cotangent(unit, 1.0), state).ball
+        return _quotients(tape, image, state, inside)
     except (NoRuleError, OutsideClaimError, UndifferentiableError):
         return None
     except LimitError:
         if env.precision is not None:
             raise
         return None
+
+
+def step_quotients(
+    expr: Expr, env: Environment, indices: Mapping[str, float], leaves: Collection[At]
+) -> dict[At, ct.Ball] | None:
+    """Return the balls of S of a recursion's rule by the steps that it rests on; None where they are not known.
+
+    Args:
+        expr: The rule.
+        env: What names mean; its steps are all that the rule rests on, each a ball. It is used for this alone.
+        indices: The value of the rule's letter.
+        leaves: Steps that move, all at once; the others are what they are.
+
+    Returns:
+        For each of these that the rule changes with S, entries row after row on both sides.
+    """
+    tape = Tape(env)
+    nodes: dict[At, Node] = {}
+    for at, value in env.at_steps.items():
+        assert not isinstance(value, OutsideClaimError)
+        nodes[at] = tape.base.at_steps[at] = tape.state(value) if at in leaves else tape.given(value)
+    try:
+        image = tape.build(expr, indices)
+        moving = {nodes[at].number for at in leaves}
+        if any(node.operation in _SOLVED and not moving.isdisjoint(node.depends) for node in reachable([image])):
+            return None
+        found = {}
+        for at in leaves:
+            if nodes[at].number in image.depends or _jumps(image, nodes[at]):
+                quotients = _quotients(tape, image, nodes[at], env)
+                if quotients is None:
+                    return None
+                found[at] = quotients
+    except (NoRuleError, OutsideClaimError, UndifferentiableError, LimitError):
+        return None
+    return None if env.notes.unsure or env.notes.estimated else found
+
+
+_SOLVED = frozenset({EQUILIBRIUM, MINIMUM, MINIMISER}) | EXTREMES
+"""Nodes through which nothing is said of quotients: corners and repeated eigenvalues do not show in their rules."""
+
+
+def _quotients(tape: Tape, image: Node, state: Node, env: Environment) -> ct.Ball | None:
+    """Return the ball of S of a node by a leaf.
+
+    Raises:
+        NoRuleError: A function has none.
+    """
+    if _jumps(image, state):
+        return None
+    (rows, cols), (high, wide) = image.shape, state.shape
+    if state.number not in image.depends:
+        return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, high * wide).clone()))
+    unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
+    found = Reverse(tape, env.notes, rules=quotient_rule).pull(image, Cotangent(unit, 1.0), state).ball
     return found if found.is_finite else None
 
 

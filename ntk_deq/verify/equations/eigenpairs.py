@@ -14,8 +14,7 @@ from flint import arb
 
 from ntk_deq.language.domain import Free
 from ntk_deq.language.symmetry import parity, sign_by_domain, structure
-from ntk_deq.language.tree import Expr, Formula, Kind
-from ntk_deq.verify.equations.terms import sum_terms
+from ntk_deq.language.tree import Expr, Formula, Kind, sum_terms
 
 _EXTREMES = frozenset({"lambda_min", "lambda_max"})
 

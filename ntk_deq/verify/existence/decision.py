@@ -1,31 +1,259 @@
-"""The stage of a judgement that decides whether what a claim says exists does, on one instance."""
+"""The stage of a judgement that decides whether what a claim says exists does, on one instance.
+
+Values for it are tried: each is judged in its place, and proven or dropped. On an instance, the claim about the values
+alone has the conclusions for hypotheses: what meets them for certain shows that something exists. Equations among them
+are solved for the values, and a solution near floats is proven, as for any claim (`ntk_deq.verify.equations`); floats
+are decided in balls and in exact arithmetic.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
+from flint import fmpq
 from torch import Tensor
 
+from ntk_deq.certified.algebraic import UndecidedError
+from ntk_deq.certified.algebraic_matrix import ExactMatrix
+from ntk_deq.claims.check import parsed
 from ntk_deq.claims.claim import Claim
-from ntk_deq.evaluation.exact import ExactNames
+from ntk_deq.claims.existence import membership
+from ntk_deq.errors import ExpressionError, LimitError, NtkDeqError
+from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.exact import ExactNames, decided
 from ntk_deq.evaluation.functions.exact import Value, as_matrix
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.verify.existence.candidates import Trial, descended_values, exactly_met, plain_values, trial_of
+from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.search.space import Space
+from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.setting import Draw, Setting
+from ntk_deq.language.tree import Expr, Formula
+from ntk_deq.language.typing import infer
+from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.existence.constraints import Constraints, constraints_of
-from ntk_deq.verify.existence.contradiction import Contradiction, Point, contradicting_combination, linear_point
-from ntk_deq.verify.existence.numbers import (
+from ntk_deq.verify.existence.contradiction import (
+    Contradiction,
+    Point,
     broken_alone,
+    contradicting_combination,
     contradicting_numbers,
     contradicting_whole_numbers,
+    linear_point,
     whole_numbers,
 )
 from ntk_deq.verify.existence.uniform import needed_constant
-from ntk_deq.verify.instance_environment import exact_names
-from ntk_deq.verify.judge import Judgement, Standing
+from ntk_deq.verify.formulas import exact_names
+from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.scoring import ClaimScorer
+
+_BY_EQUATIONS = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})
+"""Domains of which floats hold few members: that a value lies in one is an equation among the others."""
+
+_STARTS, _ROUNDS = 6, 60  # of a descent: points that it starts from, steps of L-BFGS
+_INSIDE = 1e-3  # relative margin that a descent wants of an inequality
+_BITS = 128
+_TRIVIAL = "0 < 1"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The claim about values on one instance: its conclusions are hypotheses, and only the values may vary.
+
+    Attributes:
+        claim: That claim.
+        instance: The instance, without values.
+        exists: What is looked for.
+        deadline: When to stop, on the clock of `time.thread_time`.
+    """
+
+    claim: Claim
+    instance: Instance
+    exists: Mapping[str, Free]
+    deadline: float | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """The setting, in which nothing is free."""
+        return self.claim.settings[0]
+
+    def proven(self, values: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """Return values near the given ones of which some that meet the conclusions are proven to lie near, or None.
+
+        Raises:
+            DeadlineError: The deadline passed.
+        """
+        if self.instance.solved:
+            return None  # its floats stand for a solution near them, which nothing here knows
+        start = replace(self.instance, values={**self.instance.values, **values}, index=0)
+        try:
+            judgement = judge_instance(self.claim, start, device=torch.device("cpu"), deadline=self.deadline)
+            if judgement.standing is Standing.UNSURE:
+                judgement = self._again(judgement)
+        except (LimitError, OutsideClaimError):
+            return None
+        if judgement.standing is not Standing.MET:
+            return None
+        found = {name: judgement.instance.values[name] for name in self.exists}
+        solved = judgement.instance.solved
+        domains = self.claim.given
+        inside = all(name in solved or contains(domains[name].domain, value) for name, value in found.items())
+        return found if inside else None
+
+    def _again(self, judgement: Judgement) -> Judgement:
+        cpu, instance = torch.device("cpu"), judgement.instance
+        try:
+            again = judge_instance(self.claim, instance, device=cpu, deadline=self.deadline, precision=_BITS)
+        except LimitError:
+            again = judgement
+        best = again if again.standing is not Standing.UNSURE else judgement
+        return decided_exactly(self.claim, best, dtype=torch.float64)
+
+
+def trial_of(claim: Claim, instance: Instance, deadline: float | None = None) -> Trial:
+    """Return the claim about what exists on an instance; judging it stops at the deadline."""
+    stated, resting = claim.stated, claim.resting
+    setting = next(s for s in claim.settings if s.name == instance.setting)
+    assume = {name: formula for name, formula in stated.conclude.items() if name in resting}
+    given = dict(stated.exists)
+    for name, free in stated.exists.items():
+        if free.domain.kind in _BY_EQUATIONS:
+            given[name] = replace(free, domain=Domain(DomainKind.REAL))
+            text = membership(free)
+            assert text is not None
+            assume[f"{name} in {free.domain.text}"] = _typed_membership(free, text, setting)
+    position = claim.position
+    trivial = Formula("any", _TRIVIAL, infer(parsed(_TRIVIAL), {}), position)
+    known = {**setting.free, **stated.given}  # which do not vary any more
+    still = {name: Draw(name, free.type, parsed("zeros"), "zeros") for name, free in known.items()}
+    alone = replace(setting, free={}, draws={**setting.draws, **still})
+    about = replace(
+        stated, settings=(alone,), given=given, exists={}, assume=assume, conclude={"any": trivial}, mutates=None
+    )
+    return Trial(about, instance, claim.exists, deadline)
+
+
+def _typed_membership(free: Free, text: str, setting: Setting) -> Formula:
+    typed = infer(parsed(text), {free.name: free.type}, sizes=setting.sizes)
+    return Formula(f"{free.name} in {free.domain.text}", text, typed, setting.position)
+
+
+def exactly_met(claim: Claim, names: ExactNames, values: Mapping[str, Value], setting: Setting) -> bool:
+    """Whether exact values lie in their domains and meet every conclusion that rests on them, decided exactly.
+
+    Args:
+        claim: The claim as stated.
+        names: What its other names mean on the instance.
+        values: The values.
+        setting: The setting of the instance.
+    """
+    there = replace(names, values={**names.values, **values}, known={})
+    statements: list[Expr] = [claim.conclude[name].expr for name in claim.resting]
+    for free in claim.exists.values():
+        if free.domain.kind is DomainKind.INTEGER and not _is_whole(values[free.name]):
+            return False
+        text = membership(free)
+        if text is not None:
+            statements.append(_typed_membership(free, text, setting).expr)
+    try:
+        return all(decided(expr, there).truth in (Truth.TRUE, Truth.TIGHT) for expr in statements)
+    except (UndecidedError, OutsideClaimError, ExpressionError):
+        return False
+
+
+def _is_whole(value: Value) -> bool:
+    entries = value.entries if isinstance(value, ExactMatrix) else (value,)
+    return all(isinstance(entry, fmpq) and entry.q == 1 for entry in entries)
+
+
+def plain_values(trial: Trial) -> Iterator[dict[str, Tensor]]:
+    """Yield plain values to try: zeros, multiples of the identity, variables of the instance of the same shape."""
+    sizes = trial.instance.sizes
+    shapes = {name: shape_of(free.type, sizes) for name, free in trial.exists.items()}
+    for number in (0.0, 1.0, -1.0, 0.5, 2.0, 4.0, 64.0, 2.0**-6):
+        yield {name: _pattern(free, shapes[name], number) for name, free in trial.exists.items()}
+    known = [value for value in trial.instance.values.values()]
+    known += [value.mT.contiguous() for value in known if value.ndim == 2]
+    for value in known:
+        found = {name: value for name in shapes if tuple(value.shape) == shapes[name]}
+        if len(found) == len(shapes):
+            yield found
+
+
+def _pattern(free: Free, shape: tuple[int, ...], number: float) -> Tensor:
+    """Return a value of a shape: a number, a constant vector, or a multiple of the identity, inside an interval."""
+    domain = free.domain
+    if domain.kind in (DomainKind.INTERVAL, DomainKind.INTEGER):
+        low = float("-inf") if domain.low is None else float(domain.low)
+        high = float("inf") if domain.high is None else float(domain.high)
+        if not low <= number <= high or contains(domain, torch.tensor(number, dtype=torch.float64)) is False:
+            number = _inside(low, high)
+        return torch.full(shape, number, dtype=torch.float64)
+    if domain.kind in (DomainKind.POSITIVE, DomainKind.NONNEGATIVE):
+        return torch.full(shape, abs(number), dtype=torch.float64)
+    if domain.kind is DomainKind.SKEW:
+        return torch.zeros(shape, dtype=torch.float64)
+    if domain.kind is DomainKind.UNIT_ROWS:
+        rows = torch.zeros(shape, dtype=torch.float64)
+        rows[..., 0] = 1.0 if number >= 0 else -1.0
+        return rows
+    if len(shape) < 2:
+        return torch.full(shape, number, dtype=torch.float64)
+    return number * torch.eye(*shape, dtype=torch.float64)
+
+
+def _inside(low: float, high: float) -> float:
+    if low > float("-inf") and high < float("inf"):
+        return low + (high - low) / 2
+    return low + 1.0 if low > float("-inf") else high - 1.0
+
+
+def descended_values(trial: Trial, seed: int) -> Iterator[dict[str, Tensor]]:
+    """Yield values at which a descent on the violations of the conclusions in floats ends, the best first.
+
+    Args:
+        trial: The claim about the values.
+        seed: Of the points that it starts from.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {name: shape_of(free.type, trial.instance.sizes) for name, free in trial.exists.items()}
+    first = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+    base = replace(trial.instance, values={**trial.instance.values, **first})
+    try:
+        scorer = ClaimScorer(trial.claim, trial.setting, solving=False)
+        space = Space(dict(trial.claim.given), base, smooth=True)
+        start = torch.randn((_STARTS, space.size), generator=generator, dtype=torch.float64)
+        points, losses = _descent(scorer, space, base, start)
+    except (NtkDeqError, RuntimeError):  # a formula without a value or a slope there
+        return
+    for place in losses.argsort().tolist()[:3]:
+        if bool(losses[place].isfinite()):
+            yield {name: values[place].detach().clone() for name, values in space.decode(points).items()}
+
+
+def _descent(scorer: ClaimScorer, space: Space, base: Instance, start: Tensor) -> tuple[Tensor, Tensor]:
+    points = start.clone().requires_grad_(True)
+
+    def losses() -> Tensor:
+        scores = scorer(base, space.decode(points))
+        wanted = torch.tensor([0.0 if equation else _INSIDE for equation in scores.equations], dtype=torch.float64)
+        return torch.relu(wanted - scores.hypotheses).square().sum(1)
+
+    optimizer = torch.optim.LBFGS([points], max_iter=_ROUNDS, line_search_fn="strong_wolfe", tolerance_change=1e-14)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        total = losses().nan_to_num(nan=0.0).sum()
+        total.backward()
+        return total
+
+    optimizer.step(closure)
+    with torch.no_grad():
+        return points.detach(), losses()
+
 
 FIRST = 3
 """Values that are tried before it is asked whether there are none."""

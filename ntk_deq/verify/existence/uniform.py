@@ -33,7 +33,7 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer
-from ntk_deq.verify.instance_environment import instance_environment
+from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.prover import Proof, prove_claim
 

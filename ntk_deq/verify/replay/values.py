@@ -1,10 +1,12 @@
 """Values of an instance file: written exactly, read with shapes, domains and sizes checked.
 
-Floats as exact text: small whole numbers and fractions as people write them, all others in hexadecimal.
+Floats as exact text: small whole numbers and fractions as people write them, all others in hexadecimal. Large values
+lie in a NumPy archive beside the file; reading trusts nothing that the archive says of itself.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Mapping as Map
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,13 +23,65 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, DataError, LimitError, NtkDeqError, Problem
 from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.falsify.domains import MOST_ROUNDING, ROOM, ROUNDING, contains, rounding
+from ntk_deq.files.archives import ArchiveError, open_archive, write_archive
 from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence
 from ntk_deq.files.yaml_text import NumberText
 from ntk_deq.language.domain import Domain
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.types import Type
-from ntk_deq.verify.replay.arrays import read_array
+
+ARCHIVE_MARK = b"values of an ntk_deq instance file"
+"""What ends an archive, so that one without its instance file shows where it is from."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,150}\.npz")
+_DIRECTORY = 2**20  # bytes that an archive may have beyond its arrays
+
+
+def archive_bytes(values: Map[str, Tensor]) -> bytes:
+    """Return an archive with the given float64 values."""
+    stream = io.BytesIO()
+    write_archive(stream, {name: value.numpy() for name, value in values.items()}, comment=ARCHIVE_MARK)
+    return stream.getvalue()
+
+
+def read_array(folder: Path, archive: str, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return one value of an archive.
+
+    No pickle is opened and no header believed: type, order, shape and length must be those of float64 numbers in the
+    expected shape, and no more bytes than these are decompressed.
+
+    Args:
+        folder: Folder of the instance file; the archive must lie in it and be no link.
+        archive: Name of the archive.
+        name: The variable.
+        shape: The shape that it must have.
+
+    Raises:
+        DataError: The name is a path, or the archive is missing, damaged, or holds something else.
+    """
+    if not _NAME.fullmatch(archive):
+        raise DataError(
+            f"an archive must be the plain name of an .npz file in the folder of this file. Got {archive!r}."
+        )
+    path = folder / archive
+    wanted = 8 * math.prod(shape)
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise DataError(f"there is no file {archive} beside this one, or it is a link.")
+        if path.stat().st_size > 8 * wanted + _DIRECTORY and wanted > 0:
+            raise DataError(f"{archive} is much larger than the values it should hold.")
+        with open_archive(path) as opened:
+            found = opened.header(name)
+            if found.dtype != np.dtype("<f8") or found.fortran or found.shape != shape:
+                raise DataError(
+                    f"{archive} must hold float64 numbers of shape {shape}. Got {found.dtype}, shape "
+                    f"{found.shape}{', columns first' if found.fortran else ''}."
+                )
+            return torch.from_numpy(opened.array(name, most=wanted))
+    except (ArchiveError, OSError) as error:
+        raise DataError(f"{archive} is damaged or holds no usable array {name!r}: {error}") from None
+
 
 _SHORT = 9  # characters up to which a whole number or a fraction is written as such
 _EXPONENT = 1100  # no double needs more, and no larger power is ever computed

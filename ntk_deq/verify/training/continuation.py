@@ -31,13 +31,11 @@ from ntk_deq.language.run import GRADIENT_FLOW, LOSS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training.between import at_every_index, covered_intervals, named_steps, worse
-from ntk_deq.verify.training.estimates import SAFETY
 from ntk_deq.verify.training.flow import FlowTwin, flow
-from ntk_deq.verify.training.moments import Moments, Point, StepMoments
+from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.summary import TrainingRecord
-from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
-from ntk_deq.verify.training.trajectory import Trajectory, hulls
+from ntk_deq.verify.training.trajectory import SAFETY, Trajectory, hulls
 
 STABLE = 1.8
 """Step size times curvature up to which descent is taken to follow the flow; beyond 2 it leaves a minimum."""

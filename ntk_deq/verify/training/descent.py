@@ -28,14 +28,22 @@ from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.training.between import has_several_indices, open_intervals
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.ends import LossBounds, LossNoise, end_at_the_start, end_of_descent, output_noise
-from ntk_deq.verify.training.estimates import SAFETY, again_if_interrupted, errors_from_start, growth_of_errors
 from ntk_deq.verify.training.judged import TrainingTwin
-from ntk_deq.verify.training.moments import Moments, Point, StepMoments
+from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.proven import at_rest, proven_window, rests, steps_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.summary import TrainingRecord
-from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
-from ntk_deq.verify.training.trajectory import LOSS_ROUNDING, Trajectory, estimated_point, known_to, positive
+from ntk_deq.verify.training.trajectory import (
+    LOSS_ROUNDING,
+    SAFETY,
+    Trajectory,
+    again_if_interrupted,
+    errors_from_start,
+    estimated_point,
+    growth_of_errors,
+    known_to,
+    positive,
+)
 
 FIRST_STEPS = (1, 2, 3, 5)
 """Steps of descent from either end of the run that are always judged: the first stretch, where most sides are equal at

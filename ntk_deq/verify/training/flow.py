@@ -26,14 +26,21 @@ from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
-from ntk_deq.verify.training.estimates import SAFETY, StartError, again_if_interrupted
 from ntk_deq.verify.training.flow_course import early_breaks, ended_at_floor, telling_times
 from ntk_deq.verify.training.judged import TrainingTwin
-from ntk_deq.verify.training.moments import TimeMoments
+from ntk_deq.verify.training.moments import FLOW_TOLERANCE, SOLVER_TOLERANCE, TimeMoments, Trainee
 from ntk_deq.verify.training.proven import at_rest, is_still, rests, times_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
-from ntk_deq.verify.training.trainee import FLOW_TOLERANCE, SOLVER_TOLERANCE, Trainee
-from ntk_deq.verify.training.trajectory import Trajectory, estimated_point, hulls, known_to, positive
+from ntk_deq.verify.training.trajectory import (
+    SAFETY,
+    StartError,
+    Trajectory,
+    again_if_interrupted,
+    estimated_point,
+    hulls,
+    known_to,
+    positive,
+)
 
 LARGEST_HORIZON_ERROR = 1e-8
 """Relative radius of a horizon beyond which it is not known which times there are."""

@@ -40,10 +40,9 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.tree import Kind
 from ntk_deq.systems.model import EquilibriumModel
-from ntk_deq.verify.instance_environment import instance_environment
-from ntk_deq.verify.training.estimates import again_if_interrupted
-from ntk_deq.verify.training.moments import Moments, Point, TimeMoments
-from ntk_deq.verify.training.trainee import Trainee
+from ntk_deq.verify.formulas import instance_environment
+from ntk_deq.verify.training.moments import Moments, Point, TimeMoments, Trainee
+from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 SHARE = 3
 """Times of each kind: one for so many that are judged anyway."""

@@ -31,11 +31,10 @@ from ntk_deq.verify.training.between import (
     needs_the_run,
     worse,
 )
-from ntk_deq.verify.training.moments import Moments, Point
+from ntk_deq.verify.training.moments import Moments, Point, Trainee
 from ntk_deq.verify.training.records import start_record, training_record
 from ntk_deq.verify.training.scoring import SNAPSHOTS, Scored, TrainingScorer
 from ntk_deq.verify.training.summary import Start, TrainingRecord
-from ntk_deq.verify.training.trainee import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
 
 _PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient

@@ -33,8 +33,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
-from ntk_deq.verify.training.moments import Point
-from ntk_deq.verify.training.trainee import SOLVER_TOLERANCE, Trainee
+from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Point, Trainee
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""

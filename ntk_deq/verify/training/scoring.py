@@ -32,7 +32,7 @@ from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.between import at_the_start
-from ntk_deq.verify.training.estimates import again_if_interrupted
+from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 
 def descend(

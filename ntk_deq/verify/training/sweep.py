@@ -24,9 +24,8 @@ from ntk_deq.falsify.score import Score
 from ntk_deq.language.distributions import scalar_names
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.setting import Setting
-from ntk_deq.verify.adversary import Attack
+from ntk_deq.verify.counterexamples import Attack, refutes
 from ntk_deq.verify.judge import Judgement, judge_instance
-from ntk_deq.verify.minimise import refutes
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.aims import scalars
 from ntk_deq.verify.training.between import at_the_start
