@@ -20,7 +20,7 @@ SETTINGS = """
 
 def verdict(folder: Path, statement: str, setting: str = "s", **options: object) -> tuple[str, str]:
     claim = f'  - id: C\n    setting: {setting}\n    conclude: "{statement}"'
-    result = judge_all(folder, claim, SETTINGS, instances=10, **options)["C"]
+    result = judge_all(folder, claim, SETTINGS, instances=6, **options)["C"]
     return str(result.verdict), result.reason
 
 
