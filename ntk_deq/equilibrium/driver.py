@@ -36,7 +36,11 @@ def row_norms(rows: Float[Tensor, "B n"]) -> Float[Tensor, " B"]:
     """
     if rows.shape[1] == 0:
         return rows.new_zeros(rows.shape[0])
-    largest = rows.abs().amax(dim=1).clamp(min=torch.finfo(rows.dtype).tiny)
+    plain = torch.linalg.vector_norm(rows, dim=1)
+    info = torch.finfo(rows.dtype)
+    if bool(((plain > info.tiny**0.375) & (plain < info.max**0.375)).all()):  # squares are far from either end
+        return plain
+    largest = rows.abs().amax(dim=1).clamp(min=info.tiny)
     return largest * torch.linalg.vector_norm(rows / largest.unsqueeze(1), dim=1)
 
 
@@ -52,8 +56,14 @@ ROUNDING_PATIENCE = 10
 STAGNATION_PATIENCE = 500
 # A relative change of the point by so many eps tells how far rounding may move each entry of the image.
 NOISE_EPS = 16.0
+# Tolerances above so many eps ask about rounding only after so many steps without a smaller residual, and seldom.
+PROBED_BELOW, PROBE_PATIENCE, PROBE_REST = 1e4, 3, 16
 # Every so many updates, entries that have shrunk out of sight are asked whether they are zero.
 DYING_EVERY = 32
+# Steps of a splitting between two looks: half of what the slowest sample seems to need. A look costs about two steps.
+STRIDES = (4, 32)
+# Of at least so many samples of a splitting, those that are left go on by themselves when they are fewer than a share.
+FEW, FEWER = 64, 0.5
 DEFAULT_MAX_STEPS = 10_000
 
 
@@ -148,15 +158,30 @@ def solve_fixed_point(
 
 
 def _split(layer: MonotoneLayer, initial: Tensor, method: Splitting, criteria: Criteria) -> Equilibrium:
-    """Iterate the map of a splitting; residual and bound of the result are those of the layer."""
-    plan = method.plan(layer)
-    found = _iterate(plan.step, plan.start(initial), Picard(), criteria, 1, plan.contraction)
-    value = plan.state(found.value)
+    """Iterate the map of a splitting, that of the samples left; residual and bound of the result are the layer's."""
+    whole = method.plan(layer)
+    point = whole.start(initial).clone()
+    status, steps = (torch.zeros(len(point), dtype=torch.int64, device=point.device) for _ in range(2))
+    left, some, most = torch.arange(len(point), device=point.device), layer, criteria.max_steps
+    while True:
+        plan = whole if some is layer else method.plan(some)
+        asked = replace(criteria, max_steps=most)
+        found = _iterate(plan.step, point[left], Picard(), asked, 1, plan.contraction, _Strides())
+        point[left], status[left] = found.value, found.status
+        steps[left] += found.steps
+        most -= int(found.steps.max()) if len(left) else 0
+        again = found.status == int(Status.MAX_STEPS)
+        if most == 0 or not bool(again.any()):
+            break
+        left = left[again]
+        some = MonotoneLayer(layer.weight, layer.source[left], layer.activation)
+    value = whole.state(point)
     residual = row_norms(layer(value) - value)
-    return replace(
-        found,
+    return Equilibrium(
         value=value,
+        status=status,
         residual=torch.where(torch.isfinite(residual), residual, math.inf),
+        steps=steps,
         contraction=None,
         solver=method.name,
         bound=layer.error_bound(value),
@@ -170,6 +195,7 @@ def _iterate(
     criteria: Criteria,
     batch_dims: int,
     contraction: float | None,
+    strides: _Strides | None = None,
 ) -> Equilibrium:
     shape, batch = initial.shape, initial.shape[:batch_dims]
     samples, entries = math.prod(batch), math.prod(shape[batch_dims:])
@@ -182,8 +208,12 @@ def _iterate(
     steps = torch.zeros(samples, dtype=torch.int64, device=initial.device)
     idle = torch.zeros_like(steps)  # steps since the smallest residual
     best = initial.new_full((samples,), math.inf)
-    units = _Units(criteria, contraction, point)
-    for count in range(criteria.max_steps + 1):
+    # Far from rounding level an entry is held up by rounding only where it cancels: that is asked when it is held up.
+    tight = criteria.rtol <= PROBED_BELOW * info.eps
+    eager = torch.full_like(solved, tight and strides is None)
+    units = _Units(criteria, contraction, point, rest=0 if tight or strides is not None else PROBE_REST)
+    count, taken = 0, 1
+    while True:
         image = _evaluate(step, point.reshape(shape)).reshape(samples, entries)
         gap = image - point
         residual = row_norms(gap)  # NaN or inf where the image is not finite; every test below fails then
@@ -192,23 +222,37 @@ def _iterate(
         best = torch.where(improved, residual, best)
         near = residual <= size * rounding + criteria.atol
         if bool((near & ~(solved | failed)).any()):
-            each, progress = units.judge(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, image, near)
+            each, progress = units.judge(
+                lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z),
+                point,
+                image,
+                near,
+                eager | (~improved & (idle + taken >= (1 if tight else PROBE_PATIENCE))),
+            )
             solved = solved | each
             improved = improved | progress
-        idle = torch.where(improved, 0, idle + 1)
+        idle = torch.where(improved, 0, idle + taken)
         solved = solved | near & (idle >= ROUNDING_PATIENCE)
         bounded = residual <= best.clamp(min=info.tiny) / info.eps**2
         lost = ~(solved | bounded & (idle < STAGNATION_PATIENCE))
         trial = method.rejects(residual, state)
         failed = failed | (lost if trial is None else lost & ~trial)
         active = ~(solved | failed)
-        if count == criteria.max_steps or not bool(active.any()):
+        going = int(active.sum())
+        if count == criteria.max_steps or not going:
+            break
+        if strides is not None and samples >= FEW and going < FEWER * samples:
             break
         proposal, state = method.advance(point, image, residual, state)
-        point = torch.where(active.unsqueeze(1), proposal, point)
-        if count % DYING_EVERY == DYING_EVERY - 1:
+        if strides is not None:
+            taken = min(strides.after(residual / units.row_allowance(point), active), criteria.max_steps - count)
+            for _ in range(taken - 1):
+                proposal = step(proposal)
+        point = proposal if going == samples else torch.where(active.unsqueeze(1), proposal, point)
+        count, before = count + taken, count
+        if count // DYING_EVERY > before // DYING_EVERY:
             point = units.try_zeros(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, residual, active)
-        steps = steps + active
+        steps = steps + taken * active
         del image, proposal, gap  # three of the largest tensors, not needed while the map works
     # A failed sample stands still, so that its last residual still tells why it failed.
     finite = torch.isfinite(residual)
@@ -226,6 +270,30 @@ def _iterate(
     )
 
 
+class _Strides:
+    """How many steps of a map that contracts are taken until the next look."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Tensor, int] | None = None
+
+    def after(self, excess: Tensor, active: Tensor) -> int:
+        """Return how many.
+
+        Args:
+            excess: The residual of each sample over what is allowed.
+            active: Samples that still move.
+        """
+        least, most = STRIDES
+        found = least
+        if self._before is not None:
+            before, taken = self._before
+            rate = (before.log() - excess.log()) / taken
+            needed = (excess.log() / rate)[active & torch.isfinite(excess) & (rate > 0)]
+            found = max(least, min(most, int(needed.max()) // 2)) if len(needed) else least
+        self._before = (excess, found)
+        return found
+
+
 class _Units:
     """Judge the entries of each sample by themselves: how well each is known, and which of them are dying.
 
@@ -233,10 +301,12 @@ class _Units:
         criteria: Tolerances.
         contraction: A Lipschitz constant of the map, or None.
         start: Where the iteration starts.
+        rest: Looks after one at which the map was asked about rounding before it is asked again.
     """
 
-    def __init__(self, criteria: Criteria, contraction: float | None, start: Tensor) -> None:
+    def __init__(self, criteria: Criteria, contraction: float | None, start: Tensor, rest: int) -> None:
         self._criteria = criteria
+        self._rest, self._rested = rest, rest
         self._share = 1 - contraction if contraction is not None and contraction < 1 else 1.0
         self._eps = torch.finfo(start.dtype).eps
         self._largest = row_norms(start)
@@ -246,12 +316,13 @@ class _Units:
         self._best = start.new_full((2, start.shape[0]), math.inf)
 
     def judge(
-        self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, near: Tensor
+        self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, near: Tensor, asking: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return which samples near their end are solved entry by entry, and which have come nearer to that.
 
-        Progress is seen in the residuals of the entries that are not known yet, absolute and relative to their size:
-        in the one, large entries that only rounding moves would hide small ones, and in the other those that cancel.
+        Of samples in `asking` it is found out what rounding makes of their entries. Progress is seen in the residuals
+        of the entries that are not known yet, absolute and relative to their size: in the one, large entries that only
+        rounding moves would hide small ones, and in the other those that cancel.
         """
         rtol, atol = self._criteria.rtol, self._criteria.atol
         sizes, gaps = point.abs(), (image - point).abs()
@@ -259,12 +330,14 @@ class _Units:
         if self._noise is not None:
             allowed = torch.maximum(allowed, self._noise)
         known = gaps <= allowed
-        whole = row_norms(gaps) <= self._row_allowance(point)
+        whole = row_norms(gaps) <= self.row_allowance(point)
         solved = near & whole & known.all(dim=1)
-        ask = near & ~solved & ~self._probed
-        if bool(ask.any()):
+        ask = near & asking & ~solved & ~self._probed
+        self._rested += 1
+        if self._rested > self._rest and bool(ask.any()):
+            self._rested = 0
             known = known | (gaps <= self._probe(step, point, image, ask))
-            solved = near & (row_norms(gaps) <= self._row_allowance(point)) & known.all(dim=1)
+            solved = near & (row_norms(gaps) <= self.row_allowance(point)) & known.all(dim=1)
         rest = torch.where(known, 0.0, gaps)
         tiny = torch.finfo(point.dtype).tiny
         lag = torch.stack([row_norms(rest), row_norms(rest / sizes.clamp(min=tiny))])
@@ -272,7 +345,8 @@ class _Units:
         self._best = torch.where(near, torch.minimum(lag, self._best), self._best)
         return solved, progress
 
-    def _row_allowance(self, point: Tensor) -> Tensor:
+    def row_allowance(self, point: Tensor) -> Tensor:
+        """Return how large the residual of a solved sample may be."""
         rtol, atol = self._criteria.rtol, self._criteria.atol
         asked = self._share * (atol + rtol * row_norms(point))
         return asked if self._noise is None else torch.maximum(asked, row_norms(self._noise))

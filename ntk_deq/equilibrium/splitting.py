@@ -12,8 +12,10 @@ back has the residual of act(W z + c) itself and a bound by the modulus m.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +41,25 @@ _ROOT_STEPS = 60
 
 _SQUARED_AWAY = 1e-150
 # What is smaller than this may vanish when it is squared in a norm; it is added to the bounds.
+
+_REMEMBERED = 64
+_PROVEN: OrderedDict[tuple[str, bytes], float] = OrderedDict()
+# Bounds of the last matrices, by their content: a model makes a layer anew for every solve, and most have one W.
+
+
+def _proven(what: str, matrix: Tensor, prove: Callable[[], float]) -> float:
+    """Return a proven number of a matrix, from memory where it was proven before."""
+    floats = matrix.detach().double().cpu().contiguous()
+    key = (f"{what} {len(floats)}", hashlib.sha256(floats.numpy().tobytes()).digest())
+    if key in _PROVEN:
+        _PROVEN.move_to_end(key)
+        return _PROVEN[key]
+    found = prove()
+    if math.isfinite(found):
+        _PROVEN[key] = found
+        if len(_PROVEN) > _REMEMBERED:
+            _PROVEN.popitem(last=False)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +117,17 @@ class MonotoneLayer:
     @cached_property
     def modulus(self) -> float:
         """The modulus m: a proven lower bound of the smallest eigenvalue of the symmetric part of I - W."""
-        both = scale(sc.exact(0.5), add(self._operator, transpose(self._operator)))
-        return sc.lower(lambda_min(both, symmetric=True))
+
+        def prove() -> float:
+            both = scale(sc.exact(0.5), add(self._operator, transpose(self._operator)))
+            return sc.lower(lambda_min(both, symmetric=True))
+
+        return _proven("modulus", self.weight, prove)
 
     @cached_property
     def length(self) -> float:
         """L: a proven upper bound of norm(I - W)."""
-        return sc.upper(spectral_norm(self._operator))
+        return _proven("length", self.weight, lambda: sc.upper(spectral_norm(self._operator)))
 
     def checked_modulus(self, where: str) -> float:
         """Return m.
@@ -190,6 +215,12 @@ class MonotoneLayer:
             if done:
                 break
         return act(t)
+
+    def reflected(self, rows: Float[Tensor, "N m"], step: float) -> Float[Tensor, "N m"]:
+        """Return 2 J(x) - x, J the resolvent; of relu that is abs(x)."""
+        if self.activation in _CLOSED:
+            return rows.abs()
+        return torch.add(-rows, self.resolvent(rows, step), alpha=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +327,8 @@ class ForwardBackward(Splitting):
         W = layer.weight.detach()
         mixed = ((1 - a) * torch.eye(W.shape[0], dtype=W.dtype, device=W.device) + a * W).mT.contiguous()
         fed = a * layer.source.detach()
-        q = min(sc.upper(spectral_norm(Ball(mixed.double().cpu()))), math.sqrt(max(1 - 2 * a * m + (a * L) ** 2, 0.0)))
+        norm = _proven("norm", mixed, lambda: sc.upper(spectral_norm(Ball(mixed.double().cpu()))))
+        q = min(norm, math.sqrt(max(1 - 2 * a * m + (a * L) ** 2, 0.0)))
         return SplittingMap(
             lambda z: z, lambda z: layer.resolvent(torch.addmm(fed, z, mixed), a), lambda z: z, contraction=q
         )
@@ -331,7 +363,7 @@ class PeacemanRachford(Splitting):
         fed = (layer.source.detach().double() @ (2 * a * inverse.mT)).to(layer.source.dtype)
 
         def step(u: Tensor) -> Tensor:
-            return torch.addmm(fed, torch.add(-u, layer.resolvent(u, a), alpha=2), reflected)
+            return torch.addmm(fed, layer.reflected(u, a), reflected)
 
         grown = 1 + (a * L) ** 2
         q = math.sqrt(max(grown - 2 * a * m, 0.0) / (grown + 2 * a * m))

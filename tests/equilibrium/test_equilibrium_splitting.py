@@ -111,6 +111,35 @@ def test_single_precision_and_no_samples(solver):
     assert solved(layer(samples=0), solver).all_converged
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("solver", sorted(SPLITTINGS))
+def test_many_samples_of_which_few_are_slow_are_solved_as_each_by_itself(solver, activation):
+    given = layer(samples=150, m=1.0, skew=1.0, activation=activation)
+    given.source[::3] *= 1e6
+    given.source[5] = 0.0
+    given.source[7, 1] = math.inf
+    found = solved(given, solver, raise_on_failure=False)
+    assert found.converged[[k for k in range(150) if k != 7]].all()
+    assert found.status[7] == int(Status.NON_FINITE)
+    for k in (0, 1, 5, 149):
+        alone = solved(MonotoneLayer(given.weight, given.source[k : k + 1], given.activation), solver)
+        size = float(alone.value.abs().max())
+        torch.testing.assert_close(found.value[k], alone.value[0], rtol=0, atol=1e-12 * size)
+    few = solved(given, solver, max_steps=9, raise_on_failure=False)
+    assert (few.steps <= 9).all()
+    assert few.status[1] == int(Status.MAX_STEPS)
+
+
+def test_what_is_proven_of_a_weight_is_not_believed_of_another():
+    given = layer()
+    first = given.modulus, given.length
+    other = MonotoneLayer(given.weight.clone(), given.source)
+    assert (other.modulus, other.length) == first
+    moved = MonotoneLayer(given.weight.clone().sub_(torch.eye(12).double()), given.source)
+    assert moved.modulus == pytest.approx(first[0] + 1)
+    assert MonotoneLayer(given.weight.float(), given.source.float()).modulus != first[0]
+
+
 def test_peaceman_rachford_needs_the_fewest_steps():
     given = layer(n=20, m=0.3, skew=1.0)
     steps = {solver: int(solved(given, solver, max_steps=200_000).steps.max()) for solver in SPLITTINGS}
