@@ -9,8 +9,9 @@ Evaluate the body of a quantifier at many steps of a run at once: the steps beco
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -98,6 +99,40 @@ def solve_directly(names: TensorNames, start: Tensor | None) -> Tensor:
         return state
     image = tensor_map(replace(names, variables={**names.variables, **known}), state)
     return state + _solve(jacobian, image - state)
+
+
+@dataclass
+class Remembered:
+    """`solve_directly` that keeps the last equilibrium: it is asked for again and again while other variables move.
+
+    Attributes:
+        reads: The names of all variables that the model reads.
+    """
+
+    reads: frozenset[str]
+    _last: tuple[tuple[object, ...], list[Tensor], list[int]] | None = field(default=None, init=False, repr=False)
+    _found: tuple[Tensor, list[Tensor]] = field(default=(torch.empty(0), []), init=False, repr=False)
+
+    def __call__(self, names: TensorNames, start: Tensor | None, /) -> Tensor:
+        """Return the equilibrium of the same tensors as before, or solve for it.
+
+        Args:
+            names: What names mean.
+            start: Where to start, or None: zeros.
+        """
+        if start is not None or any(value.requires_grad for value in names.variables.values()):
+            return solve_directly(names, start)
+        read = [names.variables[name] for name in sorted(self.reads & names.variables.keys())]
+        versions, shape = [value._version for value in read], (dict(names.sizes), names.state_shape, names.batch)
+        last = self._last
+        if last is None or last[0] != shape or last[2] != versions or any(map(operator.is_not, last[1], read)):
+            marks: list[Tensor] = []
+            self._found = solve_directly(replace(names, trouble=marks), None), marks
+            self._last = shape, read, versions
+        state, marks = self._found
+        if names.trouble is not None:
+            names.trouble.extend(marks)
+        return state
 
 
 def newton(

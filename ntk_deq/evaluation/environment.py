@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -20,7 +20,7 @@ from ntk_deq.language.declaration import ModelSignature, model_signature
 from ntk_deq.language.fixed_point_map import activation_parameter, layer_weight, reaches_modulus
 from ntk_deq.language.recursion import NONE, At, Recursions
 from ntk_deq.language.rows import typed_model
-from ntk_deq.language.tree import Expr, Formula
+from ntk_deq.language.tree import Expr, Formula, Kind
 
 Value = Scalar | Matrix | Outcome
 
@@ -56,6 +56,13 @@ class ModelFormulas:
         """The map of a model with an equilibrium; the type checker admits states for these alone."""
         assert self.image is not None
         return self.image
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """All names in the formulas."""
+        one = (self.image, self.contraction, self.weight, self.monotone, self.parameter and self.parameter[0])
+        formulas = [expr for expr in (*one, *self.definitions.values()) if expr is not None]
+        return frozenset(node.name for expr in formulas for node in expr.walk() if node.kind is Kind.NAME)
 
     @property
     def tainted(self) -> set[str]:

@@ -208,7 +208,7 @@ def _precise_equilibrium(
     def inverses() -> Iterator[torch.Tensor | None]:
         # In a unit that pulls strongly towards zero floats lose the sign of what adds up to its small value.
         for point in (found, (1 - _SHRINKING) * found):
-            jacobian = torch.func.jacrev(flat_map)(point.mT.reshape(-1))
+            jacobian = torch.autograd.functional.jacobian(flat_map, point.mT.reshape(-1))
             yield approximate_inverse(torch.eye(rows * cols, dtype=found.dtype, device=found.device) - jacobian)
 
     size = float(torch.linalg.vector_norm(found))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.batches import MAX_ENTRIES, solve_directly, well_posed
+from ntk_deq.evaluation.batches import MAX_ENTRIES, Remembered, well_posed
 from ntk_deq.evaluation.environment import Notes, model_formulas
 from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
 from ntk_deq.evaluation.functions.twin import scalar
@@ -22,7 +22,8 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations.floats import domain_margin, solved_names
-from ntk_deq.verify.equations.plan import Equations, Place, Plan
+from ntk_deq.verify.equations.plan import Equations
+from ntk_deq.verify.equations.records import Place, Plan
 from ntk_deq.verify.formulas import Uses, default_budget
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
@@ -112,6 +113,9 @@ class ClaimScorer:
         self.joint = low is not None and bool(low.joint)
         self.operations = used.operations
         self._efforts = [self._effort(expr) for expr in compared]
+        self._solve = Remembered(frozenset() if self._formulas is None else self._formulas.read)
+        self._base: Instance | None = None  # the last one, and its values as they stand in formulas
+        self._resting: dict[str, Tensor] = {}
 
     @property
     def budget(self) -> float:
@@ -252,11 +256,7 @@ class ClaimScorer:
         Args:
             moving: Their names.
         """
-        if self._formulas is None:
-            return False
-        parts_ = (self._formulas.image, self._formulas.contraction, *self._formulas.definitions.values())
-        formulas = (formula for formula in parts_ if formula is not None)
-        return any(node.name in moving for formula in formulas for node in formula.walk() if node.kind is Kind.NAME)
+        return self._formulas is not None and not self._formulas.read.isdisjoint(moving)
 
     def state_entries(self, base: Instance) -> int:
         """Return how many entries the state has: up to `MAX_ENTRIES`, many equilibria are solved for at once."""
@@ -300,12 +300,9 @@ class ClaimScorer:
         return torch.where(margin.detach() == 0, margin.new_full((), BROKEN_BY_EQUALITY), margin)
 
     def _names(self, base: Instance, moving: Mapping[str, Tensor], batch: tuple[int, ...]) -> TensorNames:
-        variables = {}
-        for name, value in {**base.values, **moving}.items():
-            value = value.to(self.like)
-            type_ = self._types[name]
-            column = type_.sort is Sort.MATRIX and type_.cols == ONE
-            variables[name] = value.unsqueeze(-1) if column else value
+        if self._base is not base:
+            self._base, self._resting = base, {name: self._shaped(name, value) for name, value in base.values.items()}
+        variables = {**self._resting, **{name: self._shaped(name, value) for name, value in moving.items()}}
         direct = self.state_entries(base) <= MAX_ENTRIES
         names = TensorNames(
             variables,
@@ -314,7 +311,7 @@ class ClaimScorer:
             self._formulas,
             self.like,
             state_shape=self._state_shape(base),
-            solve=solve_directly if direct else _solve_alone,
+            solve=self._solve if direct else _solve_alone,
             batch=batch,
             trouble=[],
             trains=self.claim.trains,
@@ -322,6 +319,10 @@ class ClaimScorer:
         )
         plan = self._plan(base.sizes)
         return names if plan is None else solved_names(names, plan)
+
+    def _shaped(self, name: str, value: Tensor) -> Tensor:
+        value, type_ = value.to(self.like), self._types[name]
+        return value.unsqueeze(-1) if type_.sort is Sort.MATRIX and type_.cols == ONE else value
 
     def _plan(self, sizes: Mapping[str, float]) -> Plan | None:
         """Return how the equations among the hypotheses are solved; None where there are none."""
@@ -341,7 +342,9 @@ class ClaimScorer:
     def _computed(self) -> frozenset[str]:
         """Return the variables that the equations give at all sizes, and that therefore do not move."""
         low, high = self._plans_at_the_ends()
-        return frozenset() if low is None or high is None else low.variables & high.variables
+        return (
+            frozenset() if low is None or high is None else (low.variables - low.moved) & (high.variables - high.moved)
+        )
 
     def _solved_everywhere(self) -> frozenset[int]:
         """Return which of the hypotheses' comparisons are equations that are solved at all sizes."""

@@ -84,7 +84,7 @@ def claims(tmp_path_factory):
 
 
 def judged(claim, precision, **options):
-    return judge(claim, Options(instances=12, precision=precision, **options))
+    return judge(claim, Options(instances=12, search=0, precision=precision, **options))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_the_precision_is_restored_where_judging_fails(claims, monkeypatch):
 def test_the_reports_say_so(tmp_path, capsys):
     path = tmp_path / "close.yaml"
     path.write_text(FILE.replace("expect: undecided", "expect: holds"), encoding="utf-8")
-    words = ["--instances", "12", "--precision", "192", "--out", str(tmp_path / "out")]
+    words = ["--instances", "12", "--search", "0", "--precision", "192", "--out", str(tmp_path / "out")]
     code = main([str(path), *words])
     lines = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     entry = next(line for line in lines if line["id"] == "close.true")

@@ -73,7 +73,7 @@ def claims_of(statements: dict[str, tuple[str, str]]) -> str:
 
 
 def test_what_is_true(tmp_path: Path) -> None:
-    found = judge_all(tmp_path, claims_of(TRUE), SETTINGS, instances=20, search=40)
+    found = judge_all(tmp_path, claims_of(TRUE), SETTINGS, instances=8, search=20)
     verdicts = {name: str(result.verdict) for name, result in found.items()}
     assert set(verdicts.values()) == {"holds", "proved"}, verdicts
     assert {name for name, verdict in verdicts.items() if verdict == "proved"} >= PROVED
@@ -180,7 +180,7 @@ def test_systems_with_other_activations(tmp_path: Path) -> None:
         model = claim.settings[0].model  # type: ignore[union-attr]
         assert model is not None
         assert model.contraction == MAPS[model.name][2]
-    found = {result.id: result for result in judge_claims(claims, Options(instances=12, search=30))}
+    found = {result.id: result for result in judge_claims(claims, Options(instances=6, search=10))}
     verdicts = {name: str(result.verdict) for name, result in found.items()}
     assert verdicts == {
         **{f"{name}-{what}": "holds" for name in chosen for what in ("bound", "slope", "gradient")},

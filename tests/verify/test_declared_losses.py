@@ -87,7 +87,7 @@ def judged(tmp_path, text, **options):
     path.write_text(text)
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return judge(claim, Options(**options))
+    return judge(claim, Options(**{"search": 0, **options}))
 
 
 def single(tmp_path, model, conclude, run=STEP, N=1):

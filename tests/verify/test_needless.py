@@ -1,6 +1,7 @@
 """True statements that came out undecided or vacuous hold, and a false one beside each does not."""
 
 import pytest
+from seeds import seeds
 from verify_harness import judge_all
 
 from ntk_deq.claims.claim import Verdict
@@ -75,10 +76,10 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_true_claim_holds_and_the_false_one_beside_it_does_not(tmp_path, name, seed):
     true, false = PAIRS[name]
-    found = judge_all(tmp_path, f"- {{id: t, {true}}}\n- {{id: f, {false}}}", SETTINGS, instances=80, seed=seed)
+    found = judge_all(tmp_path, f"- {{id: t, {true}}}\n- {{id: f, {false}}}", SETTINGS, instances=40, seed=seed)
     assert found["t"].verdict is Verdict.HOLDS, found["t"].reason
     assert found["f"].verdict is Verdict.REFUTED, found["f"].reason
 
@@ -92,7 +93,7 @@ def test_a_derivative_at_a_kink_that_matters_is_outside(tmp_path):
 
 def test_repeated_eigenvalues_are_outside_for_certain(tmp_path):
     text = "- {id: c, setting: symmetric, conclude: 'trace(grad(lambda_max(S), S)) == 1'}"
-    found = judge_all(tmp_path, text, SETTINGS, instances=200)["c"]
+    found = judge_all(tmp_path, text, SETTINGS, instances=60)["c"]
     assert found.unsure == 0
     (hypothesis,) = found.hypotheses
     assert (hypothesis.name, hypothesis.unsure) == ("differentiable", 0)

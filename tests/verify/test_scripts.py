@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import subprocess
@@ -143,17 +144,43 @@ def refuted(tmp_path, setting: str, conclusion: str, *, more: str = ""):
     return claim, result.counterexample
 
 
-ALONE = "import sys, runpy; sys.modules.update(torch=None, scipy=None, ntk_deq=None); runpy.run_path(sys.argv[1])"
+ALONE = """
+import contextlib, io, runpy, sys, traceback
+sys.modules.update(torch=None, scipy=None, ntk_deq=None)
+for path in sys.stdin:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        try:
+            runpy.run_path(path.strip())
+        except BaseException:
+            print(traceback.format_exc())
+    print(repr(shown.getvalue()), flush=True)
+"""
 
 
-def output(tmp_path, script: str) -> str:
-    """What a script prints, run without anything but NumPy."""
-    path = tmp_path / "script.py"
-    path.write_text(script, "utf-8")
-    command = [sys.executable, "-I", "-W", "error", "-c", ALONE, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert not done.returncode, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def python():
+    """A Python without anything but NumPy, which runs the scripts whose paths it is sent, and says what they print."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-I", "-W", "error", "-c", ALONE]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def output(tmp_path, python):
+    """Return what a script prints."""
+
+    def run(script: str) -> str:
+        path = tmp_path / "script.py"
+        path.write_text(script, "utf-8")
+        print(path, file=python.stdin, flush=True)
+        printed = ast.literal_eval(python.stdout.readline())
+        assert "Traceback" not in printed, printed
+        return printed
+
+    return run
 
 
 def margins(text: str) -> list[float]:
@@ -161,10 +188,10 @@ def margins(text: str) -> list[float]:
 
 
 @pytest.mark.parametrize(("setting", "conclusion"), CLAIMS)
-def test_a_script_comes_to_the_margin_of_the_verdict(tmp_path, setting, conclusion):
+def test_a_script_comes_to_the_margin_of_the_verdict(tmp_path, setting, conclusion, output):
     _, witness = refuted(tmp_path, setting, f'c: "{conclusion}"')
     assert witness.script, witness.unwritten
-    (margin,) = margins(output(tmp_path, witness.script))
+    (margin,) = margins(output(witness.script))
     # The balls are narrow; a float64 computation is off by rounding, a few units of the numbers that it sums.
     room = 1e-9 * (1e3 if FAR in conclusion else 1.0)
     assert witness.margin.lo - room <= margin <= witness.margin.hi + room
@@ -178,7 +205,7 @@ def test_every_function_is_tried():
     assert tried == {name for name, f in FUNCTIONS.items() if Parameter.OPERAND not in f.parameters}
 
 
-def test_names_that_python_has_a_meaning_for(tmp_path):
+def test_names_that_python_has_a_meaning_for(tmp_path, output):
     path = tmp_path / "claims.yaml"
     path.write_text(
         "suite: names\nsettings: {s: {domain: {lambda: positive, np: positive, settled: positive, d_x: positive}}}\n"
@@ -188,17 +215,17 @@ def test_names_that_python_has_a_meaning_for(tmp_path):
     (claim,) = load_suite(path).claims
     witness = judge(claim, Options(instances=4, search=0, boxes=0)).counterexample
     assert witness is not None
-    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo)]
+    assert margins(output(witness.script)) == [pytest.approx(witness.margin.lo)]
 
 
-def test_several_comparisons_and_names_that_are_no_code(tmp_path):
+def test_several_comparisons_and_names_that_are_no_code(tmp_path, output):
     hostile = '"x\\u2028import os\\u2029raise SystemExit(3)\\\\": "norm(v) >= 0 and 10^9 <= trace(A) < 10^10"'
     _, witness = refuted(tmp_path, "plain", hostile)
     assert all(line.startswith("#") for line in witness.script.splitlines()[:2])
-    assert len(margins(output(tmp_path, witness.script))) == 3
+    assert len(margins(output(witness.script))) == 3
 
 
-def test_a_long_chain_of_definitions(tmp_path):
+def test_a_long_chain_of_definitions(tmp_path, output):
     chain = "\n".join(f"      e{n}: (e{n - 1} + e{n - 2})/2" for n in range(2, 60))
     path = tmp_path / "claims.yaml"
     path.write_text(
@@ -209,10 +236,10 @@ def test_a_long_chain_of_definitions(tmp_path):
     (claim,) = load_suite(path).claims
     witness = judge(claim, Options(instances=4, search=0, boxes=0)).counterexample
     assert witness is not None
-    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo)]
+    assert margins(output(witness.script)) == [pytest.approx(witness.margin.lo)]
 
 
-def test_the_states_of_an_iteration(tmp_path):
+def test_the_states_of_an_iteration(tmp_path, output):
     path = tmp_path / "claims.yaml"
     path.write_text(
         f"{SETTINGS}\nclaims:\n  - id: S\n    setting: relu\n"
@@ -224,7 +251,7 @@ def test_the_states_of_an_iteration(tmp_path):
     witness = judge(claim, Options(instances=12, search=0, boxes=0)).counterexample
     assert witness is not None
     assert witness.script, witness.unwritten
-    assert margins(output(tmp_path, witness.script)) == [pytest.approx(witness.margin.lo, rel=1e-9)]
+    assert margins(output(witness.script)) == [pytest.approx(witness.margin.lo, rel=1e-9)]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +326,7 @@ settings:
         ("plain", f"grad(L, x) >= {FAR}"),
     ],
 )
-def test_scripts_of_systems(tmp_path, setting, conclusion):
+def test_scripts_of_systems(tmp_path, setting, conclusion, output):
     path = tmp_path / "claims.yaml"
     path.write_text(f'{SYSTEMS}claims:\n  - {{id: S, setting: {setting}, conclude: "{conclusion}"}}\n', "utf-8")
     (claim,) = load_suite(path).claims
@@ -307,5 +334,5 @@ def test_scripts_of_systems(tmp_path, setting, conclusion):
     assert result.verdict is Verdict.REFUTED, result.reason
     witness = result.counterexample
     assert witness.script, witness.unwritten
-    (margin,) = margins(output(tmp_path, witness.script))
+    (margin,) = margins(output(witness.script))
     assert witness.margin.lo - 1e-6 <= margin <= witness.margin.hi + 1e-6

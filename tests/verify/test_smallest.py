@@ -58,7 +58,7 @@ def path(tmp_path):
 
 def found(path, claim_id, *names, **options):
     (claim,) = (c for c in load_suite(str(path)).claims if c.id == claim_id)
-    findings = judge(claim, Options(smallest=names, **{"search": 500, **options})).findings
+    findings = judge(claim, Options(smallest=names, **{"instances": 30, "search": 100, **options})).findings
     assert all(finding.kind is FindingKind.SMALLEST for finding in findings)
     return findings
 
@@ -74,7 +74,7 @@ def test_the_smallest_size_is_found_by_bisection(path, claim_id, value):
 
 def test_no_size_of_the_range_is_said_so(path):
     (finding,) = found(path, "size.none", "m")
-    assert finding.text == "no m among 1 to 9, 11, 15, 20 met the hypotheses, with 200 instances for each"
+    assert finding.text == "no m among 1 to 9, 11, 15, 20 met the hypotheses, with 30 instances for each"
     assert finding.detail["value"] is None
 
 
@@ -98,7 +98,7 @@ def test_the_smallest_scalar_is_near_the_least_one(path, claim_id, name, low, hi
 
 def test_no_scalar_is_said_so(path):
     (finding,) = found(path, "scalar.none", "c")
-    assert finding.text.startswith("no c that met the hypotheses was found, with 200 instances and searches")
+    assert finding.text.startswith("no c that met the hypotheses was found, with 30 instances and searches")
 
 
 def test_a_range_that_begins_there(path):
@@ -122,7 +122,19 @@ def test_a_name_that_no_claim_has(path):
 
 
 def test_the_command(path, tmp_path, capsys):
-    arguments = [str(path), "-k", "width", "--no-store", "--out", str(tmp_path / "out"), "--smallest"]
+    arguments = [
+        str(path),
+        "-k",
+        "width",
+        "--no-store",
+        "--out",
+        str(tmp_path / "out"),
+        "--instances",
+        "30",
+        "--search",
+        "100",
+        "--smallest",
+    ]
     assert main([*arguments, "m, beta"]) == exit_codes.EXIT_OK
     shown = " ".join(capsys.readouterr().out.split())
     assert "finding: the smallest m that met the hypotheses is 16: " in shown

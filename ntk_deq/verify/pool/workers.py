@@ -375,8 +375,13 @@ def _import_ahead(claims: Collection[Claim]) -> None:
     settings = [setting for claim in claims for setting in claim.settings]
     if settings:
         importlib.import_module("ntk_deq.language.notation.latex")  # with SymPy
-    if any(setting.sizes or setting.model is not None for setting in settings):
-        importlib.import_module("torch._dynamo")  # which torch.func asks for, by which networks and slopes are computed
+    if any(claim.trains or _derives(claim) for claim in claims):
+        importlib.import_module("torch._dynamo")  # which torch.func asks for, by which many slopes are computed
+
+
+def _derives(claim: Claim) -> bool:
+    formulas = (*claim.let.values(), *claim.assume.values(), *claim.conclude.values())
+    return any(node.name in ("grad", "jac") for formula in formulas for node in formula.expr.walk())
 
 
 _KILLED = "SIGKILL, as by a system short of memory"
