@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 
 import torch
 from flint import arb
@@ -31,18 +32,18 @@ from ntk_deq.evaluation.convex.objective import (
     objective,
 )
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
-from ntk_deq.evaluation.convex.recession import Growth
+from ntk_deq.evaluation.convex.recession import Beyond, Growth, UnknownRateError
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
-from ntk_deq.evaluation.derivatives.cotangents import Node
+from ntk_deq.evaluation.derivatives.cotangents import Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
 from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.format import RESOLVENT
-from ntk_deq.language.functions import kink_of
-from ntk_deq.language.record import Kink
-from ntk_deq.language.tree import Expr, names_in
+from ntk_deq.language.functions import FUNCTIONS, kink_of
+from ntk_deq.language.record import Change, Kink
+from ntk_deq.language.tree import Expr, Kind, names_in
 
 _BOXES = 2000
 _SHORT = 2.0**-46  # relative; what is left of an interval that holds a minimiser
@@ -80,7 +81,38 @@ def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
     value = Scalar(sc.from_bounds(min(least, *(box[2] for box in boxes)), least), best.scale)
     left, right = min(box[0] for box in boxes), max(box[1] for box in boxes)
     narrow = right - left <= 64 * _SHORT * max(1.0, abs(left), abs(right))
-    return Minimum(value, Scalar(sc.from_bounds(left, right), max(abs(left), abs(right))), alone=narrow)
+    twice = not narrow and _parity(at) == 1 and all(box[0] > 0 or box[1] < 0 for box in boxes)
+    point = Scalar(sc.from_bounds(left, right), max(abs(left), abs(right)))
+    return Minimum(value, point, _TWICE if twice else "", alone=narrow)
+
+
+_TWICE = "the function is least at two points at least"
+
+
+def _parity(at: At) -> int:
+    """Return 1 for a function that is even by its form, so that it is least at -w where it is least at w; -1: odd."""
+    known: dict[int, int] = {at.leaf.number: -1}
+    for node in reversed(reachable([at.root])):
+        if node.number in known:
+            continue
+        signs = [known[arg.number] for arg in node.args]
+        if not at.shapes.moves(node) or (node.args and all(sign == 1 for sign in signs)):
+            known[node.number] = 1
+        elif node.operation in (Kind.ADD, Kind.SUBTRACT) and signs[0] == signs[1]:
+            known[node.number] = signs[0]
+        elif node.operation in (Kind.MULTIPLY, Kind.DIVIDE):
+            known[node.number] = signs[0] * signs[1]
+        elif node.operation == Kind.NEGATE:
+            known[node.number] = signs[0]
+        elif node.operation == Kind.POWER and isinstance(node.args[1].value, Scalar):
+            exponent = node.args[1].value.ball
+            whole = exponent.is_integer() and not at.shapes.moves(node.args[1])
+            known[node.number] = 0 if not whole else signs[0] ** (int(exponent.unique_fmpz()) % 2)
+        else:
+            facts = FUNCTIONS.get(node.operation)
+            blind = facts is not None and Change.SIGN in facts.blind and len(signs) == 1
+            known[node.number] = abs(signs[0]) if blind else 0
+    return known[at.root.number]
 
 
 def _with_images(root: Node) -> list[Node]:
@@ -121,26 +153,28 @@ def _reach(problem: Problem, at: At, guess: float, best: float) -> float | None:
 
 
 def _beyond(problem: Problem, end: float, best: float) -> bool | None:
-    """Whether a function is larger than a value from a point outward; None where its form does not tell."""
+    """Whether a function is larger than a value from a point outward; None where its form does not tell.
+
+    There it is at least a polynomial in the distance t to the point, whose coefficients are those of polynomials and
+    bounded functions (`Beyond`), and of tangents of its convex terms. It is larger than its value at t = 0 where the
+    other coefficients are not negative.
+    """
     at = At(problem, Scalar(arb(end), abs(end)))
-    ops, convex, low = Operations(at.tape), None, arb(0)
+    ops, outward, total = Operations(at.tape), Beyond(at.leaf, end, at.shapes), [arb(0)]
     for factor, node in terms(at.root, at.shapes):
-        shape = at.shapes.of(node)
-        number = ops.times(at.tape.given(factor), ops.total(node if node.shape == (1, 1) else ops.made("sum", node)))
-        good = (shape.convex and factor.ball >= 0) or (shape.concave and factor.ball <= 0)
-        if good or (shape.degree is not None and shape.degree <= 2):
-            convex = number if convex is None else ops.plus(convex, number)
-            continue
-        bound = shape.range.low if factor.ball >= 0 else shape.range.high if factor.ball <= 0 else math.inf
-        if not math.isfinite(bound) or node.shape != (1, 1):
-            return None
-        low = low + factor.ball * sc.exact(bound)
-    if convex is None or not at.shapes.of(convex).convex:
+        number = ops.total(node if node.shape == (1, 1) else ops.made("sum", node))
+        try:
+            part = [factor.ball * coefficient for coefficient in outward.of(number)]
+        except UnknownRateError:
+            shape = at.shapes.of(node)
+            if not (shape.convex and factor.ball >= 0) and not (shape.concave and factor.ball <= 0):
+                return None
+            slope = ar.to_scalar(gradient(at.tape, number, at.leaf, at.slopes([])).value).ball
+            part = [factor.ball * ar.to_scalar(number.value).ball, factor.ball * slope * (1 if end > 0 else -1)]
+        total = [a + b for a, b in zip_longest(total, part, fillvalue=arb(0))]
+    if not all(coefficient.is_finite() for coefficient in total):
         return None
-    slope = ar.to_scalar(gradient(at.tape, convex, at.leaf, at.slopes([])).value).ball
-    value = ar.to_scalar(convex.value).ball + low
-    rises = slope >= 0 if end > 0 else slope <= 0
-    return bool(rises) and bool(value > best)
+    return all(bool(coefficient >= 0) for coefficient in total[1:]) and bool(total[0] > best)
 
 
 Box = tuple[float, float, float]
@@ -344,6 +378,8 @@ def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Sca
     if problem.shape is None:
         wide = global_minimum(problem, float(guess[0]))
         known = wide is not None and (wide.reached or expr.name in ("conjugate", "infimum", "supremum"))
+        if is_point and wide is not None and wide.reason:
+            env.notes.undefined(f"{expr.name} has no value: {wide.reason}", certain=True)
         if wide is not None and known and not (is_point and not wide.alone):
             return wide.point if is_point else _signed(expr, wide.value)
     reason = found.reason or "the function may be least elsewhere too"
