@@ -37,6 +37,9 @@ BINDING = {
 RESOLVENT, SUBDIFFERENTIAL = "resolvent", "subdiff"
 """What `g in subdiff(phi, z)` is short for, and the word in it."""
 
+INDICATOR = "indicator"
+"""The function that is 0 on a set, and +inf beyond."""
+
 _JOINTS = {
     Kind.OR: " or ",
     Kind.AND: " and ",

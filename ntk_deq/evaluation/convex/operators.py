@@ -18,8 +18,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum
-from ntk_deq.evaluation.convex.curvature import curvatures, terms
+from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
+from ntk_deq.evaluation.convex.curvature import curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.objective import (
     LARGEST,
     NEGATED,
@@ -33,6 +33,7 @@ from ntk_deq.evaluation.convex.objective import (
 )
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Beyond, Growth, UnknownRateError
+from ntk_deq.evaluation.convex.sets import WEIGHTS, contradicts, excess, has_indicator, penalised, taken_apart
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
 from ntk_deq.evaluation.derivatives.cotangents import Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
@@ -268,13 +269,17 @@ def _value(value: Scalar | Matrix | Outcome) -> Scalar | Matrix:
 
 def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Scalar | Matrix | None:
     """Return the value of an operator in an environment that has what it is given by `given_names`; None: unknown."""
-    problem = Problem(env, objective(expr), expr.args[0].names[0], argument_shape(expr, env.sizes), indices)
+    problem = _problem(expr, env, indices)
     if problem.size > LARGEST:
         env.notes.doubt(f"{expr.name} of a function of {problem.size} numbers; at most {LARGEST} are looked for")
         return None
+    if wrong := _misused(expr):
+        env.notes.doubt(f"{expr.name} is not proven: {wrong}")
+        return None
+    if problem.links and _is_empty(problem):
+        env.notes.undefined(f"{expr.name} on a set that is empty", certain=True)
     try:
-        found, guess = _searched(problem, given_name("x", expr))
-        found = _of_convex(expr, problem, found)
+        found, guess = _looked_for(expr, problem)
         if found.reason or (expr.name in POINTS and not found.alone):
             return _without(expr, problem, found, guess)
     except OutsideClaimError as outside:
@@ -283,6 +288,48 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
         env.notes.doubt(f"{expr.name} is not proven: {outside}")  # a jump, of the function and not of the claim
         return None
     return _beside(found.point, env, expr) if expr.name in POINTS else _signed(expr, found.value)
+
+
+def _problem(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Problem:
+    """Return what an operator minimises, on the set of the indicators in it."""
+    name, shape = expr.args[0].names[0], argument_shape(expr, env.sizes)
+    links = taken_apart(expr.args[0].args[0])[1]
+    return Problem(env, objective(expr), name, shape, indices, objective(expr, 0), links)
+
+
+def _looked_for(expr: Expr, problem: Problem) -> tuple[Minimum, Tensor]:
+    """Return what is proven of a minimum; on a set, with the first weight of a penalty that proves anything."""
+    start = given_name("x", expr)
+    if not problem.links:
+        found, guess = _searched(problem, start)
+        return _of_convex(expr, problem, found), guess
+    for weight in WEIGHTS:
+        found, guess = _searched(replace(problem, body=objective(expr, weight)), start)
+        if not found.reason:
+            break
+    return _of_convex(expr, problem, found), guess
+
+
+def _misused(expr: Expr) -> str:
+    """Return why an indicator in a function cannot be read as a set; empty where it can."""
+    body = expr.args[0].args[0]
+    return "a supremum on a set" if expr.name == "supremum" and has_indicator(body) else taken_apart(body)[2]
+
+
+def _is_empty(problem: Problem) -> bool:
+    """Whether no point lies in the set of a problem, for certain."""
+    at = At(problem, problem.valued([arb(0)] * problem.size))
+    rows, signs = [], []
+    for link in problem.links:
+        node = at.tape.build(excess(link), problem.indices)
+        by = jacobian(at.tape, node, at.leaf)
+        if by is None or not at.shapes.of(node).affine:
+            continue
+        width, flat = problem.size, numbers_of(Matrix(by, 1.0))
+        values = numbers_of(node.value)
+        rows += [[*flat[k * width : (k + 1) * width], value] for k, value in enumerate(values)]
+        signs += ["==" if link.operators[0] == "==" else "<="] * len(values)
+    return contradicts(rows, signs)
 
 
 def _beside(point: Scalar | Matrix, env: Environment, expr: Expr) -> Scalar | Matrix:
@@ -300,14 +347,14 @@ def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
         env: What names mean, those of `given_names` among them.
         indices: Values of the step indices in scope.
     """
-    problem = Problem(env, objective(expr), expr.args[0].names[0], argument_shape(expr, env.sizes), indices)
+    problem = _problem(expr, env, indices)
     mu = env.variables.get(given_name("mu", expr))
     reason = f"at most {LARGEST} numbers are looked for" if problem.size > LARGEST else ""
     if mu is not None and not ar.to_scalar(mu).ball > 0:
         reason = "mu must be > 0"
+    reason = reason or _misused(expr)
     if not reason:
-        found, _ = _searched(problem, given_name("x", expr))
-        found = _of_convex(expr, problem, found)
+        found, _ = _looked_for(expr, problem)
         reason = found.reason or ("" if found.alone else "the function may be least elsewhere too")
         if not reason:
             return found.value, found.point
@@ -353,7 +400,10 @@ def _of_convex(expr: Expr, problem: Problem, found: Minimum) -> Minimum:
     """
     if expr.name != RESOLVENT or found.reason:
         return found
-    at = At(replace(problem, body=expr.args[0].args[0]), found.point)
+    plain = taken_apart(expr.args[0].args[0])[0]
+    if plain is None:
+        return found
+    at = At(replace(problem, body=plain, links=()), found.point)
     if at.shapes.of(at.root).convex or curvatures(at.tape, at.root, at.leaf, at.shapes).low >= 0:
         return found
     return replace(found, reason="the function is not seen to be convex, and only of such there is a subdifferential")
@@ -371,11 +421,11 @@ def _error(found: Minimum) -> float:
 def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Scalar | Matrix | None:
     """Return what is known where no minimum was proven near the point that floats led to."""
     env, is_point = problem.env, expr.name in POINTS
-    if unbounded_below(problem, guess):
+    if unbounded_on_set(problem, guess) if problem.links else unbounded_below(problem, guess):
         if expr.name in ("conjugate", "infimum", "supremum"):
             return Scalar(arb("-inf" if expr.name == "infimum" else "+inf"), math.inf)
         env.notes.undefined(f"{expr.name} of a function without a minimum: it falls for ever", certain=True)
-    if problem.shape is None:
+    if problem.shape is None and not problem.links:
         wide = global_minimum(problem, float(guess[0]))
         known = wide is not None and (wide.reached or expr.name in ("conjugate", "infimum", "supremum"))
         if is_point and wide is not None and wide.reason:
@@ -403,6 +453,25 @@ def unbounded_below(problem: Problem, guess: Tensor) -> bool:
         rays.insert(1, torch.where(guess.abs() < 1e-3 * size, 0.0, guess))
     rays += [torch.tensor([float(x.mid()) for x in numbers], dtype=torch.float64) for numbers in _downhill(at)]
     return any(bool(Growth(at.leaf, ray.tolist(), at.shapes).of(at.root) < 0) for ray in rays if bool(ray.any()))
+
+
+def unbounded_on_set(problem: Problem, guess: Tensor) -> bool:
+    """Whether a function falls for ever along a ray that begins at a point of its set and stays inside."""
+    plain = replace(problem, body=problem.plain or problem.body)
+    starts = [guess, torch.zeros_like(guess), torch.ones_like(guess)]
+    places = [At(plain, problem.valued([arb(x) for x in start.tolist()])) for start in starts if start.isfinite().all()]
+    inside = [at for at in places if in_set(plain, at, [])]
+    if not inside:
+        return False
+    at = inside[0]
+    bounds = [at.tape.build(penalised(None, [link], 1), problem.indices) for link in problem.links]
+    unit = torch.eye(len(guess), dtype=torch.float64)
+    rays = [*unit, *-unit, *(torch.tensor([float(x.mid()) for x in slope]).double() for slope in _downhill(at))]
+    for ray in rays:
+        growth = Growth(at.leaf, ray.tolist(), at.shapes)
+        if growth.of(at.root) < 0 and all(bool(growth.of(bound) == 0) for bound in bounds):
+            return True
+    return False
 
 
 def _downhill(at: At) -> list[list[arb]]:
