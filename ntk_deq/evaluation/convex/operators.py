@@ -6,7 +6,7 @@ Where a function of one number is least on the whole line is found by branch and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -303,10 +303,13 @@ def _looked_for(expr: Expr, problem: Problem) -> tuple[Minimum, Tensor]:
     if not problem.links:
         found, guess = _searched(problem, start)
         return _of_convex(expr, problem, found), guess
+    tried: list[tuple[Minimum, Tensor]] = []
     for weight in WEIGHTS:
-        found, guess = _searched(replace(problem, body=objective(expr, weight)), start)
-        if not found.reason:
+        close = CLOSER * math.sqrt(weight)  # floats end as far off from a corner whose slopes are wide apart
+        tried.append(_searched(replace(problem, body=objective(expr, weight)), start, ((FINE, close),)))
+        if _error(tried[-1][0]) <= _NARROW:
             break
+    found, guess = min(tried, key=lambda one: _error(one[0]))
     return _of_convex(expr, problem, found), guess
 
 
@@ -362,7 +365,13 @@ def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
     return Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf)
 
 
-def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
+_WAYS = ((COARSE, CLOSE), (FINE, CLOSER))
+"""Distances over which corners are rounded off, and how close to one a point is taken to be at it."""
+
+
+def _searched(
+    problem: Problem, start: str, ways: Sequence[tuple[tuple[float, ...], float]] = _WAYS
+) -> tuple[Minimum, Tensor]:
     """Return what is proven near where floats lead to, roughly at first, else as well as they can."""
     names = tensor_names(problem.env)
     at = names.variables.get(start)
@@ -376,7 +385,7 @@ def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
         reason = "no minimum is found by Newton's method on a function of minima"
         return Minimum(Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf), reason), first
     best: tuple[Minimum, Tensor] | None = None
-    for distances, close in ((COARSE, CLOSE), (FINE, CLOSER)):
+    for distances, close in ways:
         guess, _ = lowest_point(
             problem.body, problem.name, problem.shape, names, problem.indices, tensor_value, at, distances
         )
