@@ -16,7 +16,7 @@ from ntk_deq.language.arguments import COMPOSE, OPEN, BrokenFunctionError, Defin
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.expansion import check_size, substituted, unused_name
 from ntk_deq.language.families import index_size
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import INDICATOR, format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.shapes import fail
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
@@ -138,6 +138,8 @@ class Functions:
     def _operator(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the call of what takes a function or, as `grad` of old, a formula and a variable."""
         first, *rest = node.args
+        if node.name in _OF_A_VARIABLE and len(rest) == 2 and rest[1].name == INDICATOR and rest[0].kind is Kind.NAME:
+            return self._on_a_set(node, local)
         known = self._known(node, local)
         if known is not None:
             return known
@@ -159,6 +161,28 @@ class Functions:
             message = f"`{through}` depends on `{variable.name}`, and {node.name} is over what stands in the formula."
             fail(first.span, message, f"define a function phi({variable.name}), and write {node.name}(phi)")
         return replace(node, args=(Expr(Kind.FUNCTION, node.span, (body, _like(variable)), names=(variable.name,)),))
+
+    def _on_a_set(self, node: Expr, local: frozenset[str]) -> Expr:
+        """Write `argmin(R, z, on: ...)`, whose third argument is the indicator of the set, as of one function of z."""
+        first, variable, indicator = node.args
+        function, shape = self._function(first, local), _like(variable)
+        if function is not None:
+            stated = function.args[1:] if len(function.args) > 1 and not function.args[1].names else ()
+            shape = stated[0] if stated else shape
+            name = unused_name(variable.name, {*names_in(function.args[0])} - {function.names[0]})
+            body = self._put(function, Expr(Kind.NAME, variable.span, name=name))
+        else:
+            name, body = variable.name, self._visit(first, local | {variable.name})
+        condition = self._visit(indicator, local | {variable.name})
+        for part in (condition, *(() if function is not None else (body,))):
+            through = self._through(part, variable.name)
+            if through is not None:
+                message = f"`{through}` depends on `{variable.name}`, and {node.name} is over what stands in the formula."
+                fail(part.span, message, f"define a function of {variable.name}")
+        if name != variable.name:
+            condition = substituted(condition, {variable.name: Expr(Kind.NAME, variable.span, name=name)})
+        whole = Expr(Kind.ADD, node.span, (body, condition))
+        return replace(node, args=(Expr(Kind.FUNCTION, node.span, (whole, shape), names=(name,)),))
 
     def _known(self, node: Expr, local: frozenset[str]) -> Expr | None:
         """Return the least value of a member of a set of functions, or where it is, where that is asked for."""

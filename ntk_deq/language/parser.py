@@ -16,7 +16,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.format import RESOLVENT, SUBDIFFERENTIAL, format_expr
+from ntk_deq.language.format import INDICATOR, RESOLVENT, SUBDIFFERENTIAL, format_expr
 from ntk_deq.language.hints import unexpected_character, unexpected_token
 from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, literal_of, piece_of
 
@@ -257,6 +257,15 @@ class TreeBuilder(Transformer[Token, Expr]):
         inside = "".join(f"[{format_expr(part)}]" for part in index)  # a member of a family
         return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name) + inside,))
 
+    def restriction(self, children: list[Token | Expr]) -> Expr:
+        """Return an AT node without a name as a stand-in for `on: ...` that `call` unpacks at once."""
+        word, value = children[0], children[-1]
+        assert isinstance(value, Expr)
+        if str(word) != "on":
+            span = _span(children)
+            raise ExpressionError(f"`{word}:` means nothing here.", (span.start, span.stop), "write on: for a set")
+        return Expr(Kind.AT, _span(children), (value,))
+
     def function(self, children: list[Token | Expr]) -> Expr:
         """Build a function of one argument, with its shape where that is written: `u -> f`, `u[n] -> f`, `u[] -> f`."""
         name = children[0]
@@ -304,6 +313,9 @@ class TreeBuilder(Transformer[Token, Expr]):
         assert isinstance(head, Token)
         arguments = [child for child in children if isinstance(child, Expr)]
         span = _span(children)
+        sets = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1 and not a.names]
+        if sets:
+            return _restricted(str(head), [a for a in arguments if a not in sets], sets, span)
         pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
         ranged = [a for a in arguments if a.kind is Kind.OVER]
         if ranged and len(arguments) > 1 and not (str(head) == "compose" and ranged == arguments[:1]):
@@ -322,6 +334,21 @@ class TreeBuilder(Transformer[Token, Expr]):
     @staticmethod
     def _node(kind: Kind, children: list[Token | Expr]) -> Expr:
         return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
+
+
+_ON_SETS = ("argmin", "minimum", "infimum")
+
+
+def _restricted(head: str, arguments: list[Expr], sets: list[Expr], span: Span) -> Expr:
+    """Build the call of a minimum on a set, whose third argument is the indicator of the set."""
+    where = sets[0].span.start, sets[0].span.stop
+    if head not in _ON_SETS:
+        raise ExpressionError(f"`{head}` takes no set.", where, f"on: belongs to {', '.join(_ON_SETS)}")
+    if len(sets) > 1 or len(arguments) != 2 or arguments[1].kind is not Kind.NAME:
+        hint = f"write {head}(R, z, on: T(z) == z)"
+        raise ExpressionError("a set needs a function, the name of a variable, and one condition on it.", where, hint)
+    indicator = Expr(Kind.CALL, sets[0].span, sets[0].args, name=INDICATOR)
+    return Expr(Kind.CALL, span, (*arguments, indicator), name=head)
 
 
 def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
