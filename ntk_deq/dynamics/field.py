@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
-from ntk_deq.equilibrium.history import scaled_norm
-from ntk_deq.equilibrium.starts import Solved
+from ntk_deq.equilibrium.starts import Solved, scaled_norm
 from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import Role

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ntk_deq.language.run import RunKind
-from ntk_deq.plots.labels import parameter_symbol
 from ntk_deq.plots.source import Drawable, column, training_run
-from ntk_deq.plots.style import INK, axes_or_new, paper_style, series
+from ntk_deq.plots.style import INK, axes_or_new, paper_style, parameter_symbol, series
 from ntk_deq.report.runs.curves import are_spread, isolated, told_in
 from ntk_deq.verify.training.summary import TrainingRecord
 

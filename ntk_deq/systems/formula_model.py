@@ -16,9 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import scale
+from ntk_deq.certified.arithmetic import matmul, scale
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
 from ntk_deq.equilibrium.slopes import BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import scale
+from ntk_deq.certified.arithmetic import matmul, scale
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
 from ntk_deq.certified.structure import relu
 from ntk_deq.equilibrium.slopes import RELU, BallLayer

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ntk_deq.certified.arithmetic import matmul
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.products import matmul
 from ntk_deq.equilibrium.slopes import IDENTITY, BallLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import LINEAR_IMPLICIT, ModelSignature

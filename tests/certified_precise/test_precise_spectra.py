@@ -6,8 +6,9 @@ from flint import arb, arb_mat, fmpq, fmpq_mat
 from precise_truth import root, truth
 
 from ntk_deq import certified as ct
-from ntk_deq.certified.precise import PreciseMatrix, precise, symmetric, working_precision
+from ntk_deq.certified.precise import PreciseMatrix, precise, working_precision
 from ntk_deq.certified.precise import spectra as spectra_module
+from ntk_deq.certified.precise import spectra as symmetric
 
 
 def rotation(order, seed):

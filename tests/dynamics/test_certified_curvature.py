@@ -12,13 +12,20 @@ from torch import Tensor
 from ntk_deq.certified.ball import Ball, ball
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.scalar import upper
-from ntk_deq.dynamics.proven.carried import CarriedNorm, CarriedStretch
-from ntk_deq.dynamics.proven.curvature import Reach, Sizes, expansion, gain
-from ntk_deq.dynamics.proven.hessian import CarriedEigenvalues, hessian, is_small, sample_inverses
+from ntk_deq.dynamics.proven.curvature import (
+    CarriedEigenvalues,
+    Reach,
+    Sizes,
+    expansion,
+    gain,
+    hessian,
+    is_small,
+    sample_inverses,
+)
+from ntk_deq.dynamics.proven.descent import CertifiedRun, kernel_gain
 from ntk_deq.dynamics.proven.kink_jump import Jump
+from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, multiple
 from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem
-from ntk_deq.dynamics.proven.rounded import multiple
-from ntk_deq.dynamics.proven.run import CertifiedRun, kernel_gain
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 

@@ -14,11 +14,11 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.dynamics.proven import carried as carried_norm
-from ntk_deq.dynamics.proven import curvature, kink_jump, rounded
+from ntk_deq.dynamics.proven import curvature, kink_jump, operations
 from ntk_deq.dynamics.proven import descent as certified_descent
+from ntk_deq.dynamics.proven import descent as certified_run
+from ntk_deq.dynamics.proven import operations as carried_norm
 from ntk_deq.dynamics.proven import point as certified_point
-from ntk_deq.dynamics.proven import run as certified_run
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
 
@@ -218,14 +218,14 @@ not_small = (run, "is_small", lambda point: False)
 
 def swapped_row_multiples(factors: Ball, a: Ball) -> Ball:
     """Pair the norms and the radii of a product the wrong way round."""
-    found = rounded.row_multiples(factors, a)
-    wrong = factors.fro * factors.radius + rounded.longest_row(a) * a.radius
+    found = operations.row_multiples(factors, a)
+    wrong = factors.fro * factors.radius + operations.longest_row(a) * a.radius
     return Ball(found.centre, wrong)
 
 
 # What; the case and the bound in which it shows; what to put in place of what.
 WEAKENINGS: dict[str, tuple[str, str, tuple[tuple[Any, str, Any], ...]]] = {
-    "the update is exact": ("rounding", "theta", ((rounded, "sum_error", lambda a, b, total: torch.zeros_like(a)),)),
+    "the update is exact": ("rounding", "theta", ((operations, "sum_error", lambda a, b, total: torch.zeros_like(a)),)),
     "the float state is the solution": ("coarse", "theta", ((certified_point, "_distance", lambda *args: 0.0),)),
     "a residual is a distance": ("coarse", "theta", ((run, "divide_up", lambda a, b: a),)),
     "radii of a product in the wrong place": (

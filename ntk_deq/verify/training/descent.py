@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
-from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import FieldPoint
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Truth
