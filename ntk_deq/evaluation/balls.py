@@ -17,7 +17,6 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides
 from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.arguments import type_of
-from ntk_deq.language.format import INDICATOR
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.indices import conjuncts, index_names, same_at, shown_by_steps, step_of
 from ntk_deq.language.ranges import Ranges
@@ -141,8 +140,6 @@ def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
         return env.providers.derivative(expr, env, indices)
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
         return env.providers.extreme(expr, env, indices)
-    if expr.name == INDICATOR:
-        return _indicator(evaluate_truth(expr.args[0], env, indices), env)
     if expr.name in ("next", "fixed_point"):
         start = ar.to_matrix(evaluate(expr.args[0], env, indices))
         return env.providers.image(env, start) if expr.name == "next" else env.providers.equilibrium(env, start)
@@ -150,14 +147,6 @@ def _call(expr: Expr, env: Environment, indices: Indices) -> Value:
     if FUNCTIONS[expr.name].of_symmetric and isinstance(values[0], Matrix):
         values[0] = replace(values[0], symmetric=is_symmetric(expr.args[0], env))
     return call(expr.name, values, env)
-
-
-def _indicator(outcome: Outcome, env: Environment) -> Scalar:
-    """Return 0 where a statement is true for certain, +inf where it is false."""
-    if outcome.truth in (Truth.TRUE, Truth.FALSE):
-        return Scalar(arb(0) if outcome.truth is Truth.TRUE else arb("+inf"), 1.0)
-    env.notes.doubt("whether a point lies in a set is not certain")
-    return Scalar(sc.nan(), 1.0)
 
 
 def is_symmetric(expr: Expr, env: Environment) -> bool:

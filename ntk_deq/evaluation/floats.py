@@ -21,18 +21,17 @@ from torch import Tensor
 from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme
+from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tensor_indicator
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.twin import scalar, vec
 from ntk_deq.language.arguments import type_of
-from ntk_deq.language.format import INDICATOR
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.indices import step_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.recursion import NONE, At, Recursions
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import INDICATOR, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import definition_of, put
 
@@ -229,30 +228,11 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
         return tensor_extreme(expr, names, indices, tensor_value)
     if expr.name == INDICATOR:
-        return _indicator(expr.args[0], names, indices)
+        return tensor_indicator(expr.args[0], names, indices, tensor_value)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
     return _applied(expr.name, args, names)
-
-
-_ROUNDED = 1e-12  # relative; by how much a point may miss a set and count as one of it
-
-
-def _indicator(statement: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
-    """Return 0 where a conjunction of comparisons holds up to rounding, inf elsewhere."""
-    if statement.kind is Kind.AND:
-        return _indicator(statement.args[0], names, indices) + _indicator(statement.args[1], names, indices)
-    if statement.kind is not Kind.COMPARE:
-        raise UndifferentiableError("an indicator of this statement is not computed in floats")
-    sides = [tensor_value(arg, names, indices) for arg in statement.args]
-    outside = torch.zeros(names.batch, dtype=torch.bool, device=names.like.device)
-    for place, sign in enumerate(statement.operators):
-        left, right = (_spread(side) if any(s.ndim > 1 for s in sides) else side for side in sides[place : place + 2])
-        miss = {"==": (left - right).abs(), "<": left - right, "<=": left - right}.get(sign[:2], right - left)
-        far = miss > _ROUNDED * torch.maximum(left.abs(), right.abs())
-        outside = outside | (far.flatten(-2).any(-1) if far.ndim > 1 else far)
-    return torch.where(outside, torch.inf, 0.0).to(names.like)
 
 
 def _applied(name: str, args: Sequence[Tensor], names: TensorNames) -> Tensor:

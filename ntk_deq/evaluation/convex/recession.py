@@ -308,6 +308,6 @@ def _raised(base: Bounds, exponent: object) -> Bounds:
     if not isinstance(exponent, Scalar) or not exponent.ball.is_integer() or not 0 <= exponent.ball <= _MOST_DEGREE:
         raise UnknownRateError
     found = [arb(1)]
-    for _ in range(int(exponent.ball.unique_fmpz())):
+    for _ in range(int(str(exponent.ball.unique_fmpz()))):
         found = _multiplied(found, base)
     return found

@@ -19,8 +19,7 @@ from functools import lru_cache
 
 from flint import arb, fmpq, fmpq_mat
 
-from ntk_deq.language.format import INDICATOR
-from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.tree import INDICATOR, Expr, Kind, Span
 from ntk_deq.language.types import SCALAR, Sort
 
 WEIGHTS = (2**8, 2**16, 2**26)
@@ -106,7 +105,9 @@ def penalised(plain: Expr | None, links: Sequence[Expr], weight: int) -> Expr:
         by = excess(link)
         corner = replace(_made(Kind.CALL, by, name="abs" if link.operators[0] == "==" else "relu"), type=by.type)
         matrix = by.type is not None and by.type.sort is Sort.MATRIX
-        total = _made(Kind.ADD, total, _made(Kind.MULTIPLY, number, _made(Kind.CALL, corner, name="sum") if matrix else corner))
+        total = _made(
+            Kind.ADD, total, _made(Kind.MULTIPLY, number, _made(Kind.CALL, corner, name="sum") if matrix else corner)
+        )
     return total
 
 
@@ -128,7 +129,7 @@ def contradicts(rows: Sequence[Sequence[arb]], signs: Sequence[str]) -> bool:
     """
     exact = [row for row, sign in zip(rows, signs, strict=True) if sign == "==" and all(x.is_exact() for x in row)]
     if exact:
-        numbers = [[_rational(x) for x in row] for row in exact]
+        numbers = [[rational(x) for x in row] for row in exact]
         whole = fmpq_mat(len(numbers), len(numbers[0]), [x for row in numbers for x in row])
         alone = fmpq_mat(len(numbers), len(numbers[0]) - 1, [x for row in numbers for x in row[:-1]])
         if whole.rank() > alone.rank():
@@ -155,7 +156,8 @@ def met(entries: Sequence[arb], held: Sequence[int], sign: str) -> bool:
     return all(bool(x == 0) if sign == "==" else bool(x <= 0) for x in rest)
 
 
-def _rational(x: arb) -> fmpq:
+def rational(x: arb) -> fmpq:
+    """Return the middle of a ball, exactly."""
     mantissa, exponent = x.mid().man_exp()
     return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
 
