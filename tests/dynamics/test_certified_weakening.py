@@ -128,7 +128,7 @@ def outer_kink_case() -> Case:
 
 def inner_kink_case() -> Case:
     """Likewise of the inner relu."""
-    model = replace(scalar_model(), W=of([[1e-9]]))
+    model = scalar_model().with_parameters({"W": of([[1e-9]])})
     return Case(model, of([[1.0]]), of([2.0]), step=0.1, steps=1, shift={"W": of([[-2e-9]])})
 
 
