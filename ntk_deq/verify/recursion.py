@@ -22,10 +22,10 @@ from ntk_deq.language.run import RECURSION, RunKind
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.runs import RunTwin
+from ntk_deq.verify.results import Start, TrainingRecord
+from ntk_deq.verify.runs import Course, RunTwin
 from ntk_deq.verify.training.between import needs_the_run
 from ntk_deq.verify.training.records import compared
-from ntk_deq.verify.training.summary import Start, TrainingRecord
 
 SHOWN = 64
 """Steps at which a record holds values, at most."""

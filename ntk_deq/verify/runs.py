@@ -19,8 +19,8 @@ from ntk_deq.falsify.score import Scorer
 from ntk_deq.language.run import FIXED_POINT, Run, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula
+from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.summary import Start, TrainingRecord
 
 
 class SearchScorer(Scorer, Protocol):
