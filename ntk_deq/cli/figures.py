@@ -17,7 +17,7 @@ from ntk_deq.version import __version__
 
 if TYPE_CHECKING:
     from ntk_deq.report.jsonl import StoredRuns
-    from ntk_deq.verify.training.summary import TrainingRecord
+    from ntk_deq.verify.results import TrainingRecord
 
 NAME = "convergence-figures"
 FOLDER = "figures"

@@ -152,7 +152,7 @@ class GradientField:
             than predictions, targets and sizes.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> field = GradientField(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
         >>> point = field.at({"W": one / 2, "U": one, "b": one[0]}, 0.0)

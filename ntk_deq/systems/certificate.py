@@ -163,7 +163,7 @@ def certified_equilibrium(
         Banach's theorem; Rump, Acta Numerica 19, 2010, section 13 (approximate inverses).
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = certified_equilibrium(LinearImplicit(W=one / 2, U=one, b=one[0]), one)
         >>> abs(found.value.item() - 2) <= found.radius < 1e-12, found.unique
@@ -303,7 +303,7 @@ def certified_adjoint(
         The ball, or no information with the reason.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = certified_adjoint(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one)
         >>> abs(found.value.item() - 6) <= found.radius < 1e-12  # b/(1 - W)

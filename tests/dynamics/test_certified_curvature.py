@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -63,8 +62,8 @@ def nearby(model: EquilibriumModel, error: float, seed: int) -> EquilibriumModel
     g = torch.Generator().manual_seed(seed)
     moves = {name: normal(g, *value.shape) for name, value in model.parameters().items()}
     size = math.sqrt(sum(float((move * move).sum()) for move in moves.values()))
-    return replace(
-        model, **{name: value + moves[name] * (0.999 * error / size) for name, value in model.parameters().items()}
+    return model.with_parameters(
+        {name: value + moves[name] * (0.999 * error / size) for name, value in model.parameters().items()}
     )
 
 

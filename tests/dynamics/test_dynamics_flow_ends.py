@@ -112,7 +112,7 @@ def test_the_steps_may_run_out() -> None:
 
 def test_no_loss_at_the_start_is_the_floor() -> None:
     model, X, y = linear_problem()
-    run = gradient_flow(replace(model, b=0 * model.parameters()["b"]), X, 0 * y)
+    run = gradient_flow(model.with_parameters({"b": 0 * model.b}), X, 0 * y)
     assert (run.status, run.end, run.steps) == (RunStatus.LOSS_FLOOR, 0.0, 0)
 
 

@@ -29,8 +29,8 @@ from ntk_deq.dynamics.settings import (
     model_values,
 )
 from ntk_deq.dynamics.storage import Interruption, deferred_interrupt
-from ntk_deq.equilibrium.stored_values import owned
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import owned
 from ntk_deq.systems.model import EquilibriumModel
 
 
