@@ -255,7 +255,7 @@ def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Sca
         if expr.name in ("conjugate", "infimum", "supremum"):
             return Scalar(arb("-inf" if expr.name == "infimum" else "+inf"), math.inf)
         env.notes.undefined(f"{expr.name} of a function without a minimum: it falls for ever", certain=True)
-    if problem.shape is None and not problem.links:
+    if problem.shape is None and not problem.links and expr.name != RESOLVENT:  # which is one of convex functions
         wide = global_minimum(problem, float(guess[0]))
         known = wide is not None and (wide.reached or expr.name in ("conjugate", "infimum", "supremum"))
         if is_point and wide is not None and wide.reason:
