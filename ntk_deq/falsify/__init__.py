@@ -4,7 +4,7 @@ ladder.py        instance number k of a setting: structured ones (families.py, e
 domains.py, scalars.py, draws.py    members of domains, telling scalars, distributions
 repair.py        one that meets the hypotheses in the place of one that does not
 score.py         what a search asks of a claim: margins of hypotheses and conclusions
-search/          campaign.py: places, points, descents; gradient.py, moves.py, evolution.py, corners.py: the methods;
+search/          campaign.py: places, points, descents; descents.py: the methods;
                  feasible.py: moved into the hypotheses; wild.py: matrices that break norms' folklore
 shrink/          a counterexample with smaller sizes and plainer numbers
 """

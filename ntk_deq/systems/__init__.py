@@ -10,7 +10,7 @@ In the order in which a reader meets them:
     losses, loss_maps, compiled_maps, whole_maps   the declared loss, and the maps that one gradient is made of
     solve, accuracy                       equilibria, predictions, gradients; how far they may be off
     certificate                           equilibria and adjoints as balls
-    implicit_relu, linear_implicit        two models written by hand
+    shipped_models                        two of the declared models under names of their own
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
         certified_equilibrium,
     )
     from ntk_deq.systems.formula_model import FormulaModel
-    from ntk_deq.systems.implicit_relu import ImplicitReLU
-    from ntk_deq.systems.linear_implicit import LinearImplicit
     from ntk_deq.systems.model import EquilibriumModel, model_class
     from ntk_deq.systems.module_model import ModuleModel, equilibrium_module
     from ntk_deq.systems.parameter_slopes import RankOne
+    from ntk_deq.systems.shipped_models import ImplicitReLU, LinearImplicit
     from ntk_deq.systems.solve import equilibrium_features, loss_gradients, predict, solve_adjoint, solve_equilibrium
 
 _HOMES = {
@@ -47,11 +46,10 @@ _HOMES = {
         "certified_equilibrium",
     ),
     "ntk_deq.systems.formula_model": ("FormulaModel",),
-    "ntk_deq.systems.implicit_relu": ("ImplicitReLU",),
-    "ntk_deq.systems.linear_implicit": ("LinearImplicit",),
     "ntk_deq.systems.model": ("EquilibriumModel", "model_class"),
     "ntk_deq.systems.module_model": ("ModuleModel", "equilibrium_module"),
     "ntk_deq.systems.parameter_slopes": ("RankOne",),
+    "ntk_deq.systems.shipped_models": ("ImplicitReLU", "LinearImplicit"),
     "ntk_deq.systems.solve": (
         "equilibrium_features",
         "loss_gradients",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntk_deq.certified.nearest import distance_to_unit_rows
+from ntk_deq.data.samples import distance_to_unit_rows
 from ntk_deq.errors import ArgumentError, DataError, LimitError, Position
 from ntk_deq.falsify import instance_at, instances, scale_variable, shrink_variants, with_values
 from ntk_deq.falsify.domains import contains, is_cone, rounding
