@@ -126,6 +126,7 @@ class _Assembler:
         families = has_families(settings, given, formulas, kind_of(self.model))
         if families and exists:
             self._add(("exists",), "`exists` is not judged in a claim with families or ranges.", key=True)
+            self.broken |= exists.keys()
         if families:
             typed, depths = self._infer_families(formulas, settings, given)
         else:
@@ -305,7 +306,9 @@ class _Assembler:
         """Return the definitions in an order in which each uses earlier ones only; steps may rest on earlier steps."""
         kind = kind_of(self.model)
         if kind is not None and kind.written and self.model.run is not None:
-            order, faults = recursive_order(read, settings, self.model.run.steps)
+            entries = {**read["let"], **witness}
+            order, faults = recursive_order({**read, "let": entries}, settings, self.model.run.steps)
+            self.broken |= {defined(name).name for name in read["let"] if faults}  # of which nothing more is said
         else:
             order, cycle = sort_definitions({**read["let"], **witness})
             self.broken |= set(cycle)

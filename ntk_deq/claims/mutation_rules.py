@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.expansion import substituted
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import format_expr, inclusion_of
 from ntk_deq.language.functions import FUNCTIONS, RIVALS
 from ntk_deq.language.record import TRANSPOSED
 from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Span
@@ -94,7 +94,9 @@ def _replaced(expr: Expr, path: Path, new: Expr) -> Expr:
 
 
 def _places(node: Expr, path: Path) -> Iterator[tuple[Path, Expr]]:
-    """Yield the nodes that can be changed, parents first."""
+    """Yield the nodes that can be changed, parents first; none of an inclusion, in which a point stands twice."""
+    if inclusion_of(node) is not None:
+        return
     yield path, node
     for index, child in enumerate(node.args):
         if not _closed(node, index):

@@ -109,7 +109,7 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = 
     """
     if id(expr) in names.cache:
         return names.cache[id(expr)]
-    handler = _OPERATORS.get(expr.kind)
+    handler = OPERATORS.get(expr.kind)
     if handler is not None:
         values = [tensor_value(arg, names, indices) for arg in expr.args]
         if expr.kind in _OVERWRITING and names.recursions.rules and not torch.is_grad_enabled():
@@ -338,7 +338,7 @@ def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
     return torch.cat(powers)[torch.cat(parts).argsort()]
 
 
-_OPERATORS: dict[Kind, Callable[..., Tensor]] = {
+OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.NEGATE: torch.neg,
     Kind.ADD: _add,
     Kind.SUBTRACT: _subtract,
@@ -354,7 +354,7 @@ def _entry_by_entry(kind: Kind, parts: Sequence[Tensor]) -> Tensor:
     if kind in (Kind.ADD, Kind.SUBTRACT) and len({part.ndim < 2 for part in parts}) == 2:
         parts = [_spread(part) if part.ndim < 2 else part for part in parts]
         return parts[0] + parts[1] if kind is Kind.ADD else parts[0] - parts[1]
-    return _OPERATORS[kind](*parts)
+    return OPERATORS[kind](*parts)
 
 
 _SAME = 1e-9

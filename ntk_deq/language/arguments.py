@@ -106,7 +106,7 @@ def definition(key: str, text: str, body: Expr) -> Definition:
     return Definition(member.name, text_of_head, parameters, body, text, index, reach)
 
 
-PLACES = frozenset(("grad", "jac", "prox", "moreau", "conjugate"))
+PLACES = frozenset(("grad", "jac", "prox", "resolvent", "moreau", "conjugate"))
 """What takes a function and, second, a point of the shape of its argument."""
 
 MARKS = frozenset(Mark)

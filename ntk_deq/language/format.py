@@ -34,6 +34,9 @@ BINDING = {
 }
 """The binding strength of every kind that is not an atom."""
 
+RESOLVENT, SUBDIFFERENTIAL = "resolvent", "subdiff"
+"""What `g in subdiff(phi, z)` is short for, and the word in it."""
+
 _JOINTS = {
     Kind.OR: " or ",
     Kind.AND: " and ",
@@ -87,6 +90,9 @@ def format_expr(expr: Expr) -> str:
             return f"{_part(expr.args[0], ATOM)}^{_exponent(expr.args[1])}"
         case Kind.NOT:
             return f"not {_part(expr.args[0], NEGATION)}"
+        case Kind.COMPARE if (inclusion := inclusion_of(expr)) is not None:
+            subgradient, function, point = inclusion
+            return f"{_part(subgradient, SUM)} in {SUBDIFFERENTIAL}({_argument(function)}, {_argument(point)})"
         case Kind.COMPARE:
             text = _part(expr.args[0], SUM)
             for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
@@ -104,6 +110,24 @@ def format_expr(expr: Expr) -> str:
             strength = BINDING[expr.kind]
             left, right = expr.args
             return f"{_part(left, strength)}{_JOINTS[expr.kind]}{_part(right, strength + 1)}"
+
+
+def inclusion_of(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
+    """Return g, phi and z of a comparison that says that g is a subgradient of phi at z; None: it says something else.
+
+    Example:
+        >>> from ntk_deq.language.parser import parse
+        >>> [part.name for part in inclusion_of(parse("g in subdiff(phi, z)"))]
+        ['g', 'phi', 'z']
+    """
+    if expr.kind is not Kind.COMPARE or expr.operators != ("==",):
+        return None
+    point, call = expr.args
+    if call.kind is not Kind.CALL or call.name != RESOLVENT or len(call.args) != 2 or call.args[1].kind is not Kind.ADD:
+        return None
+    function, moved = call.args
+    same = format_expr(moved.args[0]) == format_expr(point)
+    return (moved.args[1], function, point) if same else None
 
 
 def spelled(function: Expr) -> tuple[str, Expr]:

@@ -287,6 +287,12 @@ OF_FUNCTIONS = (
         shape_of_second,
     ),
     _of_functions(
+        "resolvent",
+        (_P.VALUE,),
+        "`prox(phi, x, 1)` of convex functions alone: `z == resolvent(phi, z + g)` is `g in subdiff(phi, z)`.",
+        shape_of_second,
+    ),
+    _of_functions(
         "moreau",
         (_P.VALUE, _P.SCALAR),
         "Moreau envelope, the least value of phi(u) + norm(u - x)^2/(2*mu): `moreau(phi, x, mu)`.",

@@ -16,7 +16,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.format import format_expr
+from ntk_deq.language.format import RESOLVENT, SUBDIFFERENTIAL, format_expr
 from ntk_deq.language.hints import unexpected_character, unexpected_token
 from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, literal_of, piece_of
 
@@ -189,6 +189,23 @@ class TreeBuilder(Transformer[Token, Expr]):
         """Build one node for a whole chain of comparisons."""
         operators = tuple(str(child) for child in children if isinstance(child, Token))
         return replace(self._node(Kind.COMPARE, children), operators=operators)
+
+    def membership(self, children: list[Token | Expr | None]) -> Expr:
+        """Build `g in subdiff(phi, z)`, which is short for `z == resolvent(phi, z + g)`."""
+        subgradient, *arguments = (child for child in children if isinstance(child, Expr))
+        name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
+        span = _span(children)
+        if str(name) != SUBDIFFERENTIAL or len(arguments) != 2:
+            where = (name.start_pos or 0, span.stop)
+            raise ExpressionError(
+                f"behind `in` stands a subdifferential with two arguments. Got `{name}` with {len(arguments)}.",
+                where,
+                f"write g in {SUBDIFFERENTIAL}(phi, z)",
+            )
+        function, point = arguments
+        moved = Expr(Kind.ADD, span, (point, subgradient))
+        call = Expr(Kind.CALL, span, (function, moved), name=RESOLVENT)
+        return Expr(Kind.COMPARE, span, (point, call), operators=("==",))
 
     def for_all(self, children: list[Token | Expr | None]) -> Expr:
         """Build a quantified statement."""

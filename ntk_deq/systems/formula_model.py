@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, Self, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import scale
+from ntk_deq.certified.arithmetic import matmul, scale
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
-from ntk_deq.equilibrium.slopes import BallLayer
+from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
@@ -35,6 +34,8 @@ from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_slopes import LinearRows
 
+# 512 columns take well under a tenth of a second.
+_WIDEST_SHOWN = 512
 _SHORT = 0.9  # the norm of a weight up to which nothing is gained by averaging
 
 
@@ -99,6 +100,11 @@ class FormulaModel(DeclaredModel):
 
     _compiled: ClassVar[Programs]
 
+    def __init_subclass__(cls) -> None:
+        """Translate the declaration of a class that has one of its own."""
+        if "signature" in cls.__dict__:
+            cls._compiled = Programs.of(cls.signature)
+
     @classmethod
     def of(cls, signature: ModelSignature) -> type[FormulaModel]:
         """Return the class of a model.
@@ -109,7 +115,7 @@ class FormulaModel(DeclaredModel):
         Raises:
             ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
         """
-        return cls.named(signature, _compiled=Programs.of(signature))
+        return cls.named(signature)
 
     def scaled_to(self, contraction: float, kept: frozenset[str]) -> Self:
         """Return the model with the parameters of its contraction factor made smaller, as far as that asks.
@@ -153,7 +159,7 @@ class FormulaModel(DeclaredModel):
         if program is None:
             return lambda Z: Z
         rows = self.input_rows(X)
-        return program.at(rows, self.fixed_values(parameters, rows)).value
+        return program.at(rows, self.fixed_values(parameters, rows)).compiled()
 
     def adjoint_step_at(
         self,
@@ -171,14 +177,7 @@ class FormulaModel(DeclaredModel):
         at = LinearRows(program.at(rows, fixed), Z)
         read = LinearRows(self._compiled.predictions.at(rows, fixed), Z)
         source = read.pulled(self._unit(read.value, output))
-        source = torch.zeros_like(Z) if source is None else source
-
-        def pulled(V: Tensor) -> Tensor:
-            found = at.pulled(V, source)
-            assert found is not None  # there is a source
-            return found
-
-        return pulled
+        return at.pulling(torch.zeros_like(Z) if source is None else source)
 
     @property
     def outputs(self) -> int | None:
@@ -250,6 +249,13 @@ class FormulaModel(DeclaredModel):
             return like
         return like + math.inf if factor is None else self.fixed_of(parameters).number(factor.expr)
 
+    def _measures(self) -> dict[str, object]:
+        """Return the contraction factor, where one is declared; a printed model must not wait on it."""
+        factor, text = self._compiled.factor, self.signature.contraction
+        if factor is None or not text or max(self.sizes.values(), default=0) > _WIDEST_SHOWN:
+            return {}
+        return {text: f"{float(self.contraction_bound()):.6g}"}
+
     def fixed_of(self, parameters: Mapping[str, Tensor] | None) -> FixedValues:
         """Return what is free of samples and of their number, for these parameters in place of the model's own.
 
@@ -294,11 +300,14 @@ class FormulaModel(DeclaredModel):
         if form is None:
             return None
         P, S, r = (self._values[name] for name in form.names)
-        P, S, r = (P.mT, S.mT, r[None]) if form.transposed else (P, S, r[None])
-        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r, self.input_rows(X)))
-        return BallLayer(
-            scale(exact(form.factor), weight), form.inner.value(matmul(inputs, source)), readout, form.activation
-        )
+        P, S = (P.mT, S.mT) if form.transposed else (P, S)
+        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r[None], self.input_rows(X)))
+        scaled = weight if form.factor == 1 else scale(exact(form.factor), weight)
+        fed, at_zero = matmul(inputs, source), None
+        if form.activation is RELU and form.inner is RELU and bool((idle := ~(P != 0).any(dim=0)).any()):
+            # Where a column of P is zero and relu cuts what is fed, the outer relu sees an exact zero.
+            at_zero = (fed.centre <= 0 if fed.is_exact else fed.centre < -fed.radius) & idle
+        return BallLayer(scaled, form.inner.value(fed), readout, form.activation, at_zero)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0
@@ -346,9 +355,10 @@ class FormulaModel(DeclaredModel):
     def _fixed(
         self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor, share: float | None = None
     ) -> FixedValues:
-        sizes = self._sizes({**inputs, **values})
+        own = values
         if self._compiled.weight is not None:
             values = {**values, SHARE: like + (self.share if share is None else share)}
+        sizes = partial(self._sizes, {**inputs, **own})
         return FixedValues(values, sizes, self._compiled.rows.typed.definitions, like)
 
 

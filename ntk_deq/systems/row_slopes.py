@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -87,7 +88,7 @@ class LinearRows:
     def __init__(self, rows: PreparedRows, Z: Float[Tensor, "N m"], *, fixed_point: bool = False) -> None:
         self._rows, self._known = rows, dict(rows.still)
         program = rows.program
-        self.state = next((step for step in program.moving if step.op is Op.STATE), None)
+        self.state = program.state
         if self.state is not None:
             self._known[self.state] = Z
         if fixed_point:
@@ -253,6 +254,23 @@ class LinearRows:
                 if arg.moving:
                     found[arg] = found[arg] + part if arg in found else part
         return found.get(state)
+
+    def pulling(self, onto: Float[Tensor, "N m"]) -> Callable[[Tensor], Tensor]:
+        """Return what `pulled` does to cotangents, for many calls.
+
+        Args:
+            onto: What each result is added to.
+        """
+        links = None if self.state is None else self._chain
+        if links is None or len(links) > 2:
+            return lambda cotangent: cast(Tensor, self.pulled(cotangent, onto))
+        last = links[-1][1]
+        if len(links) == 1:
+            return lambda cotangent: torch.addmm(onto, cotangent, last)
+        op, factor = links[0]
+        if op is Op.PRODUCT:
+            return lambda cotangent: torch.addmm(onto, cotangent @ factor, last)
+        return lambda cotangent: torch.addmm(onto, cotangent * factor, last)
 
     def _along(self, links: list[tuple[Op, Tensor]], cotangent: Tensor, onto: Tensor, out: Tensor | None) -> Tensor:
         for place, (op, factor) in enumerate(links[:-1]):

@@ -22,7 +22,8 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations.floats import domain_margin, solved_names
-from ntk_deq.verify.equations.plan import Equations, Place, Plan
+from ntk_deq.verify.equations.plan import Equations
+from ntk_deq.verify.equations.records import Place, Plan
 from ntk_deq.verify.formulas import Uses, default_budget
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
@@ -341,7 +342,9 @@ class ClaimScorer:
     def _computed(self) -> frozenset[str]:
         """Return the variables that the equations give at all sizes, and that therefore do not move."""
         low, high = self._plans_at_the_ends()
-        return frozenset() if low is None or high is None else low.variables & high.variables
+        return (
+            frozenset() if low is None or high is None else (low.variables - low.moved) & (high.variables - high.moved)
+        )
 
     def _solved_everywhere(self) -> frozenset[int]:
         """Return which of the hypotheses' comparisons are equations that are solved at all sizes."""

@@ -12,7 +12,7 @@ import torch
 from dynamics_samples import copied, drawn, moved_along
 
 from ntk_deq.dynamics import RunStatus, WellPosednessError, gradient_descent, resume, train
-from ntk_deq.dynamics.descent.loop import Descent
+from ntk_deq.dynamics.descent import Descent
 from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.series import SnapshotKeeper
 from ntk_deq.errors import ArgumentError, EquilibriumError
@@ -424,7 +424,7 @@ def test_device():
 
 
 def here_options():
-    from ntk_deq.dynamics.descent.options import DescentOptions
+    from ntk_deq.dynamics.settings import DescentOptions
 
     return DescentOptions(step=0.01, steps=2)
 

@@ -59,7 +59,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "systems/formula_layer.py": ("the algebra of bounds and the short form of kernels", "max", "relu"),
     "systems/parameter_slopes.py": (ALGEBRA, "diag", "inv"),
     "prove/problem.py": ("the prover has terms for six functions", "min"),
-    "verify/equations/eigenpairs.py": (
+    "verify/equations/records.py": (
         "equations of eigenvectors are read by their form",
         *"I lambda_max lambda_min zeros".split(),
     ),

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ntk_deq.dynamics.flow.options import FlowOptions
 from ntk_deq.dynamics.record import Snapshot, TrainingRun
+from ntk_deq.dynamics.settings import FlowOptions
 
 # Settings of the record that tell what happened along a run: those that add up, and those whose largest counts.
 _ADDED = ("rejected", "first_evaluations", "rough_steps", "implicit_steps", "sum_of_errors", "error_field")

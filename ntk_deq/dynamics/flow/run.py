@@ -12,17 +12,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.descent.checkpoints import Interruption, deferred_interrupt
 from ntk_deq.dynamics.field import GradientField, loss_floor
 from ntk_deq.dynamics.flow.joined import Apart, joined
-from ntk_deq.dynamics.flow.options import METHOD, FlowOptions, default_tolerance
 from ntk_deq.dynamics.flow.passes import FlowPass
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, progress_bar
-from ntk_deq.dynamics.settings import check_on_step, check_problem, checked_problem, describe_run, model_values
-from ntk_deq.equilibrium.stored_values import owned
+from ntk_deq.dynamics.settings import (
+    FLOW,
+    FlowOptions,
+    check_on_step,
+    check_problem,
+    checked_problem,
+    default_tolerance,
+    describe_run,
+    model_values,
+)
+from ntk_deq.dynamics.storage import Interruption, deferred_interrupt
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import owned
 from ntk_deq.systems.model import EquilibriumModel
 
 
@@ -119,15 +127,15 @@ def gradient_flow(
         >>> abs((U**2 - b**2).item()) < 1e-8  # yhat = b U/(1 - W): what the flow keeps
         True
     """
-    X, y = checked_problem(model, X, y, METHOD)
+    X, y = checked_problem(model, X, y, FLOW)
     tolerance = default_tolerance(X.dtype) if tolerance is None else tolerance
     options = FlowOptions(
         horizon, until, tolerance, steps, snapshots, _as_tuple(times), method, rtol=rtol, max_steps=max_steps
     )
-    check_on_step(on_step, METHOD)
+    check_on_step(on_step, FLOW)
     options.check_dtype(X.dtype)
     if nearby is not None:
-        check_problem(*nearby, METHOD)
+        check_problem(*nearby, FLOW)
     flow = _Flow(model, X, y, options, record, on_step, nearby=nearby)
     return flow.run(estimate_error=estimate_error, progress=progress)
 
@@ -165,7 +173,7 @@ class _Flow:
         path_before = 0.0 if before is None else before.snapshots[-1].path_length
         with torch.no_grad(), ExitStack() as stack:
             interruption = stack.enter_context(deferred_interrupt())
-            show = stack.enter_context(progress_bar(progress, METHOD, self._options.horizon))
+            show = stack.enter_context(progress_bar(progress, FLOW, self._options.horizon))
 
             def observe(flow: FlowPass, time: float, state: Tensor) -> None:
                 equation = flow.equation
@@ -225,7 +233,7 @@ class _Flow:
             detail += f" The error is not estimated: the second integration ended before. {second.detail}"
         assert first.status is not None
         run = TrainingRun(
-            method=METHOD,
+            method=FLOW,
             step=None,
             status=first.status,
             steps=first.integrator.accepted,
@@ -323,5 +331,5 @@ def _as_tuple(times: Tensor | None) -> tuple[float, ...]:
     if times is None:
         return ()
     if not isinstance(times, Tensor) or times.ndim != 1:
-        raise ArgumentError(f"`times` of {METHOD} must be a vector. Got {times!r}.")
+        raise ArgumentError(f"`times` of {FLOW} must be a vector. Got {times!r}.")
     return tuple(times.double().tolist())

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from flint import arb
+from flint import arb, fmpq, fmpq_mat
 from torch import Tensor
 
 from ntk_deq import certified as ct
@@ -26,7 +26,7 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
-from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, sides
+from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
 from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
@@ -123,7 +123,9 @@ def _at_lengths(problem: Problem, numbers: list[arb]) -> tuple[list[arb], list[C
 
 def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Minimum:
     """Return the minimum near a point, with what is proven of its distance."""
+    numbers = _at_plain(problem, numbers, contacts)
     at = At(problem, problem.valued(numbers))
+    contacts = [_with_ties(at, contact) for contact in contacts]
     contacts, off = _reached(at, [contact for contact in contacts if _legal(at, contact)], problem.size)
     if off > 0:
         at = At(problem, problem.valued(numbers, off))
@@ -166,6 +168,40 @@ def _legal(at: At, contact: Contact) -> bool:
     """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
     node = at.node(contact.node)
     return bool(slack(node, contact) >= 0)
+
+
+_PLAIN, _NEARLY = 2.0**20, 2.0**-40
+
+
+def _at_plain(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> list[arb]:
+    """Return numbers, those that are nearly short binary fractions replaced by these if all contacts are met then."""
+    plain = [arb(round(float(x.mid()) * _PLAIN) / _PLAIN) if abs(x) < _PLAIN else x for x in numbers]
+    near = [p if bool(abs(x - p) <= _NEARLY) else x for x, p in zip(numbers, plain, strict=True)]
+    if not contacts or all(bool(x == p) for x, p in zip(numbers, near, strict=True)):
+        return numbers
+    at = At(problem, problem.valued(near))
+    held = [part for contact in contacts for part in _split(at, contact)]
+    return near if held and all(part.exact for part in held) else numbers
+
+
+_TIED = 2.0**-30  # relative; an entry that may be as extreme as others
+
+
+def _with_ties(at: At, contact: Contact) -> Contact:
+    """Return a contact of an extreme with entries that are as extreme wherever its own are equal, of slope zero."""
+    node = at.node(contact.node)
+    if node.operation not in EXTREMES or at.met(contact) is None:
+        return contact
+    entries = [float(x.mid()) for x in at.arguments(node)]
+    close = _TIED * max(1.0, *map(abs, entries))
+    for place, x in enumerate(entries):
+        if place in contact.places or not abs(x - entries[contact.places[0]]) <= close:
+            continue
+        wider = Contact(contact.node, [*contact.places, place], [*contact.slopes, arb(0)])
+        parts = [_split(at, one)[0] for one in (contact, wider)]
+        if parts[1].exact or len(parts[1].beyond([])[0]) == len(parts[0].beyond([])[0]):
+            contact = wider
+    return contact
 
 
 def slack(node: Node, contact: Contact) -> arb:
@@ -222,8 +258,8 @@ def _within(problem: Problem, numbers: list[arb], value: Scalar, radius: float, 
 def _reached(at: At, contacts: list[Contact], width: int) -> tuple[list[Contact], float]:
     """Return the contacts that some point near by has all at once, and how far off that point is at most.
 
-    Those that weigh most in the slope come first, as long as their maps are independent; what is left out keeps all of
-    its slopes.
+    Those that weigh most in the slope come first, as long as their maps are independent, or combinations of the maps
+    before with values to match, as in abs(u) + relu(u); what is left out keeps all of its slopes.
     """
     contacts = [contact for contact in contacts if at.met(contact) is not None]
     parts = [part for contact in contacts for part in _split(at, contact)]
@@ -238,13 +274,21 @@ def _reached(at: At, contacts: list[Contact], width: int) -> tuple[list[Contact]
 
     kept: list[_Part] = []
     rows: ct.Ball | None = None
+    met: list[arb] = []
+    lines: list[list[fmpq]] = []
     for part in sorted(parts, key=weight):
-        wider = part.rows if rows is None else ct.above(rows, part.rows)
+        new, more = part.beyond(lines)
+        if not new:
+            kept = [*kept, part]
+            continue
+        mine = part.rows if len(new) == part.rows.shape[0] else ct.above(*(_row(part.rows, k) for k in new))
+        wider = mine if rows is None else ct.above(rows, mine)
         if wider.shape[0] <= width and ct.sigma_min(wider) > 0:
-            kept, rows = [*kept, part], wider
+            kept, rows, lines = [*kept, part], wider, [*lines, *more]
+            met += [part.values[k] for k in new]
     if rows is None or not kept:
         return [], 0.0
-    length = math.hypot(*(sc.upper(abs(x)) for part in kept for x in part.values))
+    length = math.hypot(*(sc.upper(abs(x)) for x in met))
     miss = multiply_up(length, 1 + 2.0**-50)  # hypot errs by an ulp at most
     if miss == 0:
         kept = [part for part in parts if part.exact]
@@ -267,6 +311,32 @@ class _Part:
     @property
     def exact(self) -> bool:
         return all(bool(value == 0) for value in self.values)
+
+    def beyond(self, lines: list[list[fmpq]]) -> tuple[list[int], list[list[fmpq]]]:
+        """Return which rows are no combination of others, values included, and these over the rationals.
+
+        Where a map is such a combination it is zero with the others. Maps with an error are combinations of none.
+        """
+        rows = [numbers_of(Matrix(_row(self.rows, k), 1.0)) for k in range(self.rows.shape[0])]
+        known = [[*row, value] for row, value in zip(rows, self.values, strict=True)]
+        if not all(x.is_exact() and x.is_finite() for line in known for x in line):
+            return list(range(len(known))), []
+        new, found = list[int](), list[list[fmpq]]()
+        for place, line in enumerate(known):
+            more = [*lines, *found, [_rational(x) for x in line]]
+            if fmpq_mat(len(more), len(more[0]), [x for one in more for x in one]).rank() == len(more):
+                new.append(place)
+                found.append(more[-1])
+        return new, found
+
+
+def _row(rows: ct.Ball, place: int) -> ct.Ball:
+    return ct.block(rows, place, place + 1, 0, rows.shape[1])
+
+
+def _rational(x: arb) -> fmpq:
+    mantissa, exponent = x.mid().man_exp()
+    return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
 
 
 def _split(at: At, contact: Contact) -> list[_Part]:

@@ -1,6 +1,7 @@
 """What takes a function to be minimised, as the minimum of one formula: read by balls, floats and derivatives alike.
 
     prox(phi, x, mu), moreau(phi, x, mu)    phi(u) + |u - x|^2/(2 mu), where and how small
+    resolvent(phi, x)                       phi(u) + |u - x|^2/2, where, of a convex phi
     conjugate(phi, y)                       minus the least phi(u) - <y, u>
     argmin, minimum, infimum; supremum      phi; minus the least -phi
 
@@ -16,10 +17,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.tree import BOUND, Expr, Kind, Span
-from ntk_deq.language.types import SCALAR, Sort, Type
+from ntk_deq.language.tree import BOUND, Expr, Kind, Sign, Span
+from ntk_deq.language.types import ONE, SCALAR, Sort, Type
 
-POINTS = ("prox", "argmin")
+POINTS = ("prox", "resolvent", "argmin")
 """Those whose value is where a function is least; of the others it is how small."""
 
 NEGATED = ("conjugate", "supremum")
@@ -40,7 +41,7 @@ def given_names(expr: Expr) -> list[str]:
         >>> given_names(Expr(Kind.CALL, _HERE, (function, parse("1"), parse("2")), name="prox"))
         ['x·u', 'mu·u']
     """
-    names = {"prox": ("x", "mu"), "moreau": ("x", "mu"), "conjugate": ("y",)}.get(expr.name, ())
+    names = {"prox": ("x", "mu"), "moreau": ("x", "mu"), "resolvent": ("x",), "conjugate": ("y",)}.get(expr.name, ())
     return [given_name(name, expr) for name in names]
 
 
@@ -93,17 +94,19 @@ def objective(expr: Expr) -> Expr:
         'abs(u) + (u - x·u)^2/(2*mu·u)'
     """
     function, type_ = expr.args[0], argument_type(expr)
-    body = function.args[0]
+    body = _in_corners(function.args[0])
     point = Expr(Kind.NAME, _HERE, name=function.names[0], type=type_)
 
     def given(name: str, type_: Type) -> Expr:
         return Expr(Kind.NAME, _HERE, name=given_name(name, expr), type=type_)
 
-    if expr.name in ("prox", "moreau"):
+    if expr.name in ("prox", "resolvent", "moreau"):
         apart = replace(_made(Kind.SUBTRACT, point, given("x", type_)), type=type_)
         size = apart if type_ == SCALAR else _made(Kind.CALL, apart, name="fro")
         square = _made(Kind.POWER, size, _number(2))
-        twice = _made(Kind.MULTIPLY, _number(2), given("mu", SCALAR))
+        twice = _number(2)
+        if expr.name != "resolvent":
+            twice = _made(Kind.MULTIPLY, twice, given("mu", SCALAR))
         return _made(Kind.ADD, body, _made(Kind.DIVIDE, square, twice))
     if expr.name == "conjugate":
         slope = given("y", type_)
@@ -111,6 +114,20 @@ def objective(expr: Expr) -> Expr:
         product = _made(Kind.MULTIPLY, slope, point) if scalar else _made(Kind.CALL, slope, point, name="dot")
         return _made(Kind.SUBTRACT, body, product)
     return _made(Kind.NEGATE, body) if expr.name in NEGATED else body
+
+
+def _in_corners(body: Expr) -> Expr:
+    """Return a formula in which norms of columns are written in functions whose corners are known, sums and maxima."""
+    body = replace(body, args=tuple(map(_in_corners, body.args))) if body.args else body
+    column = body.args[0].type if body.kind is Kind.CALL and body.name in ("norm1", "norminf") else None
+    if column is None or column.sort is not Sort.MATRIX or column.cols != ONE:
+        return body
+    vector = body.args[0]
+    if body.name == "norm1":
+        return _made(Kind.CALL, replace(_made(Kind.CALL, vector, name="abs"), type=column), name="sum")
+    opposite = replace(_made(Kind.NEGATE, vector), type=column)
+    both = _made(Kind.CALL, vector, opposite, name=Sign.STACK)
+    return _made(Kind.CALL, replace(both, type=replace(column, rows=column.rows + column.rows)), name="max")
 
 
 def _number(value: int) -> Expr:

@@ -18,7 +18,7 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import bound, evaluate
 from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum
-from ntk_deq.evaluation.convex.curvature import terms
+from ntk_deq.evaluation.convex.curvature import curvatures, terms
 from ntk_deq.evaluation.convex.objective import (
     LARGEST,
     NEGATED,
@@ -39,6 +39,7 @@ from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.language.format import RESOLVENT
 from ntk_deq.language.functions import kink_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, names_in
@@ -239,6 +240,7 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
         return None
     try:
         found, guess = _searched(problem, given_name("x", expr))
+        found = _of_convex(expr, problem, found)
         if found.reason or (expr.name in POINTS and not found.alone):
             return _without(expr, problem, found, guess)
     except OutsideClaimError as outside:
@@ -271,6 +273,7 @@ def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
         reason = "mu must be > 0"
     if not reason:
         found, _ = _searched(problem, given_name("x", expr))
+        found = _of_convex(expr, problem, found)
         reason = found.reason or ("" if found.alone else "the function may be least elsewhere too")
         if not reason:
             return found.value, found.point
@@ -305,6 +308,21 @@ def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
         at = guess.to(names.like) if problem.shape is None else guess.to(names.like).reshape(problem.shape)
     assert best is not None
     return best
+
+
+def _of_convex(expr: Expr, problem: Problem, found: Minimum) -> Minimum:
+    """Return a minimum, which a resolvent has of functions that are seen to be convex alone.
+
+    For convex phi, g is a subgradient at z if and only if z = argmin phi(u) + |u - z - g|^2/2: what is least there is
+    strongly convex, and its subgradients at z are those of phi minus g. So `z == resolvent(phi, z + g)` says no more
+    and no less, and its two sides differ by at least |h - g|/(1 + L) where h is the gradient of an L-smooth phi.
+    """
+    if expr.name != RESOLVENT or found.reason:
+        return found
+    at = At(replace(problem, body=expr.args[0].args[0]), found.point)
+    if at.shapes.of(at.root).convex or curvatures(at.tape, at.root, at.leaf, at.shapes).low >= 0:
+        return found
+    return replace(found, reason="the function is not seen to be convex, and only of such there is a subdifferential")
 
 
 def _error(found: Minimum) -> float:

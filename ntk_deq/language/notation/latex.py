@@ -10,7 +10,7 @@ import sympy
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
-from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number, selectors
+from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number, inclusion_of, selectors
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.indices import FOLDED
 from ntk_deq.language.notation.names import latex_letter, symbol
@@ -46,6 +46,9 @@ def latex(expr: Expr) -> str:
             larger, smaller, strict = order
             sign = r"\succ" if strict else r"\succeq"
             return f"{_term(larger)} {sign} {'0' if smaller is None else _term(smaller)}"
+        case Kind.COMPARE if (inclusion := inclusion_of(expr)) is not None:
+            subgradient, function, point = map(_term, inclusion)
+            return rf"{subgradient} \in \partial \left({function}\right) \left({point}\right)"
         case Kind.COMPARE:
             text = _term(expr.args[0])
             for operator, operand in zip(expr.operators, expr.args[1:], strict=True):

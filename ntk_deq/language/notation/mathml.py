@@ -17,6 +17,7 @@ from ntk_deq.language.format import (
     SUM,
     binding,
     format_number,
+    inclusion_of,
     printed,
     row_parts,
     selectors,
@@ -251,6 +252,11 @@ def _show_comparison(expr: Expr) -> str:
         larger, smaller, strict = order
         zero = mn("0") if smaller is None else _part(smaller, _TENSOR)
         return group(_part(larger, SUM), mo("≻" if strict else "⪰"), zero)
+    inclusion = inclusion_of(expr)
+    if inclusion is not None:
+        subgradient, function, point = inclusion
+        values = group(mo("∂", form="prefix"), fenced(_show(function)), fenced(_show(point)))
+        return group(_part(subgradient, SUM), mo("∈"), values)
     row = [_part(expr.args[0], SUM)]
     for operator, operand in zip(expr.operators, expr.args[1:], strict=True):
         row += [mo(_RELATIONS[operator]), _part(operand, SUM)]

@@ -19,7 +19,7 @@ from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.types import Sort
-from ntk_deq.verify.equations.plan import Joint, Plan
+from ntk_deq.verify.equations.records import Joint, Plan
 
 _STEPS = 24
 _SHORTER = (1.0, 0.25, 0.05)  # parts of a step that are tried
@@ -39,6 +39,14 @@ def solved_names(names: TensorNames, plan: Plan) -> TensorNames:
         names: What names mean; the values of the variables to compute are where an iteration starts.
         plan: How the equations are solved.
     """
+    given = names
+    for inclusion in plan.inclusions:
+        inside = replace(given, trouble=None if names.trouble is None else [])
+        found = {}
+        for variable, formula in zip(inclusion.variables, inclusion.formulas, strict=True):
+            value = tensor_value(formula, inside)
+            found[variable.name] = scalar(value) if variable.type.sort is Sort.SCALAR else value
+        names = replace(names, variables={**names.variables, **found})
     for joint in plan.joint:
         names = replace(names, variables={**names.variables, **solved_jointly(joint, names, plan)[0]})
     for step in plan.explicit:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import model_formulas
 from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.evaluation.margins import Part, parts
 from ntk_deq.falsify.search.space import movable
-from ntk_deq.falsify.shrink.numbers import entry_places
+from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.format import inclusion_of
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.symmetry import parity, sign_by_domain
 from ntk_deq.language.tree import Expr, Formula, Kind, negated, subtracted, sum_terms, total
-from ntk_deq.language.types import Sort, Type
-from ntk_deq.verify.equations.eigenpairs import Eigenvalue, eigenvalue_in
+from ntk_deq.language.types import SCALAR, Sort, Type
+from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan, eigenvalue_in
 
 MOST_EQUATIONS = 64
 """Numbers that one joint system may have to solve for: its Jacobian is written out."""
@@ -25,105 +26,11 @@ MOST_EQUATIONS = 64
 MOST_ENTRIES = 512
 """Entries of a variable of a joint system."""
 
-Place = tuple[str, int]
-"""One comparison of a hypothesis: the hypothesis' name, and which of its comparisons."""
-
 _FREE = frozenset({DomainKind.REAL})
 _PATTERN = frozenset({DomainKind.SYMMETRIC, DomainKind.SKEW})
 _BOUNDED = frozenset({DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.PSD})
+_ANY_ENTRIES = _FREE | _BOUNDED - {DomainKind.PSD}
 _JOINT = _FREE | _PATTERN | _BOUNDED | {DomainKind.DIAGONAL}
-
-
-@dataclass(frozen=True)
-class Equation:
-    """A hypothesis, or a part of one, that says that two sides are equal.
-
-    Attributes:
-        place: Where it stands.
-        left: One side.
-        right: The other side.
-        names: What it rests on, through definitions and the model.
-        derives: Whether it holds a derivative, or a quantity with variables replaced.
-        eigenvalue: The eigenvalue whose vector it gives, where it is of that form.
-    """
-
-    place: Place
-    left: Expr
-    right: Expr
-    names: frozenset[str]
-    derives: bool
-    eigenvalue: Eigenvalue | None = None
-
-    @property
-    def difference(self) -> Expr:
-        """Left minus right."""
-        return subtracted(self.left, self.right)
-
-
-@dataclass(frozen=True)
-class Explicit:
-    """An equation that says what a variable is.
-
-    Attributes:
-        equation: The equation.
-        variable: The variable.
-        formula: What it is equal to; the variable itself does not stand in it.
-    """
-
-    equation: Equation
-    variable: Free
-    formula: Formula
-
-
-@dataclass(frozen=True)
-class Joint:
-    """Equations that are solved together.
-
-    Attributes:
-        equations: The equations.
-        rows: For each, which entries of its difference count, row after row; a symmetric one has each pair once.
-        variables: What is solved for.
-        places: For each variable its coordinates: entries, row after row, with signs.
-    """
-
-    equations: tuple[Equation, ...]
-    rows: tuple[tuple[int, ...], ...]
-    variables: tuple[Free, ...]
-    places: tuple[tuple[tuple[tuple[int, float], ...], ...], ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the equations of a claim are solved for some sizes.
-
-    Attributes:
-        joint: Systems, which do not depend on each other; explicit variables stand in them as definitions.
-        explicit: Then explicit equations, in an order in which each uses only what is known.
-    """
-
-    joint: tuple[Joint, ...]
-    explicit: tuple[Explicit, ...]
-
-    @property
-    def variables(self) -> frozenset[str]:
-        """Names of the variables that are computed."""
-        joint = {variable.name for system in self.joint for variable in system.variables}
-        return frozenset(joint | {step.variable.name for step in self.explicit})
-
-    @property
-    def equations(self) -> frozenset[Place]:
-        """The comparisons that it solves."""
-        joint = {equation.place for system in self.joint for equation in system.equations}
-        return frozenset(joint | {step.equation.place for step in self.explicit})
-
-    def given_by(self, place: Place) -> tuple[Free, ...]:
-        """Return the variables that an equation gives, with the others of its system."""
-        joint = [system.variables for system in self.joint if place in {e.place for e in system.equations}]
-        return joint[0] if joint else tuple(s.variable for s in self.explicit if s.equation.place == place)
-
-    def definitions(self, lets: Mapping[str, Formula]) -> dict[str, Formula]:
-        """Return the claim's definitions, and explicit variables as further ones."""
-        return {**lets, **{step.variable.name: step.formula for step in self.explicit}}
 
 
 class Equations:
@@ -213,6 +120,7 @@ class Equations:
             variable = self._variable(side.args[0] if minus else side)
             if variable is not None and variable.name not in self._rests.of([other])[0] and _like(other, variable.type):
                 yield variable, negated(other) if minus else other
+        yield from self._of_inclusion(equation)
         terms = [*sum_terms(equation.left, 1), *sum_terms(equation.right, -1)]
         for index, (sign, term) in enumerate(terms):
             variable, rest = self._variable(term), terms[:index] + terms[index + 1 :]
@@ -220,6 +128,37 @@ class Equations:
                 continue
             if variable.name not in self._rests.of([t for _, t in rest])[0]:
                 yield variable, total([(-sign * s, t) for s, t in rest])
+
+    def inclusion(self, equation: Equation) -> Inclusion | None:
+        """Return how `g in subdiff(phi, z)` is solved for z and g, where both are free and not in phi."""
+        found = _inclusion(equation)
+        if found is None:
+            return None
+        subgradient, function, point = found
+        names = self._variable(point), self._variable(subgradient)
+        if None in names or names[0] == names[1]:
+            return None
+        z, g = (name for name in names if name is not None)
+        if {z.name, g.name} & self._rests.of([function])[0] or {z.domain.kind, g.domain.kind} - _ANY_ENTRIES:
+            return None
+        call = equation.right
+        return Inclusion(equation, z, g, (call, subtracted(call.args[1], call)))
+
+    def _of_inclusion(self, equation: Equation) -> Iterator[tuple[Free, Expr]]:
+        """Yield what one variable of `g in subdiff(phi, z)` is: z = argmin phi - <g, .>, g = grad phi(z)."""
+        found = _inclusion(equation)
+        if found is None:
+            return
+        subgradient, function, point = found
+        rest = self._rests.of([function])[0]
+        z, g = self._variable(point), self._variable(subgradient)
+        if z is not None and z.name not in rest | self._rests.of([subgradient])[0]:
+            body, argument = function.args
+            tilted = subtracted(body, _dot(subgradient, argument))
+            inside = replace(function, args=(tilted, argument))
+            yield z, Expr(Kind.CALL, equation.right.span, (inside,), name="argmin", type=z.type)
+        if g is not None and g.name not in rest | self._rests.of([point])[0]:
+            yield g, Expr(Kind.CALL, equation.right.span, (function, point), name="grad", type=g.type)
 
     def _variable(self, expr: Expr) -> Free | None:
         return self.free.get(expr.name) if expr.kind is Kind.NAME else None
@@ -236,12 +175,38 @@ class _Planner:
     def __init__(self, equations: Equations, sizes: Mapping[str, int], kinds: frozenset[DomainKind]) -> None:
         self._equations, self._sizes, self._kinds = equations, sizes, kinds
         self._explicit: dict[str, Explicit] = {}
+        self._inclusions: list[Inclusion] = []
+        self._refused = frozenset[Place]()
 
     def plan(self) -> Plan:
-        rest = [equation for equation in self._equations.found if not self._take(equation)]
+        rest = self._without_inclusions(self._equations.found)
+        rest = [equation for equation in rest if not self._take(equation)]
         systems = self._systems([equation for equation in rest if not equation.derives])
         joint = tuple(found for found in (self._joint(*system) for system in systems) if found is not None)
-        return Plan(joint, self._ordered())
+        computed = {variable.name for system in joint for variable in system.variables} | self._explicit.keys()
+        behind = self._names([equation for system in joint for equation in system.equations])
+        kept = [
+            step
+            for step in self._inclusions
+            if not step.equation.names & computed and not behind & {variable.name for variable in step.variables}
+        ]
+        if len(kept) < len(self._inclusions):  # what they give is not what others have computed with
+            self._refused = self._refused | {s.equation.place for s in self._inclusions if s not in kept}
+            self._explicit, self._inclusions = {}, []
+            return self.plan()
+        return Plan(joint, self._ordered(), tuple(kept))
+
+    def _without_inclusions(self, found: Sequence[Equation]) -> list[Equation]:
+        """Take inclusions that are solved for both of their variables, and return the other equations."""
+        rest, taken = [], set[str]()
+        for equation in found:
+            step = None if equation.place in self._refused else self._equations.inclusion(equation)
+            if step is None or taken & equation.names or any(v.domain.kind not in self._kinds for v in step.variables):
+                rest.append(equation)
+                continue
+            taken |= {variable.name for variable in step.variables}
+            self._inclusions.append(step)
+        return rest
 
     def _take(self, equation: Equation) -> bool:
         """Take an equation as the explicit one of a variable, if it is one and leads into no circle."""
@@ -249,6 +214,8 @@ class _Planner:
         for variable, expr in sorted(ways, key=lambda way: _rank(way[0].domain)):
             behind = self._closure(equation.names - {variable.name})
             pattern = variable.domain.kind in _PATTERN | {DomainKind.PSD}
+            if any(variable in step.variables for step in self._inclusions):
+                continue
             if variable.name in self._explicit or variable.name in behind:
                 continue
             if pattern and self._equations.parity(expr) != (-1 if variable.domain.kind is DomainKind.SKEW else 1):
@@ -322,7 +289,8 @@ class _Planner:
 
     def _candidates(self, equations: Sequence[Equation]) -> list[str]:
         """Return what equations may be solved for, the preferred one first."""
-        names = self._names(equations) - self._explicit.keys()
+        given = {variable.name for step in self._inclusions for variable in step.variables}
+        names = self._names(equations) - self._explicit.keys() - given
         kinds = self._kinds & _JOINT
         free = [v for v in self._equations.free.values() if v.name in names and v.domain.kind in kinds]
         some = [v.name for v in free if 0 < math.prod(_shape(v.type, self._sizes)) <= MOST_ENTRIES and self._places(v)]
@@ -410,6 +378,19 @@ def _sides(part: Part) -> tuple[Expr, Expr] | None:
     if any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for side in (left, right) for node in side.walk()):
         return None
     return left, right
+
+
+def _inclusion(equation: Equation) -> tuple[Expr, Expr, Expr] | None:
+    """Return g, phi and z of an equation that says that g is a subgradient of phi at z."""
+    sides = equation.left, equation.right
+    return inclusion_of(Expr(Kind.COMPARE, equation.left.span, sides, operators=("==",)))
+
+
+def _dot(left: Expr, right: Expr) -> Expr:
+    """Return an inner product."""
+    scalar = right.type is None or right.type.sort is not Sort.MATRIX
+    kind, name = (Kind.MULTIPLY, "") if scalar else (Kind.CALL, "dot")
+    return Expr(kind, left.span, (left, right), name=name, type=SCALAR)
 
 
 def _shape(kind: Type | None, sizes: Mapping[str, int]) -> tuple[int, int]:

@@ -33,7 +33,8 @@ from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.equations.enclosure import BITS, TINY, System, UnprovenError, Value, in_floats, require_certain
 from ntk_deq.verify.equations.floats import solved_jointly
-from ntk_deq.verify.equations.plan import Equation, Equations, Explicit, Joint, Place, Plan
+from ntk_deq.verify.equations.plan import Equations
+from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan
 from ntk_deq.verify.formulas import instance_environment
 
 _NEAR = 1e-6  # relative distance within which a recorded value stands for a solution
@@ -117,6 +118,13 @@ class _Proof:
 
     def run(self, plan: Plan, *, anew: bool) -> None:
         """Solve what can be solved, and prove it."""
+        for inclusion in plan.inclusions:
+            try:
+                self._included(inclusion)
+            except DeadlineError:
+                raise
+            except NtkDeqError:
+                continue
         for joint in plan.joint:
             try:
                 start = self._start(joint, plan) if anew else self.instance.values
@@ -203,15 +211,42 @@ class _Proof:
         except LimitError:
             return None
 
+    def _included(self, step: Inclusion) -> None:
+        """Evaluate what both variables of an inclusion become, in the values that were given.
+
+        With v = z + g, whatever it is, the resolvent p of v exists and is alone, and v - p is a subgradient at p: the
+        balls of p and v - p hold a pair that meets the inclusion.
+        """
+        env = replace(self.env, notes=self._notes(), cache={})
+        found = [evaluate(formula, env) for formula in step.formulas]
+        require_certain(env.notes)
+        kept = (dict(self.values), set(self.exact), dict(self.met))
+        try:
+            for variable, value in zip(step.variables, found, strict=True):
+                self._keep_found(variable, value, step.equation)
+        except NtkDeqError:
+            self.values, self.exact, self.met = kept
+            raise
+        names = {variable.name for variable in step.variables}
+        if (
+            not names <= self.exact
+        ):  # one that floats hold is not known better than the other: both are recorded as near
+            self.exact -= names
+
     def _explicitly(self, step: Explicit) -> None:
         """Evaluate what a variable is equal to."""
         env = replace(self.env, notes=self._notes()).replaced(self.values)
         found = evaluate(step.formula.expr, env)
-        value: Value = ar.to_scalar(found) if step.variable.type.sort is Sort.SCALAR else ar.to_matrix(found)
+        require_certain(env.notes)
+        self._keep_found(step.variable, found, step.equation)
+
+    def _keep_found(self, variable: Free, found: object, equation: Equation) -> None:
+        """Keep what a variable is equal to, a number or a dense matrix as the variable is."""
+        assert isinstance(found, Scalar | Matrix)
+        value: Value = ar.to_scalar(found) if variable.type.sort is Sort.SCALAR else ar.to_matrix(found)
         if isinstance(value, Matrix):
             value = Matrix(dense_form(value.ball), value.scale)
-        require_certain(env.notes)
-        self._keep(step.variable, value, value, [step.equation])
+        self._keep(variable, value, value, [equation])
 
     def _keep(self, variable: Free, value: Value, known: Value, equations: Sequence[Equation]) -> None:
         """Keep a variable's value, if it lies in the domain for certain.
