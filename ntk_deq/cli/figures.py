@@ -13,11 +13,11 @@ from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
 from ntk_deq.cli.process import run_process
 from ntk_deq.cli.select import compile_selection
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 if TYPE_CHECKING:
     from ntk_deq.report.jsonl import StoredRuns
-    from ntk_deq.verify.training.summary import TrainingRecord
+    from ntk_deq.verify.results import TrainingRecord
 
 NAME = "convergence-figures"
 FOLDER = "figures"

@@ -32,18 +32,18 @@ from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.select import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, DataError, shortened
 from ntk_deq.files.atomic import is_partial
+from ntk_deq.package import versions
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
 from ntk_deq.report.page.html import write_html
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.pool.process import default_memory
+from ntk_deq.verify.pool.worker import default_memory
 from ntk_deq.verify.pool.workers import judge_in_workers
 from ntk_deq.verify.replay import FOLDER as COUNTEREXAMPLES
 from ntk_deq.verify.replay.values import ARCHIVE_MARK
 from ntk_deq.verify.results import ClaimResult, RunInfo
 from ntk_deq.verify.smallest import check_names
-from ntk_deq.version import versions
 
 try:
     import fcntl

@@ -14,8 +14,9 @@ Names are imported when they are first used, so that a run of descent does not l
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
     from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
@@ -37,7 +38,6 @@ _HOMES = {
     "storage": ("CheckpointWarning", "RecordError"),
     "training": ("gradient_descent", "resume", "train"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CheckpointWarning",
@@ -65,14 +65,4 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'ntk_deq.dynamics' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"ntk_deq.dynamics.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

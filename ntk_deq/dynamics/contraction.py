@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
 from ntk_deq.equilibrium.warm import NotFiniteError
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.files.archives import stored_count, stored_number, stored_tensor
 from ntk_deq.systems.formula_layer import ContractionFactor, spectral_norms
 from ntk_deq.systems.formula_model import FormulaModel
 from ntk_deq.systems.model import EquilibriumModel

@@ -30,8 +30,8 @@ from ntk_deq.dynamics.series import Recording, Show, SnapshotKeeper, progress_ba
 from ntk_deq.dynamics.settings import DESCENT, DescentOptions, checked_problem, describe_run, model_values
 from ntk_deq.dynamics.storage import Interruption, deferred_interrupt
 from ntk_deq.equilibrium.starts import write_norm
-from ntk_deq.equilibrium.stored_values import owned, stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.errors import EquilibriumError
+from ntk_deq.files.archives import owned, stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.systems.model import EquilibriumModel
 
 

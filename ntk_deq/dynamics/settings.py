@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ntk_deq.dynamics.flow.integrator import check_method
 from ntk_deq.dynamics.series import MOST_SNAPSHOTS
-from ntk_deq.equilibrium.stored_values import is_number, owned
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import is_number, owned
 from ntk_deq.language.declaration import Role, model_names
+from ntk_deq.package import __version__
 from ntk_deq.systems.checks import check_loss, check_model, check_variables
 from ntk_deq.systems.model import EquilibriumModel, model_class
-from ntk_deq.version import __version__
 
 
 def checked_problem(model: EquilibriumModel, X: Tensor | None, y: Tensor | None, where: str) -> tuple[Tensor, Tensor]:

@@ -27,11 +27,10 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number
 from ntk_deq.errors import ArgumentError, DataError
-from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, write_archive
+from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, stored_count, stored_number, write_archive
 from ntk_deq.files.atomic import write_whole
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 FORMAT = 1
 """Number of the format; a file of another one is refused, since its fields may mean something else."""

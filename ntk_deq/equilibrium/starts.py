@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
+from ntk_deq.files.archives import stored_count, stored_number, stored_tensor
 
 # Weights larger than this in sum would lift the solver's tolerance into digits that a plain warm start has right.
 _LARGEST_WEIGHTS = 64.0

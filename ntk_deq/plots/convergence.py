@@ -11,8 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ntk_deq.errors import ArgumentError, nearest_name
-from ntk_deq.plots.panels import EndLabel, draw_curve, label_ends, remarks_above, set_log_values, set_steps
-from ntk_deq.plots.source import Bound, Drawable, column, loss_record, training_run
+from ntk_deq.plots.panels import (
+    Bound,
+    Drawable,
+    EndLabel,
+    column,
+    draw_curve,
+    label_ends,
+    loss_record,
+    remarks_above,
+    set_log_values,
+    set_steps,
+    training_run,
+)
 from ntk_deq.plots.style import (
     BOUND,
     BOUND_DASHES,
@@ -37,7 +48,7 @@ from ntk_deq.report.runs.curves import (
     told_in,
 )
 from ntk_deq.report.runs.words import at_rest, rate_ratio, short_index, short_rate, short_share, status_word
-from ntk_deq.verify.training.summary import TrainingRecord
+from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,8 +31,8 @@ from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.checks import check_inputs
-from ntk_deq.systems.display import html_table, one_line
 from ntk_deq.systems.formula_model import FormulaModel
+from ntk_deq.systems.methods import html_table, one_line
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
 

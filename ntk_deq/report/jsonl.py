@@ -23,8 +23,7 @@ from ntk_deq.files.atomic import append_line, replace_file
 from ntk_deq.files.inputs import open_regular
 from ntk_deq.language.interval import Margin
 from ntk_deq.report.words import count_verdicts
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, Witness
-from ntk_deq.verify.training.summary import TrainingRecord
+from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, TrainingRecord, Witness
 
 # The full list of margins can run to thousands; a plot or a spot check needs no more than this.
 MARGIN_LIMIT = 200

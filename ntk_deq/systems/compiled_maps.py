@@ -18,7 +18,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import IDENTITY, RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number
+from ntk_deq.files.archives import stored_count, stored_number
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.accuracy import errors_ahead, errors_behind
 from ntk_deq.systems.declared_model import WholeModel

@@ -21,9 +21,8 @@ from ntk_deq.language.families import split_member
 from ntk_deq.language.loss import PREDICTIONS, is_smooth
 from ntk_deq.language.rows import TypedModel, typed_model
 from ntk_deq.systems.checks import check_domain, check_variables, named_values, owned_variables
-from ntk_deq.systems.display import html_table, one_line
 from ntk_deq.systems.formula_values import FixedValues
-from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.methods import AnsweringModel, html_table, one_line
 
 Value = Tensor | float | Sequence[Tensor | float]
 """A value of a variable, or those of the members of a family."""

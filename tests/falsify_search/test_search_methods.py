@@ -12,7 +12,6 @@ from search_harness import PlainScorer, Values, free, instance_of, interval, obj
 from torch import Tensor
 
 from ntk_deq.falsify.search import descents
-from ntk_deq.falsify.search import moves as pattern
 from ntk_deq.falsify.search.campaign import METHODS
 from ntk_deq.language.domain import Domain, DomainKind
 
@@ -126,14 +125,14 @@ def test_evolution_writes_no_file_and_leaves_global_randomness_alone(
 def test_moves_reach_a_value_far_away_by_doubling() -> None:
     scorer = PlainScorer(lambda v: 1 - v["x"].abs() / 1e6)
     objective = objective_of(scorer, instance_of(x=1.0, y=0.0), VARIABLES, smooth=False)
-    value, _ = pattern.minimise(objective, torch.ones(2, dtype=torch.float64), 2000, generator())[0]
+    value, _ = descents.try_moves(objective, torch.ones(2, dtype=torch.float64), 2000, generator())[0]
     assert value < 0
 
 
 def test_moves_find_equal_entries_and_zeros() -> None:
     scorer = PlainScorer(lambda v: (v["x"] - v["y"]).abs().clamp_max(1) - 0.5 * (v["x"] == v["y"]))
     objective = objective_of(scorer, instance_of(x=0.3, y=7.7), VARIABLES, smooth=False)
-    value, point = pattern.minimise(objective, torch.tensor([0.3, 7.7], dtype=torch.float64), 500, generator())[0]
+    value, point = descents.try_moves(objective, torch.tensor([0.3, 7.7], dtype=torch.float64), 500, generator())[0]
     assert value < 0
     assert point[0] == point[1]
 
@@ -142,7 +141,7 @@ def test_moves_tighten_a_hypothesis_to_the_last_float() -> None:
     bound = math.pi
     scorer = PlainScorer(lambda v: 1 + 0 * v["x"], hypotheses=(lambda v: v["x"] - bound,), uses=("x",))
     objective = objective_of(scorer, instance_of(x=6.0), {"x": free("x", Domain(DomainKind.POSITIVE))}, smooth=False)
-    found = pattern.minimise(objective, torch.tensor([6.0], dtype=torch.float64), 1000, generator())
+    found = descents.try_moves(objective, torch.tensor([6.0], dtype=torch.float64), 1000, generator())
     assert bound in [vector.item() for _, vector in found]
 
 
@@ -150,6 +149,6 @@ def test_moves_stay_inside_their_domain() -> None:
     scorer = PlainScorer(lambda v: -v["x"], uses=("x",))
     variables = {"x": free("x", interval(0, 1))}
     objective = objective_of(scorer, instance_of(x=0.5), variables, smooth=False)
-    value, point = pattern.minimise(objective, torch.tensor([0.5], dtype=torch.float64), 300, generator())[0]
+    value, point = descents.try_moves(objective, torch.tensor([0.5], dtype=torch.float64), 300, generator())[0]
     assert value == -1.0
     assert objective.space.decode(point.unsqueeze(0))["x"].item() == 1.0

@@ -25,7 +25,7 @@ from ntk_deq.plots.rates import rates_height
 from ntk_deq.plots.style import MissingPlotsError, escaped, inequality_label, math_text
 from ntk_deq.report.runs.curves import share_curves
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
-from ntk_deq.verify.training.summary import Curve, Rate
+from ntk_deq.verify.results import Curve, Rate
 
 mpl.use("agg")
 

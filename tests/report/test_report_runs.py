@@ -24,7 +24,7 @@ from ntk_deq.report.runs.curves import are_spread, loss_curve, loss_picture, sha
 from ntk_deq.report.runs.view import loss_plot, run_views
 from ntk_deq.report.runs.words import rate_ratio, terminal_lines
 from ntk_deq.report.terminal import TerminalReport
-from ntk_deq.verify.training.summary import Condition, Curve, Rate, TrainingRecord
+from ntk_deq.verify.results import Condition, Curve, Rate, TrainingRecord
 
 SPECIAL = dataclasses.replace(
     training_record(at=(0.0, 1.0)),

@@ -50,8 +50,8 @@ from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, long
 from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem, certified_point
 from ntk_deq.dynamics.proven.record import BoundsTable, CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.settings import check_problem
-from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import is_number
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 

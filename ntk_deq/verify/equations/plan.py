@@ -11,15 +11,14 @@ from ntk_deq.evaluation.environment import model_formulas
 from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.evaluation.margins import Part, parts
 from ntk_deq.falsify.search.space import movable
-from ntk_deq.falsify.shrink.numbers import entry_places
+from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import inclusion_of
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.symmetry import parity, sign_by_domain
 from ntk_deq.language.tree import Expr, Formula, Kind, negated, subtracted, sum_terms, total
 from ntk_deq.language.types import SCALAR, Sort, Type
-from ntk_deq.verify.equations.eigenpairs import eigenvalue_in
-from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan
+from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan, eigenvalue_in
 
 MOST_EQUATIONS = 64
 """Numbers that one joint system may have to solve for: its Jacobian is written out."""
