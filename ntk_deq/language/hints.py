@@ -44,7 +44,10 @@ _SPELLED = {
     "inv(A)": ("inverse", "invert"),
     "jac(f, x)": ("jacobian", "Jacobian", "jacobi"),
     "kron(A, B)": ("otimes", "kronecker", "tensor"),
-    "lambda_min(A) or lambda_max(A)": ("eig", "eigs", "eigh", "eigvals", "eigenvalues", "spectrum"),
+    "lambda_min(A) or lambda_max(A)": (
+        "eig", "eigs", "eigh", "eigvals", "eigenvalues", "spectrum", "spec",
+        "lambda_1", "lambda_n", "min_eig", "max_eig",
+    ),
     "leaky_relu(x, a)": ("leakyrelu", "lrelu", "prelu", "leaky"),
     "log(x)": ("ln",),
     "log(x)/log(2), log(x)/log(10)": ("log2", "log10"),
@@ -53,6 +56,44 @@ _SPELLED = {
     "pi/2 - arccos(x)": ("arcsin", "asin"),
     "[A; B] for one above the other": ("vstack", "vertcat"),
     "[A, B] for side by side": ("hstack", "horzcat", "hcat"),
+    "[A, B] for side by side, [A; B] for one above the other": ("concat", "cat", "stack", "concatenate", "append"),
+    "ones(n)*x' for a row again and again, kron(ones(n), A) for a matrix": ("repeat", "tile", "broadcast", "repmat"),
+    "norm(x - y) for vectors, fro(A - B) for matrices": ("dist", "distance", "d2"),
+    "norm1(x)": ("norm_1", "l1", "l1_norm", "onenorm"),
+    "norminf(x)": ("norm_inf", "linf", "maxnorm", "norm_max", "sup_norm"),
+    "x/norm(x)": ("normalize", "normalise", "normalized", "unit"),
+    "dot(x, y)/(norm(x)*norm(y)), of which arccos is the angle": ("cosine", "cos_sim", "cosine_similarity", "angle"),
+    "A*ones(m) for sums of rows, A'*ones(n) for sums of columns": ("rowsum", "rowsums", "colsum", "colsums", "row_sum"),
+    "A*ones(m)/m for means of rows, A'*ones(n)/n for means of columns": ("rowmean", "colmean", "row_mean", "col_mean"),
+    "A'*A/n - (A'*ones(n)/n)*(A'*ones(n)/n)' for the covariance of n rows": ("cov", "covariance"),
+    "rank(A) for the size of the range, A*pinv(A)*x == x for `x lies in it`": (
+        "range", "image", "im", "colspan", "span",
+    ),
+    "A*x == 0 for `x lies in the kernel`, n - rank(A) for its size": (
+        "ker", "null", "nullspace", "null_space", "kernel",
+    ),
+    "the letter of the size": ("dim", "size", "length", "len", "numel", "shape"),
+    "(A + A')/2": ("sym", "symmetric_part", "herm"),
+    "(A - A')/2": ("skew", "skew_part", "antisym"),
+    "A*B - B*A": ("commutator", "bracket", "comm"),
+    "jac(grad(f, x), x)": ("hess", "hessian", "Hessian", "Hess"),
+    "trace(jac(f, x))": ("divergence", "div", "laplacian"),
+    "trace(jac(grad(f, x), x)) for a Laplacian": ("Laplacian", "laplace"),
+    "x'*A*x": ("quadform", "quadratic_form"),
+    "supremum(f, x) for a function f of an argument, max(A) for the largest entry": ("sup", "maximize"),
+    "infimum(f, x) for a function f of an argument, min(A) for the smallest entry": ("inf", "minimize"),
+    "prox(f, x, mu) for a function f of an argument; a projection onto x >= 0 is relu(x)": (
+        "proximal", "proj", "projection",
+    ),
+    "moreau(f, x, mu) for a function f of an argument": ("envelope", "moreau_envelope"),
+    "conjugate(f, y) for a function f of an argument": ("legendre", "fenchel", "conj"),
+    "-log(sum(exp(-x)))": ("softmin",),
+    "log(sum(exp(x)))": ("logsumexp", "lse"),
+    "log(softmax(x))": ("log_softmax", "logsoftmax"),
+    "norm(yhat - y)^2/N": ("mse", "MSE", "mean_squared_error"),
+    "-dot(y, log(p))": ("cross_entropy", "crossentropy", "nll", "xent"),
+    "-dot(p, log(p))": ("entropy",),
+    "dot(p, log(p) - log(q))": ("KL", "kl", "kl_divergence", "relative_entropy"),
     "[A, B; C, D] for a block matrix": ("block", "bmat", "block_matrix"),
     "A{i, j} for an entry, A{i, :} for a row": ("entry", "row", "col", "column", "submatrix", "getindex"),
     "blockdiag(A, B)": ("block_diag", "blkdiag", "dirsum", "direct_sum"),
@@ -64,7 +105,9 @@ _SPELLED = {
     "rank(A)": ("rk", "matrix_rank"),
     "norm(A)": ("norm2", "opnorm", "operator_norm", "spectral_norm", "spectralnorm", "linalg_norm"),
     "rho(A)": ("spectral_radius", "spectralradius", "srad"),
-    "sigma_min(A) or sigma_max(A)": ("svd", "svdvals", "singular_values", "svals"),
+    "sigma_min(A) or sigma_max(A)": (
+        "svd", "svdvals", "singular_values", "svals", "sigma_1", "sigma_n", "s_min", "s_max",
+    ),
     "sigmoid(x)": ("logistic", "expit", "sigma_fn"),
     "sign(x)": ("sgn", "signum"),
     "sin(x)/cos(x)": ("tan", "tangent"),
@@ -83,9 +126,6 @@ _SPELLED = {
 _NAMES = sorted(name for name, function in FUNCTIONS.items() if function.by_entries)
 _ENTRYWISE = f"{', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
 _MISSING = {
-    "such function; log(sum(exp(x))) is written so": (
-        "logsumexp", "lse", "softmin", "log_softmax", "logsoftmax",
-    ),
     f"activation of this name; its entrywise functions are {_ENTRYWISE}": (
         "gelu", "silu", "swish", "elu", "selu", "relu6", "hardsigmoid", "hardswish", "mish", "softsign", "celu",
     ),
@@ -94,18 +134,31 @@ _MISSING = {
         "coth", "sech",
     ),
     "special functions but erf": ("gamma_fn", "lgamma", "digamma", "beta_fn", "bessel", "zeta"),
-    "proximal maps; that of t*abs(x) is softthreshold(x, t), a projection onto x >= 0 relu(x)": (
-        "prox", "proximal", "proj", "projection", "moreau", "envelope",
-    ),
-    "suprema and infima; a claim speaks of all values": ("sup", "inf", "argsup", "supremum", "infimum"),
     "integrals; primitive(relu, x) is that of a function of each entry": ("integral", "integrate", "quad", "int"),
     "convolutions; a convolution is a product with a matrix": ("conv", "conv1d", "conv2d", "convolve"),
     "rounding": ("floor", "ceil", "round", "trunc", "mod", "rem", "frac"),
-    "places of extremes": ("argmax", "argmin"),
+    "places of largest values; argmin(f, x) is that of the smallest value of a function f of an argument": (
+        "argmax", "argsup", "arginf",
+    ),
+    "matrix made of a vector; entries are written out, as in [x{1}, x{2}; x{3}, x{4}]": (
+        "unvec", "mat", "devec", "toeplitz", "circ", "circulant", "hankel", "vander",
+    ),
+    "triangular parts": ("tril", "triu", "lower", "upper"),
+    "medians, quantiles and orders of entries": (
+        "median", "quantile", "percentile", "sort", "sorted", "argsort", "topk",
+    ),
+    "factorials; prod(k for k in 1..5) is one": ("factorial", "fact", "binom", "choose", "nchoosek"),
+    "count of entries; sum(abs(sign(x))) is that of those that are not zero": (
+        "card", "nnz", "count", "supp", "norm0", "l0",
+    ),
+    "limits; write `... for all k` or a bound with its rate": ("lim", "limit", "limsup", "liminf", "o", "O", "Theta"),
+    "Lipschitz constants of maps; of a linear one it is norm(A)": ("lip", "Lip", "lipschitz"),
+    "rotation of a field": ("curl", "rot"),
     "products over entries; over a range write prod(f for l in 1..L)": ("prod", "product", "cumprod", "cumsum"),
     "functions of a matrix beyond powers and sqrtm": ("expm", "logm", "funm"),
-    "second derivatives": ("hess", "hessian", "Hessian", "laplacian"),
-    "probabilities; a claim speaks of all instances": ("expectation", "Pr", "prob", "probability", "var", "Var", "std"),
+    "probabilities; a claim speaks of all instances": (
+        "E", "P", "expectation", "Pr", "prob", "probability", "var", "Var", "std",
+    ),
 }  # fmt: skip
 _HINTS = {name: f"write {spelling}" for spelling, names in _SPELLED.items() for name in names}
 _HINTS |= {name: f"the language has no {what}" for what, names in _MISSING.items() for name in names}
@@ -115,6 +168,9 @@ _CONSTANTS = {
     "e": "write exp(1), unless `e` is a name that is missing",
     "euler": "write exp(1)",
     "π": "write pi",
+    "inf": "an infinity stands in intervals alone, as in (0, inf)",
+    "infinity": "an infinity stands in intervals alone, as in (0, inf)",
+    "nabla": "write grad(f, x)",
     "tau": "write 2*pi, unless `tau` is a name that is missing",
 }
 TRANSPOSES = frozenset({"T", "H", "top", "intercal"})
@@ -181,6 +237,18 @@ _REMEDIES = {
     "%": "the language has no remainder and no comments",
     "#": "the language has no comments",
     "@": "write * for a matrix product",
+    "∈": "write what it means: A*x == 0 for a kernel, 0 <= x for an orthant; a domain stands under `domain` or `given`",
+    "∞": "an infinity stands in intervals alone, as in (0, inf)",
+    "∑": "write sum(f for l in 1..L)",
+    "Σ": "write sum(f for l in 1..L)",
+    "∏": "write prod(f for l in 1..L)",
+    "∂": "write jac(f, x) or grad(f, x)",
+    "∘": "write hadamard(A, B) for a product of entries, f(g(x)) for functions",
+    "⟨": "write dot(x, y)",
+    "\\": "the language is no LaTeX: write lambda, A', norm(A)",
+    "²": "write ^2",
+    "ᵀ": "write ' for a transpose",
+    "λ": "write lambda_min(A), or a name in plain letters",
 }
 
 _TOKEN_REMEDIES = {
@@ -220,6 +288,12 @@ def unexpected_token(text: str, error: UnexpectedToken) -> ExpressionError:
         hint = None
     if token.type == "LPAR" and text[:start].rstrip().endswith("'"):
         hint = "a prime is a transpose; the derivative of a function of each entry is slope(NAME, x)"
+    if str(token) == "<" and not text[:start].strip():
+        hint = "write dot(x, y) for an inner product"
+    if token.type == "LBRACE" and text[:start].rstrip().endswith("^"):
+        hint = "an exponent stands in round brackets or in none: A^(-1), A^k"
+    if str(token) in (">", "<") and re.search(r"\{[^{}]*$", text[:start]):
+        hint = "write step(x) for an indicator of x > 0; braces take entries, A{i, j}"
     if str(token) in (">", "<") and text[:start].rstrip().endswith(str(token)):
         hint = "write psd(A - B) for the order of symmetric matrices"
     inside = token.type == "COMMA" and re.search(r"\w\[[^\[\]]*$", text[:start])

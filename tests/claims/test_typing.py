@@ -212,7 +212,11 @@ def test_errors_name_both_shapes_and_the_place(text: str, message: str, place: s
         ("logistic(gamma) <= 1", "write sigmoid(x)"),
         ("prelu(A, c) <= 1", "write leaky_relu(x, a)"),
         ("soft_threshold(A, c) <= 1", "write softthreshold(x, t)"),
-        ("norm(argmax(A)) <= 1", "the language has no places of extremes"),
+        (
+            "norm(argmax(A)) <= 1",
+            "the language has no places of largest values; argmin(f, x) is that of the smallest value of a function f "
+            "of an argument",
+        ),
         (
             "max(gelu(A)) <= 1",
             "the language has no activation of this name; its entrywise functions are abs, arccos, arctan, cos, erf, "
@@ -242,6 +246,33 @@ def test_hints(text: str, hint: str | None) -> None:
     with pytest.raises(ExpressionError) as caught:
         typed(text)
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("spec(A) <= 1", "write lambda_min(A) or lambda_max(A)"),
+        ("softmin(b) <= 1", "write -log(sum(exp(-x)))"),
+        ("cov(A) == A", "for the covariance of n rows"),
+        ("median(b) <= 1", "the language has no medians, quantiles and orders of entries"),
+        ("unvec(b) == A", "the language has no matrix made of a vector"),
+        ("rowsum(A) == b", "write A*ones(m) for sums of rows"),
+        ("range(A) == b", "write rank(A) for the size of the range"),
+        ("ker(A) == b", "write A*x == 0 for `x lies in the kernel`"),
+        ("argmax(b) == b", "argmin(f, x) is that of the smallest value"),
+        ("E(b) == b", "the language has no probabilities"),
+        ("hess(gamma, b) == A", "write jac(grad(f, x), x)"),
+        ("proj(b) == b", "write prox(f, x, mu) for a function f of an argument"),
+        ("<b, b> >= 0", "write dot(x, y) for an inner product"),
+        ("A^{-1} == A", "an exponent stands in round brackets or in none: A^(-1), A^k"),
+        ("norm(1{gamma > 0}) >= 0", "write step(x) for an indicator of x > 0"),
+        ("norm(Z[1, 2]) >= 0", "Z[k] is a value at a step, W[l][k] that of a member of a family"),
+    ],
+)
+def test_what_strangers_write_is_answered_by_what_they_mean(text: str, part: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        typed(text)
+    assert part in (caught.value.hint or "")
 
 
 def test_model_functions_need_a_model() -> None:
