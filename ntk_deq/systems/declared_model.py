@@ -8,6 +8,7 @@ and there is no tangent kernel of single samples; `reason` says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import torch
@@ -302,7 +303,7 @@ class DeclaredModel(AnsweringModel):
     def _inputs(self, X: Tensor) -> dict[str, Tensor]:
         return dict.fromkeys(self.signature.names(Role.INPUT), X)
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """The sizes that parameters and hyperparameters fix, by letter."""
         return self._sizes(self._values)
@@ -323,7 +324,7 @@ class DeclaredModel(AnsweringModel):
         first = next(iter(self.parameters().values()))
         numbers = {name: f"{float(value):.6g}" for name, value in self._values.items() if value.ndim == 0}
         return {
-            **self._sizes(self._values),
+            **self.sizes,
             **numbers,
             "dtype": str(first.dtype).removeprefix("torch."),
             "device": first.device,

@@ -193,7 +193,7 @@ class FormulaModel(DeclaredModel):
         declared = self._compiled.rows.typed.predictions.type
         assert declared is not None  # as it is typed
         width = self._compiled.predictions.root.width
-        return None if declared.cols == ONE else width.evaluate(self._sizes(self._values))
+        return None if declared.cols == ONE else width.evaluate(self.sizes)
 
     def predictions(
         self, Z: Float[Tensor, "N m"], X: Float[Tensor, "N d"], parameters: Mapping[str, Tensor] | None = None
@@ -217,7 +217,9 @@ class FormulaModel(DeclaredModel):
         if X.ndim == 1:
             return self.initial_state(self.inputs_of(X[None]))[0]
         rows, image = self.input_rows(X), self._compiled.rows.map
-        width = 0 if image is None else image.width.evaluate(self._sizes({**self._values, **self._inputs(X)}))
+        own = image is not None and image.width.letters <= self.sizes.keys()
+        sizes = self.sizes if own else self._sizes({**self._values, **self._inputs(X)})
+        width = 0 if image is None else image.width.evaluate(sizes)
         return X.new_zeros(rows.shape[0], width)
 
     @property
