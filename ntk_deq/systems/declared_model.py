@@ -157,6 +157,15 @@ class DeclaredModel(AnsweringModel):
     signature: ClassVar[ModelSignature]
 
     def __init__(self, **values: Tensor | float | Sequence[Tensor | float]) -> None:
+        self._set(values)
+        modulus = self.signature.monotone
+        if modulus in self.signature.names(Role.HYPERPARAMETER) and not float(self._values[modulus]) > 0:
+            raise ArgumentError(
+                f"`{modulus}` of {self.signature.name} must be a number > 0: it is the modulus m of I - W >= m I. "
+                f"Got {float(self._values[modulus]):g}."
+            )
+
+    def _set(self, values: Mapping[str, Tensor | float | Sequence[Tensor | float]]) -> None:
         signature = self.signature
         names = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
         values = with_members(values, names)
@@ -164,7 +173,7 @@ class DeclaredModel(AnsweringModel):
             if name not in names:
                 allowed = ", ".join(names)
                 raise ArgumentError(f"Variables of {signature.name} must be among {allowed}. Got {name!r}.")
-        given = owned_variables(signature, values)  # type: ignore[arg-type]
+        given = owned_variables(signature, values)
         plain = torch.zeros((), dtype=torch.float64)
         like = next((value for value in given.values() if isinstance(value, Tensor)), plain)
         for name, value in given.items():
@@ -183,8 +192,13 @@ class DeclaredModel(AnsweringModel):
 
     @classmethod
     def from_variables(cls, values: Mapping[str, Tensor]) -> Self:
-        """Build the model from values by variable name; inputs, targets and other names are ignored."""
-        return cls(**owned_variables(cls.signature, values))
+        """Build the model from values by variable name; inputs, targets and other names are ignored.
+
+        A modulus is taken as it is: whether it is one is found out where it is relied on.
+        """
+        found = cls.__new__(cls)
+        found._set(owned_variables(cls.signature, values))
+        return found
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the parameters by name."""
