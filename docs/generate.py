@@ -18,8 +18,6 @@ from ntk_deq.claims.validate import claim_file_schema
 from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
 from ntk_deq.language import parser, recursion, run, shapes
-from ntk_deq.language import parser as builder
-from ntk_deq.language import shapes as memory
 from ntk_deq.language.declaration import model_names, model_signature
 from ntk_deq.language.distributions import DISTRIBUTIONS
 from ntk_deq.language.domain import DomainKind
@@ -137,11 +135,11 @@ def limits() -> str:
         ("characters of all formulas, inherited ones counted again", f"{load.MAX_TEXT:,}"),
         ("characters of an expression", f"{parser.MAX_TEXT:,}"),
         ("nesting of an expression", f"{parser.MAX_DEPTH} levels"),
-        ("characters of a name or a number", f"{builder.MAX_LITERAL}"),
-        ("power of ten in a number", f"-{builder.MAX_EXPONENT} to {builder.MAX_EXPONENT}"),
+        ("characters of a name or a number", f"{parser.MAX_LITERAL}"),
+        ("power of ten in a number", f"-{parser.MAX_EXPONENT} to {parser.MAX_EXPONENT}"),
         ("power of a matrix", f"-{shapes.MAX_MATRIX_POWER:,} to {shapes.MAX_MATRIX_POWER:,}"),
         ("a size", f"1 to {schema.MAX_SIZE:,}"),
-        ("entries of a matrix", f"{memory.MAX_ENTRIES:,} (1 GiB in float64)"),
+        ("entries of a matrix", f"{shapes.MAX_ENTRIES:,} (1 GiB in float64)"),
         ("steps of a fixed-point run, or of a recursion", f"{run.MAX_STEPS:,}"),
         ("steps of a training run", f"{run.MAX_TRAINING_STEPS:,}"),
         ("tuples of steps of one `for all`", f"{MAX_STEP_TUPLES:,}"),

@@ -22,10 +22,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ntk_deq.files.results import read_results
-from ntk_deq.plots.landscapes import draw_plane
+from ntk_deq.plots.landscapes import draw_class, draw_plane
 from ntk_deq.plots.panels import EndLabel, label_ends
 from ntk_deq.plots.style import COLUMN, INK, SOFT, paper_style
-from ntk_deq.plots.trajectories import draw_class
 
 RESULTS = Path("checks/results")
 NETS = {"6": "6 repeats", "11": "11 repeats", "18": "18 repeats", "deq": "equilibrium"}

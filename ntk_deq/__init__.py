@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__, lazy_names
 
 if TYPE_CHECKING:
     from ntk_deq.claims.load import load_suite
@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from ntk_deq.verify.system import system
 
 _HOMES = {
-    "ntk_deq.claims.load": ("load_suite",),
-    "ntk_deq.data": ("load_images", "select_images"),
-    "ntk_deq.dynamics": (
+    "claims.load": ("load_suite",),
+    "data": ("load_images", "select_images"),
+    "dynamics": (
         "GradientField",
         "Recorder",
         "RunStatus",
@@ -93,9 +93,9 @@ _HOMES = {
         "resume",
         "train",
     ),
-    "ntk_deq.equilibrium": ("Equilibrium", "Status", "fixed_point", "monotone_parameters", "solve_fixed_point"),
-    "ntk_deq.evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
-    "ntk_deq.systems": (
+    "equilibrium": ("Equilibrium", "Status", "fixed_point", "monotone_parameters", "solve_fixed_point"),
+    "evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
+    "systems": (
         "ImplicitReLU",
         "LinearImplicit",
         "equilibrium_features",
@@ -105,7 +105,7 @@ _HOMES = {
         "solve_adjoint",
         "solve_equilibrium",
     ),
-    "ntk_deq.quantities": (
+    "quantities": (
         "TangentKernel",
         "condition_number",
         "lambda_max",
@@ -119,9 +119,9 @@ _HOMES = {
         "spectrum",
         "trajectory",
     ),
-    "ntk_deq.verify.pool.workers": ("judge_in_workers",),
-    "ntk_deq.verify.runner": ("Options", "judge", "judge_claims"),
-    "ntk_deq.verify.system": ("system",),
+    "verify.pool.workers": ("judge_in_workers",),
+    "verify.runner": ("Options", "judge", "judge_claims"),
+    "verify.system": ("system",),
 }
 _SUBPACKAGES = (
     "certified",
@@ -141,7 +141,6 @@ _SUBPACKAGES = (
     "systems",
     "verify",
 )
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Equilibrium",
@@ -197,15 +196,13 @@ __all__ = [
     "trajectory",
 ]
 
+_find, _ = lazy_names(__name__, _HOMES)
+
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"ntk_deq.{name}")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'ntk_deq' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+    return _find(name)
 
 
 def __dir__() -> list[str]:

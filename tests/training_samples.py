@@ -6,8 +6,7 @@ import dataclasses
 import math
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.verify.results import ClaimResult, Evidence
-from ntk_deq.verify.training.summary import Condition, Curve, Rate, TrainingRecord
+from ntk_deq.verify.results import ClaimResult, Condition, Curve, Evidence, Rate, TrainingRecord
 
 NORMS = "norm(W[{k}]) <= lam1 and norm(A[{k}]) <= lam2 and norm(b[{k}]) <= lam3 for all {k}"
 SIGMA = "sigma_min(Z[{k}]) >= alpha0/2 for all {k}"

@@ -1,9 +1,9 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth.
 
-ball.py, scalar.py      a matrix with a radius; a number (arb); rounding.py, products.py: what floats lose
+ball.py, scalar.py      a matrix with a radius; a number (arb); rounding.py: what floats and devices lose
 arithmetic.py, structure.py, norms.py, functions.py    sums, products, blocks, norms, entrywise functions
-spectra.py, extremes.py, eigenvalues.py, definiteness.py, inversion.py    singular values, eigenvalues, inverses
-directions.py, roots.py  derivatives of singular values; square roots of symmetric matrices, pseudoinverses
+spectra.py, extremes.py, eigenvalues.py, inversion.py    singular values and their derivatives, eigenvalues, inverses
+roots.py                square roots of symmetric matrices, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
 algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
 carried.py, dispatch.py    one operation for every kind of matrix
@@ -55,8 +55,6 @@ from ntk_deq.certified.carried import (
     transpose,
     vec,
 )
-from ntk_deq.certified.devices import certification_fault
-from ntk_deq.certified.directions import singular_direction
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,
@@ -68,6 +66,7 @@ from ntk_deq.certified.functions import (
     power,
     square_root,
 )
+from ntk_deq.certified.rounding import certification_fault
 from ntk_deq.certified.scalar import (
     exact,
     from_bounds,
@@ -81,6 +80,7 @@ from ntk_deq.certified.scalar import (
     value_and_radius,
     with_radius,
 )
+from ntk_deq.certified.spectra import singular_direction
 from ntk_deq.certified.structure import commutation
 
 ESTIMATED: frozenset[str] = frozenset()

@@ -12,9 +12,17 @@ from flint import arb
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.devices import certification_fault
 from ntk_deq.certified.exactness import Grain, grain
-from ntk_deq.certified.rounding import add_up, all_finite, column_up, fro_up, multiply_up, root_up, row_up
+from ntk_deq.certified.rounding import (
+    add_up,
+    all_finite,
+    certification_fault,
+    column_up,
+    fro_up,
+    multiply_up,
+    root_up,
+    row_up,
+)
 from ntk_deq.certified.scalar import nan, radius, upper, with_radius
 from ntk_deq.errors import ArgumentError
 

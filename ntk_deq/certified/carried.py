@@ -17,17 +17,18 @@ from flint import arb
 from ntk_deq.certified.arithmetic import add as _add
 from ntk_deq.certified.arithmetic import compare_entries as _compare_entries
 from ntk_deq.certified.arithmetic import hadamard as _hadamard
+from ntk_deq.certified.arithmetic import matmul as _matmul
 from ntk_deq.certified.arithmetic import negate as _negate
 from ntk_deq.certified.arithmetic import scale as _scale
 from ntk_deq.certified.arithmetic import subtract as _subtract
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.ball import as_scalar as _as_scalar
-from ntk_deq.certified.definiteness import lambda_min_at_least as _lambda_min_at_least
-from ntk_deq.certified.definiteness import lambda_min_below as _lambda_min_below
 from ntk_deq.certified.dispatch import generic
 from ntk_deq.certified.eigenvalues import lambda_max as _lambda_max
 from ntk_deq.certified.eigenvalues import lambda_min as _lambda_min
 from ntk_deq.certified.eigenvalues import rho as _rho
+from ntk_deq.certified.extremes import lambda_min_at_least as _lambda_min_at_least
+from ntk_deq.certified.extremes import lambda_min_below as _lambda_min_below
 from ntk_deq.certified.extremes import sigma_max as _sigma_max
 from ntk_deq.certified.extremes import sigma_min as _sigma_min
 from ntk_deq.certified.extremes import spectral_norm as _spectral_norm
@@ -41,7 +42,6 @@ from ntk_deq.certified.norms import frobenius as _frobenius
 from ntk_deq.certified.norms import norm1 as _norm1
 from ntk_deq.certified.norms import norminf as _norminf
 from ntk_deq.certified.norms import trace as _trace
-from ntk_deq.certified.products import matmul as _matmul
 from ntk_deq.certified.roots import pinv as _pinv
 from ntk_deq.certified.roots import sqrtm as _sqrtm
 from ntk_deq.certified.scalar import from_bounds, lower, upper

@@ -28,12 +28,11 @@ import torch
 from flint import arb_mat, fmpq, fmpq_mat
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import enclose, scale, subtract
+from ntk_deq.certified.arithmetic import enclose, matmul, scale, subtract
 from ntk_deq.certified.ball import Ball, no_information, require_square
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.inversion import inverse, nearest_ball
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, whole_matrix
-from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import exact, lower
 from ntk_deq.certified.spectra import projection, symmetric_discs

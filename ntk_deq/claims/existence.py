@@ -15,6 +15,7 @@ from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.application import Definition
 from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.run import RUN_KINDS
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
@@ -103,8 +104,10 @@ def existence_faults(
     if not exists and not witness:
         return
     let, assume, conclude = read["let"], read["assume"], read["conclude"]
-    if exists and model.run is not None:
-        yield ("exists",), "`exists` is not judged along a run: leave `run` out."
+    if exists and model.run is not None and RUN_KINDS[model.run.method].trains:
+        yield ("exists",), "`exists` is not judged along a training run: leave `run` out."
+    elif exists and model.run is not None and not witness:
+        yield ("exists",), "along a run nothing is looked for: `exists` needs a `witness` there, or no `run`."
     for name, free in exists.items():
         if free.over is not None:
             yield ("exists", name), f"`exists.{name}`: a family is not judged here; write its members one by one."
@@ -141,13 +144,12 @@ def existence_faults(
 
 
 def _reached(formula: Formula, let: Mapping[str, Formula]) -> set[str]:
-    """Return every name that a formula uses, directly or through definitions."""
+    """Return every name that a formula uses, directly or through definitions and the entries of recursions."""
     found, queue = set[str](), [formula]
     while queue:
         for name in names_in(queue.pop().expr) - found:
             found.add(name)
-            if name in let:
-                queue.append(let[name])
+            queue += [own for key, own in let.items() if key == name or key.startswith(f"{name}[")]
     return found
 
 

@@ -17,7 +17,7 @@ from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.describe import choose_words, order_words, run_words
 from ntk_deq.claims.functions import model_functions
 from ntk_deq.errors import ExpressionError
-from ntk_deq.files.yaml_text import NumberText
+from ntk_deq.files.yaml import NumberText
 from ntk_deq.language.application import Functions
 from ntk_deq.language.declaration import ModelSignature, model_names
 from ntk_deq.language.domain import Domain, DomainKind, Free

@@ -1,7 +1,7 @@
 """The commands `verify-claims` and `convergence-figures`; the only package that prints.
 
     arguments.py    what may be said; select.py: which claims; main.py: which command
-    session.py      `run`: judged claim by claim into a results folder (results_folder.py)
+    session.py      `run`: judged claim by claim into a results folder
     mutate.py, replay.py, figures.py    the other commands; process.py: signals, streams that cannot be written
 
 The exit codes of `verify-claims`; its `--help` explains them.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ntk_deq.errors import nearest_name, shortened
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 COMMANDS = ("run", "check", "replay", "mutate", "schema")
 

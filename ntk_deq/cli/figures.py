@@ -13,11 +13,11 @@ from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
 from ntk_deq.cli.process import run_process
 from ntk_deq.cli.select import compile_selection
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 if TYPE_CHECKING:
-    from ntk_deq.report.runs.store import StoredRuns
-    from ntk_deq.verify.training.summary import TrainingRecord
+    from ntk_deq.report.jsonl import StoredRuns
+    from ntk_deq.verify.results import TrainingRecord
 
 NAME = "convergence-figures"
 FOLDER = "figures"
@@ -99,7 +99,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _draw(arguments: argparse.Namespace) -> int:
-    from ntk_deq.report.runs.store import stored_runs
+    from ntk_deq.report.jsonl import stored_runs
 
     claims, errors = stored_runs(arguments.results)
     selected = None

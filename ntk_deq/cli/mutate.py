@@ -18,8 +18,8 @@ from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.mutation import RULE_MEANINGS
 from ntk_deq.cli import EXIT_EMPTY, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
 from ntk_deq.cli.process import Interruption
-from ntk_deq.cli.results_folder import clear_mutate, held_folder
 from ntk_deq.cli.select import selected_claims, warn_of_missing_extras
+from ntk_deq.cli.session import clear_mutate, held_folder
 from ntk_deq.errors import ArgumentError, nearest_name, shortened
 from ntk_deq.files.atomic import append_line, replace_file
 from ntk_deq.report.console import say

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from ntk_deq.language.distributions import DISTRIBUTIONS, DistributionName
+from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
     from ntk_deq.data.distributions import Sampler, draw, sampler
@@ -26,26 +26,10 @@ __all__ = [
     "select_images",
 ]
 
-_LAZY = {
-    "ImageSample": "ntk_deq.data.images",
-    "ImageSet": "ntk_deq.data.readers",
-    "Sampler": "ntk_deq.data.distributions",
-    "draw": "ntk_deq.data.distributions",
-    "load_images": "ntk_deq.data.images",
-    "load_mnist": "ntk_deq.data.images",
-    "resize_area": "ntk_deq.data.images",
-    "sampler": "ntk_deq.data.distributions",
-    "select_images": "ntk_deq.data.images",
+_HOMES = {
+    "distributions": ("Sampler", "draw", "sampler"),
+    "images": ("ImageSample", "load_images", "load_mnist", "resize_area", "select_images"),
+    "readers": ("ImageSet",),
 }
 
-
-def __getattr__(name: str) -> object:
-    """Import a name that needs torch or numpy when it is first asked for (PEP 562)."""
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the lazy names too."""
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

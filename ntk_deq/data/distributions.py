@@ -9,9 +9,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ntk_deq.certified.nearest import distance_to_orthonormal_pairs, distance_to_orthonormal_rows, distance_to_unit_rows
 from ntk_deq.certified.rounding import add_up, multiply_up, root_up, unit_roundoff
-from ntk_deq.data.samples import Freedom, Sample, constant, error_of, gram, halved_sum, multiplied, outer
+from ntk_deq.data.samples import (
+    Freedom,
+    Sample,
+    constant,
+    distance_to_orthonormal_pairs,
+    distance_to_orthonormal_rows,
+    distance_to_unit_rows,
+    error_of,
+    gram,
+    halved_sum,
+    multiplied,
+    outer,
+)
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
 from ntk_deq.evaluation.instance import MAX_ENTRIES
 from ntk_deq.language.distributions import DISTRIBUTIONS

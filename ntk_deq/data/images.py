@@ -22,11 +22,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.nearest import distance_to_unit_rows
 from ntk_deq.certified.rounding import fro_up
 from ntk_deq.data.readers import BYTE_MAX, ImageSet, checked_image_set, load_idx, load_npz
+from ntk_deq.data.samples import distance_to_unit_rows
 from ntk_deq.errors import ArgumentError, DataError, nearest_name
-from ntk_deq.extras import install_line
+from ntk_deq.package import install_line
 
 _LARGEST_SIDE = 10_000  # one such image takes 0.8 GB
 

@@ -1,9 +1,10 @@
 """Training runs: gradient descent and gradient flow through the equilibrium.
 
-    training.py      train and resume; settings.py: what is checked first
-    field.py         loss and gradients at a point, with the solves that carry over
-    descent/         the loop of descent, checkpoints; flow/: the integrator, stiff stretches, kinks, the run
-    record.py        a run: snapshots, series, status; recorders.py, series.py: what is recorded; storage.py: on disk
+    training.py      train, gradient_descent and resume; settings.py: what they are told, checked first
+    field.py         loss and gradients at a point, with the solves that carry over; contraction.py: its factor
+    descent.py       the loop of descent; flow/: the equation, the integrator, its passes, the run
+    record.py        a run: snapshots, series, status; recorders.py, series.py: what is recorded
+    storage.py       runs on disk, and checkpoints
     rates.py         measured and instantaneous rates
     recursion.py     recursions: their steps with enough bits, or estimated; iteration.py: the same in Python
     proven/          descent and recursions with a certified distance from the exact run
@@ -13,34 +14,30 @@ Names are imported when they are first used, so that a run of descent does not l
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
-    from ntk_deq.dynamics.descent import gradient_descent
-    from ntk_deq.dynamics.descent.checkpoints import CheckpointWarning
     from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
     from ntk_deq.dynamics.flow.run import gradient_flow
     from ntk_deq.dynamics.iteration import iterate
     from ntk_deq.dynamics.rates import RateFit, instantaneous_rate, measured_rate
     from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
     from ntk_deq.dynamics.recorders import Observation, Recorder, every, logarithmic, on_condition
-    from ntk_deq.dynamics.storage import RecordError
-    from ntk_deq.dynamics.training import resume, train
+    from ntk_deq.dynamics.storage import CheckpointWarning, RecordError
+    from ntk_deq.dynamics.training import gradient_descent, resume, train
 
 _HOMES = {
-    "descent": ("gradient_descent",),
-    "descent.checkpoints": ("CheckpointWarning",),
     "field": ("FieldPoint", "GradientField", "NotFiniteError", "WellPosednessError"),
     "flow.run": ("gradient_flow",),
     "iteration": ("iterate",),
     "rates": ("RateFit", "instantaneous_rate", "measured_rate"),
     "record": ("RunStatus", "Series", "Snapshot", "TrainingRun"),
     "recorders": ("Observation", "Recorder", "every", "logarithmic", "on_condition"),
-    "storage": ("RecordError",),
-    "training": ("resume", "train"),
+    "storage": ("CheckpointWarning", "RecordError"),
+    "training": ("gradient_descent", "resume", "train"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CheckpointWarning",
@@ -68,14 +65,4 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'ntk_deq.dynamics' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"ntk_deq.dynamics.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

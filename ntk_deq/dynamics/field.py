@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
-from ntk_deq.equilibrium.history import scaled_norm
-from ntk_deq.equilibrium.starts import Solved
+from ntk_deq.equilibrium.starts import Solved, scaled_norm
 from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import Role
@@ -153,7 +152,7 @@ class GradientField:
             than predictions, targets and sizes.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> field = GradientField(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
         >>> point = field.at({"W": one / 2, "U": one, "b": one[0]}, 0.0)

@@ -35,7 +35,7 @@ from ntk_deq.language.run import MAX_STEPS, RECURSION
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, Type, matrix
 from ntk_deq.language.typing import infer
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 State = dict[str, Tensor]
 _SNAPSHOTS = 64

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.settings import checked_problem
-from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import is_number
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.losses import output_loss

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.field import FieldPoint
-from ntk_deq.equilibrium.stored_values import stored_number
 from ntk_deq.errors import ArgumentError, nearest_name
+from ntk_deq.files.archives import stored_number
 from ntk_deq.systems.model import EquilibriumModel
 
 # Half width of the bounds, relative to the norm, from which on a new decomposition is made: below the width of a line

@@ -71,27 +71,28 @@ def steps_with_bits(env: Environment, wanted: int, make: Callable[[int], Environ
     bits, before, reached_before = max(128, wanted), math.inf, -1
     while True:
         with working_precision(bits):
-            steps, reached = _run(env, make(bits), cut=True)
-            lost = _lost(steps)
+            steps, reached = _run(env, make(bits), wanted, cut=True)
+            lost = _lost(steps, wanted)
             if reached is not None and (bits >= MAX_BITS or reached <= reached_before):
-                return _run(env, make(bits), cut=False)[0]
+                return _run(env, make(bits), wanted, cut=False)[0]
         if reached is not None:  # what was lost on the way there, is lost about as fast on the way to the end
             reached_before = reached
             bits = min(MAX_BITS, max(2 * bits, wanted + SLACK + bits * (env.last_step + 1) // max(1, reached)))
             continue
-        excess = math.log2(lost) + wanted - SLACK if lost > 0 else 0.0
+        excess = math.log2(min(lost, 2.0**512)) + wanted - SLACK if lost > 0 else 0.0
         if excess <= 0 or bits >= MAX_BITS or lost * _GAIN > before:
             return steps
         before = lost
         bits = min(MAX_BITS, bits + math.ceil(excess) + SLACK)
 
 
-def _run(env: Environment, inside: Environment, *, cut: bool) -> tuple[Steps, int | None]:
+def _run(env: Environment, inside: Environment, wanted: int, *, cut: bool) -> tuple[Steps, int | None]:
     """Return every step of an environment, and the first one that is not known to any digit, if there is one.
 
     Args:
         env: The environment that is told of troubles.
         inside: The environment that is run in.
+        wanted: Bits of every step; twice as many, of what it was computed from, are enough for what may well be zero.
         cut: Whether to stop at such a step.
     """
     sizes: dict[str, float] = {}
@@ -104,11 +105,26 @@ def _run(env: Environment, inside: Environment, *, cut: bool) -> tuple[Steps, in
                 return inside.at_steps, at[1]
             continue
         sizes[at[0]] = size = max(sizes.get(at[0], 0.0), _size(value, exact=True))
+        if _may_be_zero(value, inside.scales.get(at, 0.0), wanted):
+            continue
         if cut and not _radius(value) * _KNOWN <= size:
             return inside.at_steps, at[1]
     for trouble in inside.notes.unsure:
         env.notes.doubt(trouble)
-    return inside.at_steps, None
+    return with_scales(inside), None
+
+
+def with_scales(env: Environment) -> Steps:
+    """Return the steps of an environment, each with the scale of its formula: what two equal terms leave is near zero.
+
+    The terms count with their own size, so that scales do not add up from step to step.
+    """
+    found: Steps = {}
+    for at, value in env.at_steps.items():
+        found[at] = value
+        if not isinstance(value, OutsideClaimError) and value.scale < env.scales.get(at, 0.0) < math.inf:
+            found[at] = replace(value, scale=env.scales[at])
+    return found
 
 
 def _radius(value: Value) -> float:
@@ -129,12 +145,17 @@ def _length(entries: Iterable[arb]) -> float:
     return sc.upper(sum((end * end for end in ends), arb(0)).sqrt())
 
 
-def _lost(steps: Mapping[At, Value | OutsideClaimError]) -> float:
-    """Return the largest radius of a step, relative to the largest value of its name."""
+def _may_be_zero(value: Value, scale: float, wanted: int) -> bool:
+    """Whether a value is known to twice the bits that are wanted, of what it was computed from: more would not help."""
+    return scale < math.inf and _radius(value) <= scale * 2.0 ** (-2 * wanted)
+
+
+def _lost(steps: Mapping[At, Value | OutsideClaimError], wanted: int) -> float:
+    """Return the largest radius of a step, relative to the largest value of its name, but for what may well be zero."""
     sizes: dict[str, float] = {}
     radii: dict[str, float] = {}
     for (name, _), value in steps.items():
-        if isinstance(value, OutsideClaimError):
+        if isinstance(value, OutsideClaimError) or _may_be_zero(value, value.scale, wanted):
             continue
         sizes[name] = max(sizes.get(name, 0.0), _size(value, exact=True))
         radii[name] = max(radii.get(name, 0.0), _radius(value))
@@ -151,13 +172,13 @@ def step_taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Va
         detail = f"the recursion breaks off: {at[0]}[{at[1]}] is larger than floats can be"
         return OutsideClaimError("defined", detail, certain=False)
     if isinstance(value, Scalar) or env.precision is not None:
-        return replace(value, scale=size)
+        return replace(value, scale=max(size, value.scale))
     assert isinstance(value.ball, PreciseMatrix)
     centre = value.ball.approximate.to(env.like)
     apart = [
         entry - sc.exact(float(near)) for entry, near in zip(value.ball.flat, centre.flatten().tolist(), strict=True)
     ]
-    return Matrix(Ball(centre, _length(apart)), size, gram=value.gram)
+    return Matrix(Ball(centre, _length(apart)), max(size, value.scale), gram=value.gram)
 
 
 def estimate_steps(env: Environment) -> None:
@@ -179,6 +200,7 @@ def estimate_steps(env: Environment) -> None:
         size = max((used.scale for used in around if not isinstance(used, OutsideClaimError)), default=0.0)
         if not _radius(value) <= LOST * max(value.scale, size):
             lost.add(at)
+    env.at_steps.update(with_scales(env))
     if not lost:
         return
     first, second = _float_runs(env, missing)

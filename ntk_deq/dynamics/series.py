@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import Series, Snapshot
 from ntk_deq.dynamics.recorders import Logarithmic, Observation, Recorder, Stateful, recorders
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number, stored_tensor
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import stored_count, stored_number, stored_tensor
 
 CAPACITY = 4096
 """Values of a series that are kept."""

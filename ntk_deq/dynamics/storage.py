@@ -1,13 +1,24 @@
-"""Records of training runs as files: arrays in an npz archive beside a JSON header, no pickle, written whole or not."""
+"""Records of training runs as files: arrays in an npz archive beside a JSON header, no pickle, written whole or not.
+
+Checkpoints are such files, from which a run goes on after it was killed. With Ctrl-C a run ends between two steps,
+with everything reached.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
-from collections.abc import Mapping
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,11 +27,10 @@ from torch import Tensor
 
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number
-from ntk_deq.errors import DataError
-from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, write_archive
+from ntk_deq.errors import ArgumentError, DataError
+from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, stored_count, stored_number, write_archive
 from ntk_deq.files.atomic import write_whole
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 FORMAT = 1
 """Number of the format; a file of another one is refused, since its fields may mean something else."""
@@ -229,3 +239,101 @@ def _on_device(value: Tensor, device: str) -> Tensor:
     kind, _, index = device.partition(":")
     known = kind == "cuda" and index.isdecimal() and torch.cuda.is_available()
     return value.to(device) if known and int(index) < torch.cuda.device_count() else value
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the run goes on."""
+
+
+def check_interval(seconds: object) -> None:
+    """Refuse a time between two checkpoints that is none.
+
+    Args:
+        seconds: What was given as `checkpoint_every`.
+
+    Raises:
+        ArgumentError: It is no number >= 0.
+
+    Example:
+        >>> check_interval(-1)
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `checkpoint_every` must be a number of seconds >= 0. Got -1.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ArgumentError(f"`checkpoint_every` must be a number of seconds >= 0. Got {seconds!r}.")
+
+
+def fresh_checkpoint(path: str | Path) -> Callable[[TrainingRun], None]:
+    """Return what writes checkpoints to a file that does not exist yet, since it may hold another run's results.
+
+    Raises:
+        ArgumentError: The file exists, its folder does not, or its name does not end in `.npz`.
+
+    Example:
+        >>> write = fresh_checkpoint("new.npz")
+    """
+    if not str(path).endswith(".npz"):
+        raise ArgumentError(f"`checkpoint` must be the name of an .npz file. Got {str(path)!r}.")
+    if os.path.exists(path):
+        raise ArgumentError(
+            f"`checkpoint` must be a file that does not exist yet. Got {str(path)!r}, which is there: take its run up "
+            "with `resume`, or choose another name."
+        )
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise ArgumentError(f"`checkpoint` must lie in a folder that exists. Got {str(path)!r}.")
+    return checkpoint_to(path)
+
+
+def checkpoint_to(path: str | Path) -> Callable[[TrainingRun], None]:
+    """Return what writes checkpoints to a file; a full disk is no reason to give up the run.
+
+    Example:
+        >>> write = checkpoint_to("run.npz")
+    """
+
+    def write(run: TrainingRun) -> None:
+        try:
+            importlib.import_module("ntk_deq.dynamics.storage").save_run(run, path)
+        except DataError as error:
+            warnings.warn(
+                f"No checkpoint at step {run.end:g}. {error} The run goes on.", CheckpointWarning, stacklevel=2
+            )
+
+    return write
+
+
+class Interruption:
+    """Whether the run has been asked to end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Ask the run to end after this step; asked twice, stop where we are."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Interruption]:
+    """Turn the first Ctrl-C inside the context into a flag, so that no step is left half done.
+
+    Only in the main thread, and only where nobody else handles the signal.
+
+    Example:
+        >>> with deferred_interrupt() as interruption:
+        ...     interruption.asked
+        False
+    """
+    interruption = Interruption()
+    plain = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not (plain and threading.current_thread() is threading.main_thread()):
+        yield interruption
+        return
+    signal.signal(signal.SIGINT, interruption.ask)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

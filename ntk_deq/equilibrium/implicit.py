@@ -43,6 +43,7 @@ def fixed_point(
     max_steps: int = DEFAULT_MAX_STEPS,
     batch_dims: int = 1,
     contraction: float | Callable[..., Tensor] | None = None,
+    prepared: Callable[..., Callable[[Tensor], Tensor]] | None = None,
     on_forward: Callable[..., None] | None = None,
     on_adjoint: Callable[[Equilibrium], None] | None = None,
 ) -> Float[Tensor, "*shape"]:
@@ -66,6 +67,8 @@ def fixed_point(
         batch_dims: How many leading dimensions of `initial` count samples.
         contraction: A Lipschitz constant of the map in z, if known, or a function of `args` that returns one;
             tolerances are taken times 1 - q, and it goes into the results that `on_forward` and `on_adjoint` get.
+        prepared: A function of `args` that returns the map of z alone, equal to `step`, where what does not depend on
+            z can be worked out once a solve.
         on_forward: Called with the `Equilibrium` and with `args` as they were solved for, once it is found.
         on_adjoint: Called with the `Equilibrium` of each linear (adjoint or tangent) solve, before a failed one raises.
 
@@ -120,6 +123,7 @@ def fixed_point(
         contraction=flat_bound,
         on_forward=found,
         on_adjoint=on_adjoint,
+        bound=None if prepared is None else lambda *values: prepared(*restored(values)),
     )
     check_closure(flat_step, [initial, *tensors])
     value: Tensor = _FixedPoint.apply(problem, initial, *tensors)

@@ -14,10 +14,9 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.precise import PreciseMatrix, precise
-from ntk_deq.certified.precise.elementwise import add, scale, subtract
+from ntk_deq.certified.precise.arithmetic import add, frobenius, scale, subtract
 from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.precise.spectra import middle
-from ntk_deq.certified.precise.sums import frobenius
 
 _STEPS = 400
 """Steps at most; a Newton step gains some 30 bits, a plain one of a map that contracts by one half a single bit."""

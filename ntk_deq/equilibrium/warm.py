@@ -10,11 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.equilibrium.history import StateHistory, scaled_norm, write_norm
 from ntk_deq.equilibrium.starts import RowMap as Map
-from ntk_deq.equilibrium.starts import Solved
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number
+from ntk_deq.equilibrium.starts import Solved, StateHistory, scaled_norm, write_norm
 from ntk_deq.errors import EquilibriumError
+from ntk_deq.files.archives import stored_count, stored_number
 
 # Products of fewer multiplications than this take less time than picking rows out. On other devices a whole product is
 # cheaper than a transfer to the host for much longer.

@@ -259,6 +259,7 @@ class Environment:
         iterates: The states at steps 0, 1, ... computed so far.
         recursions: What the claim's definitions give step by step.
         at_steps: Their values by name and step, as far as they are known; where one breaks off, why.
+        scales: The scales of their formulas, likewise.
         moments: The steps or times of a training run, or None: there is none, or it has not begun.
         origin: At a moment of a training run: the environment of its start, for what does not change along the run.
         met: Comparisons of hypotheses that are true by how variables were computed, with the names of these: the key
@@ -285,6 +286,7 @@ class Environment:
     iterates: list[Matrix] = field(default_factory=list)
     recursions: Recursions = NONE
     at_steps: dict[At, Scalar | Matrix | OutsideClaimError] = field(default_factory=dict)
+    scales: dict[At, float] = field(default_factory=dict)
     moments: Along | None = None
     origin: Environment | None = None
     met: Mapping[tuple[str, int], str] = field(default_factory=dict)
@@ -314,13 +316,14 @@ class Environment:
     def replaced(self, values: Mapping[str, Scalar | Matrix]) -> Environment:
         """Return the environment in which some variables have other values; model quantities follow."""
         variables = {**self.variables, **values}
-        return replace(self, variables=variables, cache={}, iterates=[], at_steps={}, origin=None, alone=False)
+        steps: dict[str, Any] = {"iterates": [], "at_steps": {}, "scales": {}}
+        return replace(self, variables=variables, cache={}, origin=None, alone=False, **steps)
 
     def with_state(self, state: Matrix) -> Environment:
         """Return the environment in which the model's state has the given value (an iterate, not the equilibrium)."""
         assert self.model is not None  # the type checker of the language admits states only where there is one
         keep = {k: v for k, v in self.cache.items() if k in self.state_free()}
-        return replace(self, cache={**keep, self.model.state: state}, iterates=[], at_steps={})
+        return replace(self, cache={**keep, self.model.state: state}, iterates=[], at_steps={}, scales={})
 
     def state_free(self) -> set[str]:
         """Names of model definitions that do not depend on the state."""

@@ -237,7 +237,8 @@ def iterate_ball(env: Environment, step: int) -> Matrix:
 def value_at_step(env: Environment, name: str, step: int) -> Scalar | Matrix:
     """Return the value that a recursion has at a step; those that it rests on are kept.
 
-    The scale of such a value is its own size: that of its formula would grow from step to step without any bound.
+    The scale of such a value is its own size: that of its formula would grow from step to step without any bound. What
+    the formula says, of parts that have their own size, is kept in `scales`.
 
     Raises:
         LimitError: The step is beyond the budget.
@@ -252,7 +253,9 @@ def value_at_step(env: Environment, name: str, step: int) -> Scalar | Matrix:
             env.notes.check_time()
             expr, letters = env.recursions.formula(*at)
             try:
-                known[at] = _step_value(evaluate(expr, env, letters), at)
+                found = evaluate(expr, env, letters)
+                known[at] = _step_value(found, at)
+                env.scales[at] = getattr(found, "scale", 0.0)
             except OutsideClaimError as error:
                 known[at] = error
     value = known[name, step]

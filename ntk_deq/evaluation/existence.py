@@ -18,8 +18,8 @@ from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.functions import absolute_value, maximum
 from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
+from ntk_deq.certified.precise.arithmetic import frobenius
 from ntk_deq.certified.precise.matrix import from_rows
-from ntk_deq.certified.precise.sums import frobenius
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import to_matrix

@@ -21,7 +21,7 @@ from torch import Tensor
 from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme
+from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tensor_indicator
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
@@ -31,7 +31,7 @@ from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.indices import step_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.recursion import NONE, At, Recursions
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import INDICATOR, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import definition_of, put
 
@@ -109,7 +109,7 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = 
     """
     if id(expr) in names.cache:
         return names.cache[id(expr)]
-    handler = _OPERATORS.get(expr.kind)
+    handler = OPERATORS.get(expr.kind)
     if handler is not None:
         values = [tensor_value(arg, names, indices) for arg in expr.args]
         if expr.kind in _OVERWRITING and names.recursions.rules and not torch.is_grad_enabled():
@@ -227,6 +227,8 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
         return tensor_derivative(expr, names, indices)
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
         return tensor_extreme(expr, names, indices, tensor_value)
+    if expr.name == INDICATOR:
+        return tensor_indicator(expr.args[0], names, indices, tensor_value)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])
@@ -338,7 +340,7 @@ def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
     return torch.cat(powers)[torch.cat(parts).argsort()]
 
 
-_OPERATORS: dict[Kind, Callable[..., Tensor]] = {
+OPERATORS: dict[Kind, Callable[..., Tensor]] = {
     Kind.NEGATE: torch.neg,
     Kind.ADD: _add,
     Kind.SUBTRACT: _subtract,
@@ -354,7 +356,7 @@ def _entry_by_entry(kind: Kind, parts: Sequence[Tensor]) -> Tensor:
     if kind in (Kind.ADD, Kind.SUBTRACT) and len({part.ndim < 2 for part in parts}) == 2:
         parts = [_spread(part) if part.ndim < 2 else part for part in parts]
         return parts[0] + parts[1] if kind is Kind.ADD else parts[0] - parts[1]
-    return _OPERATORS[kind](*parts)
+    return OPERATORS[kind](*parts)
 
 
 _SAME = 1e-9

@@ -10,8 +10,8 @@ from flint import fmpz_mat
 from torch import Tensor
 
 from ntk_deq.certified import Ball, eigenvalues_symmetric
-from ntk_deq.certified.nearest import distance_to_orthonormal_rows, distance_to_unit_rows
 from ntk_deq.certified.rounding import multiply_up
+from ntk_deq.data.samples import distance_to_orthonormal_rows, distance_to_unit_rows
 from ntk_deq.language.domain import Domain, DomainKind
 
 _CONES = frozenset(

@@ -18,7 +18,7 @@ from typing import Any
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.atomic import write_whole
-from ntk_deq.version import __version__
+from ntk_deq.package import __version__
 
 LARGEST_FILE = 2_000_000
 """Bytes that a file of results may have."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from importlib import resources
 
 from ntk_deq.errors import ArgumentError, nearest_name
@@ -102,6 +103,11 @@ class ModelSignature:
         """Return a hash, so that what is made from a declaration can be kept under it; definitions have none."""
         return hash((self.name, self.map))
 
+    @cached_property
+    def shapes(self) -> dict[str, tuple[str, ...]]:
+        """The shape of every variable, by name."""
+        return {variable.name: variable.shape for variable in self.variables}
+
     @property
     def has_equilibrium(self) -> bool:
         """Whether it has a state, which is a fixed point of its map."""
@@ -133,7 +139,13 @@ class ModelSignature:
 
     def names(self, *roles: Role) -> tuple[str, ...]:
         """Return the names of the variables with one of `roles` (all of them when none is given)."""
-        return tuple(v.name for v in self.variables if not roles or v.role in roles)
+        if roles not in self._names:
+            self._names[roles] = tuple(v.name for v in self.variables if not roles or v.role in roles)
+        return self._names[roles]
+
+    @cached_property
+    def _names(self) -> dict[tuple[Role, ...], tuple[str, ...]]:
+        return {}
 
 
 def reserved(name: str, model: ModelSignature | None) -> str | None:
@@ -195,10 +207,10 @@ def model_signature(name: str) -> ModelSignature:
 
 
 _CLASSES = {
-    "implicit-relu": "ntk_deq.systems.implicit_relu:ImplicitReLU",
-    "linear-implicit": "ntk_deq.systems.linear_implicit:LinearImplicit",
+    "implicit-relu": "ntk_deq.systems.shipped_models:ImplicitReLU",
+    "linear-implicit": "ntk_deq.systems.shipped_models:LinearImplicit",
 }
-"""Models with a class of their own, which computes what the formulas say."""
+"""Models whose compiled class has a name of its own."""
 
 
 def _shipped() -> None:

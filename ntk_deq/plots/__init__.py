@@ -4,14 +4,12 @@ Every function takes what is drawn (a `TrainingRun` or a `TrainingRecord`, a `La
 `ax` or into a new figure, and returns the axes. None shows a window or changes a setting of matplotlib.
 """
 
-from ntk_deq.plots.convergence import convergence
+from ntk_deq.plots.convergence import convergence, norms
 from ntk_deq.plots.figure import plot_run, rates_figure, run_figure, save_figure
-from ntk_deq.plots.landscapes import landscape
-from ntk_deq.plots.norms import norms
+from ntk_deq.plots.landscapes import landscape, trajectories
 from ntk_deq.plots.panels import paths
 from ntk_deq.plots.rates import rates
 from ntk_deq.plots.style import MissingPlotsError
-from ntk_deq.plots.trajectories import trajectories
 
 __all__ = [
     "MissingPlotsError",

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ntk_deq.files.atomic import write_whole
-from ntk_deq.plots.convergence import draw_loss
-from ntk_deq.plots.labels import escaped, fitted, title_lines
-from ntk_deq.plots.norms import draw_shares, norms
-from ntk_deq.plots.panels import draw_paths, paths, set_steps
+from ntk_deq.plots.convergence import draw_loss, draw_shares, norms
+from ntk_deq.plots.panels import Bound, Drawable, draw_paths, loss_record, paths, set_steps
 from ntk_deq.plots.rates import by_unit, draw_rates, rates_panels
-from ntk_deq.plots.source import Bound, Drawable, loss_record
-from ntk_deq.plots.style import COLUMN, paper_style
+from ntk_deq.plots.style import COLUMN, escaped, fitted, paper_style, title_lines
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import loss_picture, share_curves, told_in
 from ntk_deq.report.runs.words import method_words, run_name
-from ntk_deq.verify.training.summary import TrainingRecord
+from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

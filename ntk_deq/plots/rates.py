@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.plots.labels import escaped, math_number, row_names
-from ntk_deq.plots.source import Drawable, as_record
-from ntk_deq.plots.style import BOUND, COLUMN, FAINT, INK, MEASURED, SOFT, paper_style
+from ntk_deq.plots.panels import Drawable, as_record
+from ntk_deq.plots.style import BOUND, COLUMN, FAINT, INK, MEASURED, SOFT, escaped, math_number, paper_style, row_names
 from ntk_deq.report.console import one_line
 from ntk_deq.report.runs.curves import told_in
 from ntk_deq.report.runs.words import instantaneous_range, rate_ratio, run_name, short_rate
-from ntk_deq.verify.training.summary import TrainingRecord
+from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

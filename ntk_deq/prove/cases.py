@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ntk_deq.prove.branch import Goal
-from ntk_deq.prove.exact import Exact
-from ntk_deq.prove.knowledge import TOTAL_WORK
+from ntk_deq.prove.exact import TOTAL_WORK, Exact
 from ntk_deq.prove.problem import Atom, Both, Either, Formula, Problem, Relation, Statement, Variable, atoms, mapped
 from ntk_deq.prove.signomial import TooLargeError
 from ntk_deq.prove.terms import Op, Term, Terms, below

@@ -1,15 +1,15 @@
 """Quantities of equilibrium models: tangent kernels, spectra, Lipschitz bounds, loss landscapes, trajectories.
 
-kernel.py, tangent_kernel.py, structured.py, kernel_solves.py   the tangent kernel and its result; how it is worked out
-spectra.py, lipschitz.py                                        singular and eigenvalues; Lipschitz constants
-objective.py, directions.py, landscapes.py                       the loss as a function of parameters; around a model
-trajectories.py                                                 the way of a solver to the equilibrium
+kernel.py, tangent_kernel.py, structured.py     the tangent kernel and its result; how it is worked out
+spectra.py, lipschitz.py                        singular and eigenvalues; Lipschitz constants
+objective.py, landscapes.py                     the loss as a function of parameters; around a model
+trajectories.py                                 the way of a solver to the equilibrium
 """
 
-from ntk_deq.quantities.directions import Normalisation
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.quantities.landscapes import Landscape, NeighbourhoodWidth, landscape, neighbourhood_width
 from ntk_deq.quantities.lipschitz import LipschitzBounds, lipschitz_bounds
+from ntk_deq.quantities.objective import Normalisation
 from ntk_deq.quantities.spectra import (
     Measured,
     Spectrum,

@@ -16,9 +16,8 @@ from torch import Tensor
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
-from ntk_deq.quantities.kernel_solves import KernelSolver
 from ntk_deq.quantities.structured import structured_blocks
-from ntk_deq.quantities.tangent_kernel import KernelMethod, TangentKernel, gram
+from ntk_deq.quantities.tangent_kernel import KernelMethod, KernelSolver, TangentKernel, gram
 from ntk_deq.systems.checks import check_inputs
 from ntk_deq.systems.declared_model import WholeModel
 from ntk_deq.systems.model import EquilibriumModel

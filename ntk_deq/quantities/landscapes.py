@@ -23,8 +23,11 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.quantities.directions import (
+from ntk_deq.quantities.objective import (
+    Loss,
     Normalisation,
+    Objective,
+    Values,
     cosine,
     moved,
     principal,
@@ -32,7 +35,6 @@ from ntk_deq.quantities.directions import (
     random_direction,
     walked_values,
 )
-from ntk_deq.quantities.objective import Loss, Objective, Values
 
 Progress = Callable[[int, int], None]
 """Told how many points are done, and of how many."""

@@ -8,7 +8,7 @@ equilibrium with 1/(1 - q), where q bounds the map in the state; for z = act(W z
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -31,9 +31,9 @@ from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.checks import check_inputs
-from ntk_deq.systems.display import html_table, one_line
 from ntk_deq.systems.formula_model import FormulaModel
-from ntk_deq.systems.model import EquilibriumModel, model_class
+from ntk_deq.systems.methods import html_table, one_line
+from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
 
 _STEPS = (1.0, 0.25, 2.0**-6, 2.0**-10)  # lengths of the pairs that are tried, over the size of the inputs
@@ -196,8 +196,6 @@ def _unknown(values: Tensor) -> float:
 def _upper(model: EquilibriumModel) -> tuple[float, str]:
     """Return the upper bound and what it rests on."""
     if not isinstance(model, FormulaModel):
-        if model.signature.implementation.startswith("ntk_deq."):
-            return _upper(_compiled(model))
         return math.inf, f"none: {model.signature.name} has no formulas to read it off"
     norms = _Norms(model)
     rows = model.programs.rows
@@ -209,17 +207,6 @@ def _upper(model: EquilibriumModel) -> tuple[float, str]:
     image = norms.constants(rows.map)
     by_input, how = norms.equilibrium(rows.map, image)
     return add_up(multiply_up(read[0], by_input) if by_input else 0.0, read[1]), how
-
-
-def _compiled(model: EquilibriumModel) -> FormulaModel:
-    """Return a model of this package as its formulas."""
-    signature = model.signature
-    plain = model_class(replace(signature, implementation=""))
-    values = dict(model.parameters())
-    values |= {v.name: torch.as_tensor(getattr(model, v.name)) for v in signature.variables if hasattr(model, v.name)}
-    found = plain.from_variables(values)
-    assert isinstance(found, FormulaModel)  # it has an equilibrium
-    return found
 
 
 class _Norms:

@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.quantities.kernel_solves import KernelSolver
-from ntk_deq.quantities.tangent_kernel import gram
+from ntk_deq.quantities.tangent_kernel import KernelSolver, gram
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Shared
 

@@ -10,15 +10,15 @@ In the order in which a reader meets them:
     losses, loss_maps, compiled_maps, whole_maps   the declared loss, and the maps that one gradient is made of
     solve, accuracy                       equilibria, predictions, gradients; how far they may be off
     certificate                           equilibria and adjoints as balls
-    implicit_relu, linear_implicit        two models written by hand
+    shipped_models                        two of the declared models under names of their own
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names, model_signature, register_model
+from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:
     from ntk_deq.systems.accuracy import AccuracyWarning
@@ -30,29 +30,27 @@ if TYPE_CHECKING:
         certified_equilibrium,
     )
     from ntk_deq.systems.formula_model import FormulaModel
-    from ntk_deq.systems.implicit_relu import ImplicitReLU
-    from ntk_deq.systems.linear_implicit import LinearImplicit
     from ntk_deq.systems.model import EquilibriumModel, model_class
     from ntk_deq.systems.module_model import ModuleModel, equilibrium_module
     from ntk_deq.systems.parameter_slopes import RankOne
+    from ntk_deq.systems.shipped_models import ImplicitReLU, LinearImplicit
     from ntk_deq.systems.solve import equilibrium_features, loss_gradients, predict, solve_adjoint, solve_equilibrium
 
 _HOMES = {
-    "ntk_deq.systems.accuracy": ("AccuracyWarning",),
-    "ntk_deq.systems.certificate": (
+    "accuracy": ("AccuracyWarning",),
+    "certificate": (
         "CertifiedAdjoint",
         "CertifiedEquilibrium",
         "Proof",
         "certified_adjoint",
         "certified_equilibrium",
     ),
-    "ntk_deq.systems.formula_model": ("FormulaModel",),
-    "ntk_deq.systems.implicit_relu": ("ImplicitReLU",),
-    "ntk_deq.systems.linear_implicit": ("LinearImplicit",),
-    "ntk_deq.systems.model": ("EquilibriumModel", "model_class"),
-    "ntk_deq.systems.module_model": ("ModuleModel", "equilibrium_module"),
-    "ntk_deq.systems.parameter_slopes": ("RankOne",),
-    "ntk_deq.systems.solve": (
+    "formula_model": ("FormulaModel",),
+    "model": ("EquilibriumModel", "model_class"),
+    "module_model": ("ModuleModel", "equilibrium_module"),
+    "parameter_slopes": ("RankOne",),
+    "shipped_models": ("ImplicitReLU", "LinearImplicit"),
+    "solve": (
         "equilibrium_features",
         "loss_gradients",
         "predict",
@@ -60,7 +58,6 @@ _HOMES = {
         "solve_equilibrium",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AccuracyWarning",
@@ -90,14 +87,4 @@ __all__ = [
     "solve_equilibrium",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a name that needs torch when it is first asked for (PEP 562)."""
-    if name in _HOME_OF:
-        return getattr(importlib.import_module(_HOME_OF[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the lazy names too."""
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -65,7 +65,7 @@ def gradient_sizes(
         V: The loss adjoint.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> from ntk_deq.systems.losses import output_loss
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])
@@ -256,7 +256,7 @@ def prediction_error(
 
     Example:
         >>> from ntk_deq.systems import solve_equilibrium
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=3 * one[0])
         >>> found = solve_equilibrium(model, one)

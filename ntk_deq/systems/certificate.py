@@ -22,15 +22,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.arithmetic import add, elementwise_error, hadamard, subtract
+from ntk_deq.certified.arithmetic import add, column_multiples, elementwise_error, hadamard, matmul, subtract
 from ntk_deq.certified.ball import Ball, no_information
 from ntk_deq.certified.extremes import spectral_norm
-from ntk_deq.certified.products import column_multiples, matmul
 from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.structure import transpose
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
-from ntk_deq.equilibrium.inverses import PatternInverse, linear_adjoint, newton_steps, pattern_inverses, transposed
-from ntk_deq.equilibrium.slopes import BallLayer, Slopes
+from ntk_deq.equilibrium.slopes import (
+    BallLayer,
+    PatternInverse,
+    Slopes,
+    linear_adjoint,
+    newton_steps,
+    pattern_inverses,
+    transposed,
+)
 from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -157,7 +163,7 @@ def certified_equilibrium(
         Banach's theorem; Rump, Acta Numerica 19, 2010, section 13 (approximate inverses).
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = certified_equilibrium(LinearImplicit(W=one / 2, U=one, b=one[0]), one)
         >>> abs(found.value.item() - 2) <= found.radius < 1e-12, found.unique
@@ -297,7 +303,7 @@ def certified_adjoint(
         The ball, or no information with the reason.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = certified_adjoint(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one)
         >>> abs(found.value.item() - 6) <= found.radius < 1e-12  # b/(1 - W)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.domain import DomainKind, parse_domain
 from ntk_deq.language.loss import ForeignLossError, declared_loss
 from ntk_deq.systems.model import EquilibriumModel
 
+T = TypeVar("T")
 _FLOATS = (torch.float64, torch.float32)
 
 
@@ -50,6 +54,73 @@ def check_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> 
         if not torch.isfinite(value).all():
             raise ArgumentError(f"`{name}` of {signature.name} must be finite. Got NaN or Inf in it.")
     return {letter: size for letter, (size, _) in sizes.items()}
+
+
+def check_domain(signature: ModelSignature, name: str, value: object) -> None:
+    """Refuse a hyperparameter that is a number outside of the interval that is declared for it.
+
+    Args:
+        signature: The model.
+        name: The variable's name; of another one nothing is asked.
+        value: A 0-d tensor; what is no number is refused too.
+
+    Raises:
+        ArgumentError: It is outside.
+
+    Example:
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
+        >>> check_domain(IMPLICIT_RELU, "gamma", torch.tensor(1.5))
+        Traceback (most recent call last):
+            ...
+        ntk_deq.errors.ArgumentError: `gamma` of implicit-relu must be a number with 0 < gamma < 1. Got 1.5.
+    """
+    variable = signature.variable(name)
+    if variable.role is not Role.HYPERPARAMETER or variable.shape:
+        return
+    domain = parse_domain(variable.domain)[0]
+    low, high, low_open = domain.low, domain.high, domain.low_open
+    if domain.kind in (DomainKind.POSITIVE, DomainKind.NONNEGATIVE):
+        low, low_open = Fraction(0), domain.kind is DomainKind.POSITIVE
+    left = "" if low is None else f"{low} {'<' if low_open else '<='} "
+    right = "" if high is None else f" {'<' if domain.high_open else '<='} {high}"
+    number = value.item() if isinstance(value, Tensor) else value
+    if not isinstance(number, float) or isinstance(value, bool):
+        inside = False
+    else:
+        inside = (low is None or number > low or (number == low and not low_open)) and (
+            high is None or number < high or (number == high and not domain.high_open)
+        )
+    if not inside:
+        allowed = f"a number with {left}{name}{right}" if left or right else "a number"
+        raise ArgumentError(f"`{name}` of {signature.name} must be {allowed}. Got {number!r}.")
+
+
+def named_values(signature: ModelSignature, first: Sequence[T], values: Mapping[str, T]) -> dict[str, T]:
+    """Return values by name, some of which were given in the order of the declaration.
+
+    Args:
+        signature: The model.
+        first: Those that were given in order; a family counts once.
+        values: Those that were given by name.
+
+    Raises:
+        ArgumentError: There are too many of them, or one is given twice.
+
+    Example:
+        >>> from ntk_deq.language.declaration import IMPLICIT_RELU
+        >>> named_values(IMPLICIT_RELU, [1, 2], {"gamma": 3})
+        {'W': 1, 'A': 2, 'gamma': 3}
+    """
+    owned = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
+    names = list(dict.fromkeys(name.partition("[")[0] for name in owned))
+    if len(first) > len(names):
+        allowed = ", ".join(names)
+        raise ArgumentError(f"Values of {signature.name} must be those of {allowed}. Got {len(first)} of them.")
+    ordered = dict(zip(names, first, strict=False))
+    for name in ordered:
+        if name in values:
+            raise ArgumentError(f"`{name}` of {signature.name} is given twice: in order and by its name.")
+    return {**ordered, **values}
 
 
 def owned_variables(signature: ModelSignature, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

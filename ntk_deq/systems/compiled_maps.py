@@ -18,7 +18,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.slopes import IDENTITY, RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved
-from ntk_deq.equilibrium.stored_values import stored_count, stored_number
+from ntk_deq.files.archives import stored_count, stored_number
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.accuracy import errors_ahead, errors_behind
 from ntk_deq.systems.declared_model import WholeModel
@@ -45,7 +45,7 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
         y: Targets.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> maps = loss_maps(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
         >>> maps.prepare({"W": one / 2, "U": one, "b": one[0]})
@@ -61,7 +61,9 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
         return LayerMaps(form, model.input_rows(X).contiguous(), y, model.initial_state(X), loss)
     if isinstance(model, WholeModel):
         return WholeMaps(model, X, y, loss)
-    return CompiledMaps(model, X, y) if isinstance(model, FormulaModel) else AutodiffMaps(model, X, y)
+    if isinstance(model, FormulaModel) and not model.overridden:
+        return CompiledMaps(model, X, y)
+    return AutodiffMaps(model, X, y)
 
 
 class CompiledMaps(LossMaps):
@@ -104,7 +106,7 @@ class CompiledMaps(LossMaps):
     def _write(self, image: PreparedRows, Z: Tensor, out: Tensor, buffer: Tensor | None) -> Tensor | None:
         """Write the map's value; return what its relu is taken of, if it ends with one."""
         if buffer is None:
-            out.copy_(image.value(Z))
+            out.copy_(image.compiled(Z))
             return None
         before = image.before_root(Z, buffer)
         torch.clamp_min(before, 0, out=out)

@@ -20,10 +20,16 @@ from ntk_deq.language.domain import DomainKind, parse_domain
 from ntk_deq.language.families import split_member
 from ntk_deq.language.loss import PREDICTIONS, is_smooth
 from ntk_deq.language.rows import TypedModel, typed_model
-from ntk_deq.systems.checks import check_variables, owned_variables
-from ntk_deq.systems.display import html_table, one_line
+from ntk_deq.systems.checks import check_domain, check_variables, named_values, owned_variables
 from ntk_deq.systems.formula_values import FixedValues
-from ntk_deq.systems.methods import AnsweringModel
+from ntk_deq.systems.methods import AnsweringModel, html_table, one_line
+
+Value = Tensor | float | Sequence[Tensor | float]
+"""A value of a variable, or those of the members of a family."""
+
+
+_MAPS = frozenset({"step", "step_at", "adjoint_step_at", "predictions", "readout", "layer_form"})
+
 
 _HALVINGS = 60  # of the factor by which parameters are made smaller
 
@@ -147,41 +153,41 @@ class DeclaredModel(AnsweringModel):
     """A model that is given by its declaration.
 
     Args:
-        values: Parameters and hyperparameters by name: tensors, or numbers where the shape is that of one; of a family
-            a list with its members, `W=[W1, W2]`.
+        first: Parameters and hyperparameters in the order of the declaration: tensors, or numbers where the shape is
+            that of one; of a family a list with its members, `[W1, W2]`.
+        values: The same by name.
 
     Raises:
         ArgumentError: A value is missing or unknown, or a shape, dtype, device or value is outside what is allowed.
     """
 
     signature: ClassVar[ModelSignature]
+    _values: dict[str, Tensor]
 
-    def __init__(self, **values: Tensor | float | Sequence[Tensor | float]) -> None:
-        self._set(values)
-        modulus = self.signature.monotone
-        if modulus in self.signature.names(Role.HYPERPARAMETER) and not float(self._values[modulus]) > 0:
-            raise ArgumentError(
-                f"`{modulus}` of {self.signature.name} must be a number > 0: it is the modulus m of I - W >= m I. "
-                f"Got {float(self._values[modulus]):g}."
-            )
-
-    def _set(self, values: Mapping[str, Tensor | float | Sequence[Tensor | float]]) -> None:
+    def __init__(self, *first: Value, **values: Value) -> None:
         signature = self.signature
         names = signature.names(Role.PARAMETER, Role.HYPERPARAMETER)
-        values = with_members(values, names)
+        values = with_members(named_values(signature, first, values), names)
         for name in values:
             if name not in names:
                 allowed = ", ".join(names)
                 raise ArgumentError(f"Variables of {signature.name} must be among {allowed}. Got {name!r}.")
-        given = owned_variables(signature, values)
-        plain = torch.zeros((), dtype=torch.float64)
+        self._take(owned_variables(signature, values))  # type: ignore[arg-type]
+        for name, value in self._values.items():
+            check_domain(signature, name, value)
+
+    def _take(self, given: dict[str, Tensor]) -> None:
+        """Check values, numbers among them, and keep them."""
+        signature, plain = self.signature, torch.zeros((), dtype=torch.float64)
         like = next((value for value in given.values() if isinstance(value, Tensor)), plain)
         for name, value in given.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if number and not signature.variable(name).shape:
-                given[name] = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+            if isinstance(value, Tensor) or signature.variable(name).shape:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                check_domain(signature, name, value)
+            given[name] = torch.as_tensor(value, dtype=like.dtype, device=like.device)
         check_variables(signature, given)
-        self._values = given
+        self.__dict__["_values"] = given
 
     def __getattr__(self, name: str) -> Tensor:
         """Return a variable by its name."""
@@ -190,15 +196,27 @@ class DeclaredModel(AnsweringModel):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return values[name]
 
+    @property
+    def overridden(self) -> bool:
+        """Whether a subclass that somebody wrote computes something in its own way, not as the declaration says."""
+        written = [cls for cls in type(self).__mro__ if issubclass(cls, DeclaredModel) and not _of_package(cls)]
+        return any(not _MAPS.isdisjoint(vars(cls)) for cls in written)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: a model stays as it is."""
+        raise AttributeError(
+            f"{name!r} of {type(self).__name__} cannot be set; `with_parameters` returns a model with other values."
+        )
+
     @classmethod
     def from_variables(cls, values: Mapping[str, Tensor]) -> Self:
         """Build the model from values by variable name; inputs, targets and other names are ignored.
 
-        A modulus is taken as it is: whether it is one is found out where it is relied on.
+        A number may lie outside of the domain that is declared for it: a claim's setting may name another one.
         """
-        found = cls.__new__(cls)
-        found._set(owned_variables(cls.signature, values))
-        return found
+        model = cls.__new__(cls)
+        model._take(owned_variables(cls.signature, values))
+        return model
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the parameters by name."""
@@ -290,12 +308,16 @@ class DeclaredModel(AnsweringModel):
         return self._sizes(self._values)
 
     def _sizes(self, values: Mapping[str, Tensor]) -> dict[str, int]:
-        shapes = {variable.name: variable.shape for variable in self.signature.variables}
+        shapes = self.signature.shapes
         return dict(self.signature.depth) | {
             letter: size
             for name, value in values.items()
             for letter, size in zip(shapes[name], value.shape, strict=False)
         }
+
+    def _measures(self) -> dict[str, object]:
+        """Return what else is shown of a model; here nothing."""
+        return {}
 
     def _facts(self) -> dict[str, object]:
         first = next(iter(self.parameters().values()))
@@ -305,6 +327,7 @@ class DeclaredModel(AnsweringModel):
             **numbers,
             "dtype": str(first.dtype).removeprefix("torch."),
             "device": first.device,
+            **self._measures(),
         }
 
     def __repr__(self) -> str:
@@ -312,6 +335,10 @@ class DeclaredModel(AnsweringModel):
 
     def _repr_html_(self) -> str:
         return html_table(self.signature.title, self._facts())
+
+
+def _of_package(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 class WholeModel(DeclaredModel):
@@ -369,7 +396,7 @@ class WholeModel(DeclaredModel):
         if PREDICTIONS not in self.signature.definitions:
             return X.new_zeros(0)
         values = {**self._all(parameters), **self._inputs(X)}
-        fixed = FixedValues(values, self._sizes(values), self._typed.definitions, X.new_zeros(()))
+        fixed = FixedValues(values, lambda: self._sizes(values), self._typed.definitions, X.new_zeros(()))
         found = fixed.value(self._typed.predictions)
         return found.squeeze(-1) if found.ndim == 2 and found.shape[1] == 1 else found
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, Self, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.arithmetic import scale
+from ntk_deq.certified.arithmetic import matmul, scale
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.products import matmul
 from ntk_deq.certified.scalar import exact
-from ntk_deq.equilibrium.slopes import BallLayer
+from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.row_program import SHARE, Op, Row, averaged
-from ntk_deq.language.rows import RowModel, has_samples, rowwise_model
+from ntk_deq.language.row_program import Op, Row
+from ntk_deq.language.rows import SHARE, RowModel, averaged, damped, has_samples, rowwise_model
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
 from ntk_deq.systems.declared_model import DeclaredModel, WholeModel, shrunk
@@ -35,6 +34,8 @@ from ntk_deq.systems.model import LayerForm
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_slopes import LinearRows
 
+# 512 columns take well under a tenth of a second.
+_WIDEST_SHOWN = 512
 _SHORT = 0.9  # the norm of a weight up to which nothing is gained by averaging
 
 
@@ -48,7 +49,9 @@ class Programs:
         predictions: The predictions.
         layer: The layer that the map is seen to be, if it is one.
         factor: The contraction factor, or None: none is declared.
-        weight: (1 - a) I + a W where the map is an averaged one (`averaged`); None: it is the one declared.
+        weight: (1 - a) I + a W where the map is an averaged one (`averaged`), W where it is a damped one (`damped`);
+            None: it is the one declared.
+        damps: Whether it is a damped one.
     """
 
     rows: RowModel
@@ -57,6 +60,7 @@ class Programs:
     layer: DeclaredLayer | None
     factor: ContractionFactor | None
     weight: Expr | None
+    damps: bool = False
 
     @classmethod
     def of(cls, signature: ModelSignature) -> Programs:
@@ -77,12 +81,17 @@ class Programs:
         root, contraction, weight = rows.map, rows.typed.contraction, None
         layer = declared_layer(signature, rows)
         found = averaged(root) if signature.monotone and root is not None else None
+        slow = None
+        if signature.monotone and root is not None and rows.inside is not None and found is None:
+            slow = damped(root, rows.inside)
         if found is not None:
             layer, (root, weight) = None, found
             contraction = Expr(Kind.CALL, weight.span, args=(weight,), name="norm", type=SCALAR)
+        elif slow is not None:
+            layer, (root, weight), contraction = None, slow, None
         factor = None if contraction is None else ContractionFactor.of(contraction, rows.typed.definitions)
         image = None if root is None else program(root)
-        return cls(rows, image, program(rows.predictions), layer, factor, weight)
+        return cls(rows, image, program(rows.predictions), layer, factor, weight, slow is not None)
 
 
 class FormulaModel(DeclaredModel):
@@ -99,6 +108,11 @@ class FormulaModel(DeclaredModel):
 
     _compiled: ClassVar[Programs]
 
+    def __init_subclass__(cls) -> None:
+        """Translate the declaration of a class that has one of its own."""
+        if "signature" in cls.__dict__:
+            cls._compiled = Programs.of(cls.signature)
+
     @classmethod
     def of(cls, signature: ModelSignature) -> type[FormulaModel]:
         """Return the class of a model.
@@ -109,7 +123,7 @@ class FormulaModel(DeclaredModel):
         Raises:
             ArgumentError: The formulas are ill-typed, or are not seen to treat samples apart.
         """
-        return cls.named(signature, _compiled=Programs.of(signature))
+        return cls.named(signature)
 
     def scaled_to(self, contraction: float, kept: frozenset[str]) -> Self:
         """Return the model with the parameters of its contraction factor made smaller, as far as that asks.
@@ -153,7 +167,7 @@ class FormulaModel(DeclaredModel):
         if program is None:
             return lambda Z: Z
         rows = self.input_rows(X)
-        return program.at(rows, self.fixed_values(parameters, rows)).value
+        return program.at(rows, self.fixed_values(parameters, rows)).compiled
 
     def adjoint_step_at(
         self,
@@ -171,14 +185,7 @@ class FormulaModel(DeclaredModel):
         at = LinearRows(program.at(rows, fixed), Z)
         read = LinearRows(self._compiled.predictions.at(rows, fixed), Z)
         source = read.pulled(self._unit(read.value, output))
-        source = torch.zeros_like(Z) if source is None else source
-
-        def pulled(V: Tensor) -> Tensor:
-            found = at.pulled(V, source)
-            assert found is not None  # there is a source
-            return found
-
-        return pulled
+        return at.pulling(torch.zeros_like(Z) if source is None else source)
 
     @property
     def outputs(self) -> int | None:
@@ -244,11 +251,25 @@ class FormulaModel(DeclaredModel):
         return rows.mT if rows.ndim == 2 and self._compiled.rows.axes[name] else rows
 
     def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
-        """Return the contraction factor that the model declares; infinity where it declares none."""
-        factor, like = self._compiled.factor, next(iter(self._values.values())).new_zeros(())
-        if self._compiled.map is None:
+        """Return the contraction factor that the model declares; infinity where it declares none.
+
+        Of a damped map (`damped`) a number q such that errors are within q/(1 - q) residuals, as they are for a
+        contraction: that follows from I - W >= m I.
+        """
+        compiled, like = self._compiled, next(iter(self._values.values())).new_zeros(())
+        factor = compiled.factor
+        if compiled.map is None:
             return like
+        if compiled.damps and compiled.weight is not None:
+            return like + _stands_for(self.fixed_of(parameters).value(compiled.weight), self.share)
         return like + math.inf if factor is None else self.fixed_of(parameters).number(factor.expr)
+
+    def _measures(self) -> dict[str, object]:
+        """Return the contraction factor, where one is declared; a printed model must not wait on it."""
+        factor, text = self._compiled.factor, self.signature.contraction
+        if factor is None or not text or max(self.sizes.values(), default=0) > _WIDEST_SHOWN:
+            return {}
+        return {text: f"{float(self.contraction_bound()):.6g}"}
 
     def fixed_of(self, parameters: Mapping[str, Tensor] | None) -> FixedValues:
         """Return what is free of samples and of their number, for these parameters in place of the model's own.
@@ -294,11 +315,14 @@ class FormulaModel(DeclaredModel):
         if form is None:
             return None
         P, S, r = (self._values[name] for name in form.names)
-        P, S, r = (P.mT, S.mT, r[None]) if form.transposed else (P, S, r[None])
-        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r, self.input_rows(X)))
-        return BallLayer(
-            scale(exact(form.factor), weight), form.inner.value(matmul(inputs, source)), readout, form.activation
-        )
+        P, S = (P.mT, S.mT) if form.transposed else (P, S)
+        weight, source, readout, inputs = (Ball(value.double()) for value in (P, S, r[None], self.input_rows(X)))
+        scaled = weight if form.factor == 1 else scale(exact(form.factor), weight)
+        fed, at_zero = matmul(inputs, source), None
+        if form.activation is RELU and form.inner is RELU and bool((idle := ~(P != 0).any(dim=0)).any()):
+            # Where a column of P is zero and relu cuts what is fed, the outer relu sees an exact zero.
+            at_zero = (fed.centre <= 0 if fed.is_exact else fed.centre < -fed.radius) & idle
+        return BallLayer(scaled, form.inner.value(fed), readout, form.activation, at_zero)
 
     def tangent_factors(
         self, X: Float[Tensor, "N d"], Z: Float[Tensor, "N m"], adjoint: Float[Tensor, "N m"], output: int = 0
@@ -346,10 +370,25 @@ class FormulaModel(DeclaredModel):
     def _fixed(
         self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor, share: float | None = None
     ) -> FixedValues:
-        sizes = self._sizes({**inputs, **values})
+        own = values
         if self._compiled.weight is not None:
             values = {**values, SHARE: like + (self.share if share is None else share)}
+        sizes = partial(self._sizes, {**inputs, **own})
         return FixedValues(values, sizes, self._compiled.rows.typed.definitions, like)
+
+
+def _stands_for(weight: Tensor, share: float) -> float:
+    """Return what stands for a contraction factor of a damped map."""
+    weight = weight.detach().double()
+    norm = float(torch.linalg.matrix_norm(weight, ord=2))
+    unit = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    least = float(torch.linalg.eigvalsh(unit - (weight + weight.mT) / 2)[0])
+    if share == 1 and norm < 1:
+        return norm  # as the slopes of a proximal map are at most one
+    if not least > 0:
+        return math.inf
+    gain = ((1 - share) + norm / least) / share
+    return gain / (1 + gain)
 
 
 def _best_share(weight: Tensor) -> float:

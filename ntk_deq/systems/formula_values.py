@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ntk_deq.evaluation.floats import TensorNames, tensor_value
+from ntk_deq.evaluation.floats import OPERATORS, TensorNames, tensor_value
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
 from ntk_deq.evaluation.functions.twin import scalar
+from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr, Kind, names_in
 
@@ -25,32 +26,47 @@ class FixedValues:
 
     Args:
         variables: Parameters and hyperparameters; a vector may come with one axis or as a column.
-        sizes: Values of the size letters.
+        sizes: Returns the values of the size letters, where a formula asks for one.
         definitions: Formulas that a name may stand for.
         like: A tensor with the dtype and device of the results.
 
     Attributes:
-        sizes: As given.
         like: As given.
 
     Example:
         >>> import torch
         >>> from ntk_deq.language.parser import parse
         >>> one = torch.ones(1, 1)
-        >>> FixedValues({"A": one}, {}, {"B": parse("2*A")}, one[0, 0]).value(parse("B + A"))
+        >>> FixedValues({"A": one}, dict, {"B": parse("2*A")}, one[0, 0]).value(parse("B + A"))
         tensor([[3.]])
     """
 
     def __init__(
         self,
         variables: Mapping[str, Tensor],
-        sizes: Mapping[str, float],
+        sizes: Callable[[], Mapping[str, float]],
         definitions: Mapping[str, Expr],
         like: Tensor,
     ) -> None:
-        self.sizes, self.like, self._definitions = sizes, like, definitions
-        columns = {name: value.unsqueeze(-1) if value.ndim == 1 else value for name, value in variables.items()}
-        self._names = TensorNames(columns, sizes, {}, None, like)
+        self.like, self._variables, self._definitions, self._find_sizes = like, variables, definitions, sizes
+        self._kept: dict[str | int, Tensor] = {}
+
+    @cached_property
+    def sizes(self) -> Mapping[str, float]:
+        """Values of the size letters."""
+        return self._find_sizes()
+
+    @cached_property
+    def _names(self) -> TensorNames:
+        columns = {name: self._variable(name) for name in self._variables}
+        names = TensorNames(columns, self.sizes, {}, None, self.like)
+        names.cache.update(self._kept)
+        self._kept = names.cache
+        return names
+
+    def _variable(self, name: str) -> Tensor:
+        value = self._variables[name]
+        return value.unsqueeze(-1) if value.ndim == 1 else value
 
     def value(self, expr: Expr) -> Tensor:
         """Return the value of a formula, a matrix or a number; parts are kept for the next that needs them.
@@ -58,22 +74,31 @@ class FixedValues:
         Args:
             expr: The formula.
         """
-        kept = self._names.cache
-        if id(expr) in kept:
-            return kept[id(expr)]
-        if expr.kind is Kind.NAME and expr.name in self._definitions:
-            if expr.name not in kept:
-                for name in self._behind(expr.name):  # in order, so that they do not call each other
-                    kept[name] = self.value(self._definitions[name])
-            return kept[expr.name]
-        for arg in expr.args:
-            self.value(arg)
-        found = kept[id(expr)] = tensor_value(expr, self._names)
+        found = self._kept.get(id(expr))
+        if found is None:
+            found = self._kept[id(expr)] = self._worked_out(expr)
         return found
+
+    def _worked_out(self, expr: Expr) -> Tensor:
+        name = expr.name
+        if expr.kind is Kind.NAME:
+            if name in self._variables:
+                return self._variable(name)
+            if name in self._definitions:
+                if name not in self._kept:
+                    for other in self._behind(name):  # in order, so that they do not call each other
+                        self._kept[other] = self.value(self._definitions[other])
+                return self._kept[name]
+        parts = [self.value(arg) for arg in expr.args]
+        if expr.kind in OPERATORS:
+            return OPERATORS[expr.kind](*parts)
+        if expr.kind is Kind.CALL and name in FUNCTIONS and entrywise_of(name) is None:
+            return FUNCTIONS[name](self.like, *parts)
+        return tensor_value(expr, self._names)
 
     def _behind(self, name: str) -> list[str]:
         """Return a definition with those that it is made of, each after what it builds on, but for known ones."""
-        kept, wanted = self._names.cache, {name}
+        kept, wanted = self._kept, {name}
         for other in self.later_first():
             if other in wanted and other not in kept:
                 wanted |= names_in(self._definitions[other])
@@ -108,14 +133,17 @@ class RowProgram:
         steps: In order of evaluation; the root comes last.
         parametric: As given.
         moving: Those that depend on the state.
+        state: The state among them.
         trained: Those on which a parameter has an influence, their own or one further down.
         between: Those and the steps that depend on the state.
         fused: Products that only a sum needs, added to it as they are formed.
+        links: The steps that depend on the state, where each reads no other one than the one before; None: they do not.
     """
 
     def __init__(self, root: Row, parametric: Callable[[Expr], bool]) -> None:
         self.root, self.steps, self.parametric = root, root.steps(), parametric
         self.moving = [step for step in self.steps if step.moving]
+        self.state = next((step for step in self.moving if step.op is Op.STATE), None)
         self.trained: set[Row] = set()
         for step in self.steps:
             if any(map(parametric, step.fixed)) or any(arg in self.trained for arg in step.args):
@@ -128,9 +156,23 @@ class RowProgram:
             for step in self.moving
             if step.op is Op.PRODUCT and uses.count(step) == 1 and step is not root and self._user(step).op is Op.SUM
         }
+        self.links = self._links()
 
     def _user(self, step: Row) -> Row:
         return next(user for user in self.moving if step in user.args)
+
+    def _links(self) -> list[Row] | None:
+        before: Row | None = None
+        links = []
+        for step in self.moving:
+            if step in self.fused:
+                continue
+            needed = {arg.args[0] if arg in self.fused else arg for arg in step.args if arg.moving}
+            if needed != ({before} if before is not None else set()):
+                return None
+            links.append(step)
+            before = step
+        return links[1:]
 
     def at(self, X: Float[Tensor, "N d"], fixed: FixedValues) -> PreparedRows:
         """Return the program at given inputs and parameters, with all that does not depend on the state worked out.
@@ -170,6 +212,7 @@ class PreparedRows:
             rows: Which.
         """
         found = copy(self)
+        found.__dict__.pop("compiled", None)
         found._X, found.count = self._X[rows], rows.shape[0]
         found.still = {step: value[rows] for step, value in self.still.items()}
         return found
@@ -183,6 +226,43 @@ class PreparedRows:
         return self.values(Z)[self.program.root]
 
     __call__ = value
+
+    @cached_property
+    def compiled(self) -> Callable[[Tensor], Tensor]:
+        """Return the same function of the state, made for many calls: where steps follow one another, nothing else."""
+        links = self.program.links
+        if links is None:
+            return self.value
+        parts = [self._link(step, before) for before, step in zip([None, *links], links, strict=False)]
+        if len(parts) == 1:
+            return parts[0]
+        if len(parts) == 2:
+            inner, outer = parts
+            return lambda Z: outer(inner(Z))
+
+        def value(Z: Tensor) -> Tensor:
+            for part in parts:
+                Z = part(Z)
+            return Z
+
+        return value
+
+    def _link(self, step: Row, before: Row | None) -> Callable[[Tensor], Tensor]:
+        """Return a step as a function of the one before it, which is the only one that depends on the state."""
+        if step.op is Op.ENTRYWISE:
+            return self.function(step)
+        if step.op is Op.PRODUCT:
+            matrix = self._matrices[step]
+            return lambda rows: rows @ matrix
+        if step.op is Op.SUM and len(step.args) == 2:
+            moving, still = sorted(zip(step.args, step.signs, strict=True), key=lambda term: not term[0].moving)
+            if moving[0] in self.program.fused and not still[0].moving:
+                matrix, sign = self._matrices[moving[0]], moving[1]
+                rest = self.still[still[0]] if still[1] > 0 else -self.still[still[0]]
+                return lambda rows: torch.addmm(rest, rows, matrix, alpha=sign)
+        last = before or self.program.state
+        assert last is not None  # something depends on the state
+        return lambda rows: self.evaluated(step, {**self.still, last: rows})
 
     def values(self, Z: Float[Tensor, "N m"]) -> dict[Row, Tensor]:
         """Return the values of all steps at a state, but for products that are only added to something.

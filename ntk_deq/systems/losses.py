@@ -169,7 +169,7 @@ def output_loss(model: EquilibriumModel, X: Float[Tensor, "_ _"], y: Float[Tenso
         ForeignLossError: The loss is no formula that training can minimise.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> output_loss(LinearImplicit(W=one / 2, U=one, b=one[0]), one, one[0]).multiple
         Fraction(1, 1)

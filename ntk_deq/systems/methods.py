@@ -1,11 +1,14 @@
 """What a model can be asked directly, beside the functions of this package that take it: solve, predict, loss.
 
-Tensors come and go the way that the declaration has them, with samples in rows or in columns.
+Tensors come and go the way that the declaration has them, with samples in rows or in columns. Every result that shows
+itself in a notebook does so by one table of facts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from html import escape
 
 from jaxtyping import Float
 from torch import Tensor
@@ -84,3 +87,27 @@ class AnsweringModel(EquilibriumModel):
         check_targets(self.target_rows(y), predictions, "loss")
         more = {**own, state: self.declared(state, features)} if state else own
         return output_loss(self, X, y).value(predictions, more)
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """Return a two-column HTML table with a caption; every text is escaped.
+
+    Example:
+        >>> html_table("Model", {"width": 3})
+        '<table><caption>Model</caption><tr><th>width</th><td>3</td></tr></table>'
+    """
+    body = "".join(
+        f"<tr><th>{escape(key, quote=False)}</th><td>{escape(str(value), quote=False)}</td></tr>"
+        for key, value in rows.items()
+    )
+    return f"<table><caption>{escape(title, quote=False)}</caption>{body}</table>"
+
+
+def one_line(name: str, rows: Mapping[str, object]) -> str:
+    """Return the same facts on one line.
+
+    Example:
+        >>> one_line("Model", {"width": 3, "dtype": "float64"})
+        'Model(width=3, dtype=float64)'
+    """
+    return f"{name}({', '.join(f'{key}={value}' for key, value in rows.items())})"

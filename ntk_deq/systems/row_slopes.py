@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -87,7 +88,7 @@ class LinearRows:
     def __init__(self, rows: PreparedRows, Z: Float[Tensor, "N m"], *, fixed_point: bool = False) -> None:
         self._rows, self._known = rows, dict(rows.still)
         program = rows.program
-        self.state = next((step for step in program.moving if step.op is Op.STATE), None)
+        self.state = program.state
         if self.state is not None:
             self._known[self.state] = Z
         if fixed_point:
@@ -177,7 +178,7 @@ class LinearRows:
                 self._slopes[step] = (at > 0).to(at.dtype)
             else:
                 at = self.at(step.args[0])
-                self._slopes[step] = torch.func.vjp(self._rows.function(step), at)[1](torch.ones_like(at))[0]
+                self._slopes[step] = _derivatives(self._rows.function(step), at, 1)
         return self._slopes[step]
 
     def curvature(self, step: Row) -> Tensor:
@@ -186,14 +187,7 @@ class LinearRows:
         at = self.at(step.args[0])
         if facts is None or facts.sides is not None:
             return at.new_zeros(())
-        function = self._rows.function(step)
-
-        def slopes(row: Tensor) -> Tensor:
-            found: Tensor = torch.func.vjp(function, row)[1](torch.ones_like(row))[0]
-            return found
-
-        found: Tensor = torch.func.vjp(slopes, at)[1](torch.ones_like(at))[0]
-        return largest(found)
+        return largest(_derivatives(self._rows.function(step), at, 2))
 
     def passed(self, step: Row, cotangent: Tensor) -> list[Tensor]:
         """Return what a step passes back to each of its arguments.
@@ -253,6 +247,23 @@ class LinearRows:
                 if arg.moving:
                     found[arg] = found[arg] + part if arg in found else part
         return found.get(state)
+
+    def pulling(self, onto: Float[Tensor, "N m"]) -> Callable[[Tensor], Tensor]:
+        """Return what `pulled` does to cotangents, for many calls.
+
+        Args:
+            onto: What each result is added to.
+        """
+        links = None if self.state is None else self._chain
+        if links is None or len(links) > 2:
+            return lambda cotangent: cast(Tensor, self.pulled(cotangent, onto))
+        last = links[-1][1]
+        if len(links) == 1:
+            return lambda cotangent: torch.addmm(onto, cotangent, last)
+        op, factor = links[0]
+        if op is Op.PRODUCT:
+            return lambda cotangent: torch.addmm(onto, cotangent @ factor, last)
+        return lambda cotangent: torch.addmm(onto, cotangent * factor, last)
 
     def _along(self, links: list[tuple[Op, Tensor]], cotangent: Tensor, onto: Tensor, out: Tensor | None) -> Tensor:
         for place, (op, factor) in enumerate(links[:-1]):
@@ -363,3 +374,18 @@ class LinearRows:
 def largest(value: Tensor) -> Tensor:
     """Return the largest entry by size; 0 where there is none."""
     return value.abs().max() if value.numel() else value.new_zeros(())
+
+
+def _derivatives(function: Callable[[Tensor], Tensor], at: Tensor, order: int) -> Tensor:
+    """Return the first or second derivative of a function of each entry.
+
+    By the plain engine: `torch.func` takes seconds on its first call, and no transform is above.
+    """
+    with torch.enable_grad():
+        point = at.detach().requires_grad_()
+        found = function(point)
+        for left in reversed(range(order)):
+            if not found.requires_grad:
+                return torch.zeros_like(at)
+            (found,) = torch.autograd.grad(found.sum(), point, create_graph=left > 0)
+    return found

@@ -54,7 +54,7 @@ def solve_equilibrium(
         EquilibriumError: A sample is not solved and `raise_on_failure` is set.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = solve_equilibrium(LinearImplicit(W=one / 2, U=one, b=one[0]), torch.tensor([[1.0], [3.0]]).double())
         >>> [round(z, 12) for z in found.value[:, 0].tolist()]
@@ -66,7 +66,7 @@ def solve_equilibrium(
         start = model.initial_state(X) if initial is None else initial
         contraction = model.contraction_bound(values)
         method = as_solver(solver)
-        step = _layer(model, X, values, method) if isinstance(method, Splitting) else _forward_map(model, X, values)
+        step = _layer(model, X, values, method) if isinstance(method, Splitting) else model.step_at(X, values)
         return solve_fixed_point(
             step,
             start,
@@ -116,7 +116,7 @@ def solve_adjoint(
         EquilibriumError: A sample is not solved and `raise_on_failure` is set.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> found = solve_adjoint(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one, 2 * one)
         >>> round(found.value.item(), 12)  # b/(1 - W)
@@ -179,7 +179,7 @@ def equilibrium_features(
         EquilibriumError: The equilibrium, or later in a derivative the adjoint or tangent, was not found.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])
         >>> round(torch.func.grad(lambda W: equilibrium_features(model, one, {"W": W}).sum())(one / 2).item(), 12)
@@ -197,6 +197,7 @@ def equilibrium_features(
         atol=atol,
         max_steps=max_steps,
         contraction=lambda _, values: model.contraction_bound(values),
+        prepared=model.step_at,
         on_forward=on_forward,
         on_adjoint=on_adjoint,
     )
@@ -240,7 +241,7 @@ def predict(
         EquilibriumError: As in `equilibrium_features`.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> round(predict(LinearImplicit(W=one / 2, U=one, b=3 * one[0]), one).item(), 12)
         6.0
@@ -316,7 +317,7 @@ def loss_gradients(
         EquilibriumError: As in `equilibrium_features`.
 
     Example:
-        >>> from ntk_deq.systems.linear_implicit import LinearImplicit
+        >>> from ntk_deq.systems.shipped_models import LinearImplicit
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> gradients = loss_gradients(LinearImplicit(W=one / 2, U=one, b=one[0]), one, 0 * one[0])
         >>> {name: round(value.item(), 10) for name, value in gradients.items()}  # yhat = 2
@@ -401,12 +402,3 @@ def _layer(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor], met
             "not seen to be. Use 'anderson'."
         )
     return layer
-
-
-def _forward_map(model: EquilibriumModel, X: Tensor, values: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return Z -> step(Z, X); where the model offers `step_at`, with the input's part worked out once."""
-    prepare = getattr(model, "step_at", None)
-    if prepare is not None:
-        prepared: Callable[[Tensor], Tensor] = prepare(X, values)
-        return prepared
-    return lambda Z: model.step(Z, X, values)

@@ -9,7 +9,7 @@ import torch
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
-from ntk_deq.extras import install_line
+from ntk_deq.package import install_line
 from ntk_deq.verify.pool.workers import LIVES
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import Listener, Options, bare_result, judge

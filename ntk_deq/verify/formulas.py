@@ -28,10 +28,11 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.falsify.domains import contains
+from ntk_deq.language.application import OPERATORS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind
 
-LONGEST, SHORTEST = 5000.0, 150.0
+LONGEST, SHORTEST = 5000.0, 20.0
 """Bounds of the default budget of a universal setting, in instances that are scored alone."""
 
 OPERATIONS = 180_000
@@ -46,7 +47,11 @@ DIFFERENTIATING = 2
 DRAWN_SHARE = 10
 """What part of a budget is spent where data are drawn: instances are larger there, and little may move."""
 
+_AT_POINTS = ("grad", "jac")
+
 _ITERATING = 10  # operations that a step of a run of the map counts as
+
+_MINIMISING = 100  # times that a descent evaluates what it minimises, its derivatives included
 
 
 _SOLVING = 60  # operations that an equilibrium counts as
@@ -78,7 +83,9 @@ class Uses:
             self.operations += 1
             self.derivatives |= node.kind is Kind.FUNCTION
             if node.kind is Kind.CALL:
-                self.derivatives |= node.name in ("grad", "jac")
+                self.derivatives |= node.name in _AT_POINTS
+                if node.name in OPERATORS and node.name not in _AT_POINTS:
+                    self.operations += _MINIMISING * sum(1 for _ in node.args[0].walk())
                 if node.name == "fixed_point":
                     self._visit_equilibrium()
                 elif node.name == "next":

@@ -22,8 +22,8 @@ from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.tree import Formula
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
+from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, NoRunError
-from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.twins import twin_of
 
 _MODULUS, _MODULUS_ASIDE = "monotone", "monotone, as declared"

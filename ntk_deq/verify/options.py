@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ntk_deq.equilibrium.stored_values import is_number
 from ntk_deq.errors import ArgumentError
+from ntk_deq.files.archives import is_number
 from ntk_deq.verify.refine import DEFAULT_BITS, FLOAT_BITS
 
 USUAL = 200

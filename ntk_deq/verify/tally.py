@@ -16,8 +16,7 @@ from ntk_deq.language.tree import Expr
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
-from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Support
-from ntk_deq.verify.training.summary import Start, TrainingRecord
+from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Start, Support, TrainingRecord
 
 
 @dataclass

@@ -13,7 +13,7 @@ _NONE = RunTwin()
 @cache
 def twins() -> dict[str, RunTwin]:
     """Return the twins by the names of their kinds; imported here, so that a claim without a run loads no training."""
-    from ntk_deq.verify.runs import RecursionTwin
+    from ntk_deq.verify.recursion import RecursionTwin
     from ntk_deq.verify.training.descent import DescentTwin
     from ntk_deq.verify.training.flow import FlowTwin
 

@@ -10,8 +10,8 @@ from flint import arb
 
 from benchmarks.certified_truth import symmetric_spectrum
 from ntk_deq import certified as ct
-from ntk_deq.certified import Ball, definiteness
-from ntk_deq.certified.products import residual_up
+from ntk_deq.certified import Ball, extremes
+from ntk_deq.certified.arithmetic import residual_up
 from ntk_deq.errors import ArgumentError
 
 
@@ -113,7 +113,7 @@ def test_the_shift_covers_what_the_factor_leaves(n):
         matrix = symmetric(n, seed, values)
         factor = torch.linalg.cholesky(matrix)
         left = residual_up(matrix, factor, factor.mT)
-        assert 0 < left <= definiteness.cholesky_shift(n, float(matrix.trace()) * (1 + 1e-10))
+        assert 0 < left <= extremes.cholesky_shift(n, float(matrix.trace()) * (1 + 1e-10))
 
 
 def test_the_shift_alone_would_prove_definiteness():
@@ -125,7 +125,7 @@ def test_the_shift_alone_would_prove_definiteness():
         values[0] = 10.0 ** (-13.0 + 3 * torch.rand((), generator=torch.Generator().manual_seed(seed)).item())
         values[0] *= -1 if seed % 2 else 1
         matrix = symmetric(n, seed, values)
-        shift = definiteness.cholesky_shift(n, float(matrix.trace()))
+        shift = extremes.cholesky_shift(n, float(matrix.trace()))
         shifted = matrix - shift * torch.eye(n, dtype=torch.float64)
         if int(torch.linalg.cholesky_ex(shifted)[1]) == 0:
             ended += 1
@@ -136,7 +136,7 @@ def test_the_shift_alone_would_prove_definiteness():
 def test_a_factor_alone_is_not_a_proof(monkeypatch):
     """Without the residual, some indefinite matrix passes: the tests above can fail."""
     for name in ("residual_up", "largest_entry", "cholesky_shift"):
-        monkeypatch.setattr(definiteness, name, lambda *args: 0.0)
+        monkeypatch.setattr(extremes, name, lambda *args: 0.0)
     fooled = 0
     for seed in range(80):
         matrix = symmetric(20, seed, torch.linspace(0.0, 2.0, 20, dtype=torch.float64))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ntk_deq import certified as ct
-from ntk_deq.certified import Ball, devices
+from ntk_deq.certified import Ball, rounding
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def cuda_settings(monkeypatch):
     for name in ("CUBLAS_EMULATE_DOUBLE_PRECISION", "CUBLAS_EMULATION_STRATEGY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(devices, "probe", lambda device: "")
+    monkeypatch.setattr(rounding, "probe", lambda device: "")
     return settings
 
 
@@ -126,13 +126,13 @@ def strassen(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_the_probe_tells_other_arithmetic_apart(product):
-    a, b, expected = devices._known_product()
+    a, b, expected = rounding._known_product()
     assert torch.equal(a @ b, expected)
     assert not torch.equal(product(a, b), expected)
 
 
 def test_the_probe_reports_and_remembers(monkeypatch):
-    a, b, expected = devices._known_product()
-    monkeypatch.setattr(devices, "_known_product", lambda: (a, b, expected * (1 + 2.0**-52)))
-    assert "not IEEE double precision" in devices.probe.__wrapped__("cpu")
-    assert devices.probe("cpu") == ""
+    a, b, expected = rounding._known_product()
+    monkeypatch.setattr(rounding, "_known_product", lambda: (a, b, expected * (1 + 2.0**-52)))
+    assert "not IEEE double precision" in rounding.probe.__wrapped__("cpu")
+    assert rounding.probe("cpu") == ""

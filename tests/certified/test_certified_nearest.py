@@ -6,8 +6,8 @@ from math import inf
 import pytest
 import torch
 
-from ntk_deq.certified.nearest import distance_to_orthonormal_pairs, distance_to_orthonormal_rows, distance_to_unit_rows
 from ntk_deq.data import draw
+from ntk_deq.data.samples import distance_to_orthonormal_pairs, distance_to_orthonormal_rows, distance_to_unit_rows
 
 EPS = 2.0**-52
 

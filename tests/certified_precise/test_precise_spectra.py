@@ -6,7 +6,7 @@ from flint import arb, arb_mat, fmpq, fmpq_mat
 from precise_truth import root, truth
 
 from ntk_deq import certified as ct
-from ntk_deq.certified.precise import PreciseMatrix, precise, symmetric, working_precision
+from ntk_deq.certified.precise import PreciseMatrix, precise, working_precision
 from ntk_deq.certified.precise import spectra as spectra_module
 
 
@@ -148,10 +148,10 @@ def test_a_vanishing_bound_means_a_residual_that_vanishes_exactly():
     for matrix in (precise(m.double()) for m in matrices):
         for bits in range(64, 400, 16):
             with working_precision(bits):
-                values, error = symmetric.symmetric_values(matrix.entries)
+                values, error = spectra_module.symmetric_values(matrix.entries)
             if error == 0:
                 exact_seen += 1
-                polynomial = [matrix.entries - symmetric.unit_matrix(matrix.shape[0]) * value for value in values]
+                polynomial = [matrix.entries - spectra_module.unit_matrix(matrix.shape[0]) * value for value in values]
                 assert all(bool(shifted.det() == 0) for shifted in polynomial)
     assert exact_seen > 0
 
@@ -163,7 +163,7 @@ def exact_symmetric(order, seed):
 
 def fine_eigenvalues(matrix):
     with working_precision(600):
-        values, error = symmetric.symmetric_values(matrix)
+        values, error = spectra_module.symmetric_values(matrix)
     assert error < arb(2) ** -560
     return values
 
@@ -174,7 +174,7 @@ def tilted(order, seed, size, *, orthogonal):
     x = torch.eye(order, dtype=torch.float64) + size * (x - x.mT if orthogonal else x) / order
     if not orthogonal:
         return precise(x).entries
-    return symmetric._orthonormal(precise(torch.linalg.qr(x)[0]).entries)
+    return spectra_module._orthonormal(precise(torch.linalg.qr(x)[0]).entries)
 
 
 def test_the_eigenvalue_bound_covers_what_rounding_does():
@@ -184,7 +184,7 @@ def test_the_eigenvalue_bound_covers_what_rounding_does():
             fine = fine_eigenvalues(matrix)
             for bits in (64, 128):
                 with working_precision(bits):
-                    values, error = symmetric.symmetric_values(matrix)
+                    values, error = spectra_module.symmetric_values(matrix)
                 assert all(abs(value - truth_) <= error for value, truth_ in zip(values, fine, strict=True))
 
 
@@ -194,7 +194,7 @@ def test_several_eigenvalues_that_are_zero_leave_the_others_known(seed):
     factor = torch.randint(-999, 1000, (2, 5), generator=torch.Generator().manual_seed(seed)).double()
     gram = factor.T @ factor
     with working_precision(128):
-        values, error = symmetric.symmetric_values(precise(gram).entries)
+        values, error = spectra_module.symmetric_values(precise(gram).entries)
     assert error < arb(2) ** -80
     assert abs(values[-1] - arb(float(torch.linalg.eigvalsh(gram)[-1]))) < 1e-6
 
@@ -207,11 +207,11 @@ def test_the_eigenvalue_bound_covers_a_bad_basis(monkeypatch, size, orthogonal):
         order = 2 + seed % 4
         matrix = exact_symmetric(order, 60 + seed)
         fine = fine_eigenvalues(matrix)
-        good = symmetric.eigenbasis(matrix)
+        good = spectra_module.eigenbasis(matrix)
         bad = good * tilted(order, seed, size, orthogonal=orthogonal)
         with monkeypatch.context() as patch:
-            patch.setattr(symmetric, "eigenbasis", lambda _, basis=bad: basis.mid())
-            values, error = symmetric.symmetric_values(matrix)
+            patch.setattr(spectra_module, "eigenbasis", lambda _, basis=bad: basis.mid())
+            values, error = spectra_module.symmetric_values(matrix)
         if not error.is_finite():
             continue
         bounded += 1

@@ -15,7 +15,7 @@ from ntk_deq.claims.families import claim_for
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.mutation import follows, mutants
 from ntk_deq.claims.statement import claim_file, differences, fingerprint, statement_lines
-from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.files.yaml import to_yaml
 from ntk_deq.report.check import render_check
 
 FILE = """suite: t

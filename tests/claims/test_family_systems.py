@@ -12,7 +12,7 @@ from ntk_deq.claims.describe import describe_claim, describe_suite
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences
 from ntk_deq.errors import ClaimFileError, ExpressionError
-from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.files.yaml import to_yaml
 from ntk_deq.language.declaration import ModelSignature
 from ntk_deq.language.parser import parse
 from ntk_deq.verify.runner import Options, judge

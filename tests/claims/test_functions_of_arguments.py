@@ -11,7 +11,7 @@ from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, fingerprint
 from ntk_deq.errors import ClaimFileError
-from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.files.yaml import to_yaml
 from ntk_deq.language.application import Functions
 from ntk_deq.language.arguments import Definition, definition
 from ntk_deq.language.expansion import substituted

@@ -104,6 +104,10 @@ def test_a_budget_is_needed_and_has_an_end(tmp_path, run, said):
     assert said in message_of(tmp_path, DECAY, run=run)
 
 
+def test_of_a_cycle_nothing_else_is_said(tmp_path):
+    assert "\n" not in message_of(tmp_path, ["z[0]: z0", "z[k+1]: y[k+1]", "y[k+1]: z[k+1]"])
+
+
 def test_a_step_beyond_the_budget_is_an_error(tmp_path):
     assert "beyond the 5 steps" in message_of(tmp_path, DECAY, conclude="norm(z[6]) >= 0")
 

@@ -13,8 +13,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file
 from ntk_deq.claims.systems import read_systems
 from ntk_deq.errors import ClaimFileError
-from ntk_deq.files.yaml import read_text
-from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.files.yaml import read_text, to_yaml
 from ntk_deq.language.declaration import Role, model_names, model_signature
 from ntk_deq.verify.runner import Options, judge
 
@@ -186,7 +185,7 @@ def test_a_smooth_activation(tmp_path, factor, verdict):
     path = tmp_path / "smooth.yaml"
     path.write_text(SMOOTH.replace("FACTOR", factor))
     for claim in load_suite(str(path)).claims:
-        result = judge(claim, Options(instances=30, search=100))
+        result = judge(claim, Options(instances=12, search=20))
         assert result.verdict is verdict, (claim.id, result.reason)
 
 

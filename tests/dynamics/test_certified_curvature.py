@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,13 +11,20 @@ from torch import Tensor
 from ntk_deq.certified.ball import Ball, ball
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.scalar import upper
-from ntk_deq.dynamics.proven.carried import CarriedNorm, CarriedStretch
-from ntk_deq.dynamics.proven.curvature import Reach, Sizes, expansion, gain
-from ntk_deq.dynamics.proven.hessian import CarriedEigenvalues, hessian, is_small, sample_inverses
+from ntk_deq.dynamics.proven.curvature import (
+    CarriedEigenvalues,
+    Reach,
+    Sizes,
+    expansion,
+    gain,
+    hessian,
+    is_small,
+    sample_inverses,
+)
+from ntk_deq.dynamics.proven.descent import CertifiedRun, kernel_gain
 from ntk_deq.dynamics.proven.kink_jump import Jump
+from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, multiple
 from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem
-from ntk_deq.dynamics.proven.rounded import multiple
-from ntk_deq.dynamics.proven.run import CertifiedRun, kernel_gain
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
@@ -56,8 +62,8 @@ def nearby(model: EquilibriumModel, error: float, seed: int) -> EquilibriumModel
     g = torch.Generator().manual_seed(seed)
     moves = {name: normal(g, *value.shape) for name, value in model.parameters().items()}
     size = math.sqrt(sum(float((move * move).sum()) for move in moves.values()))
-    return replace(
-        model, **{name: value + moves[name] * (0.999 * error / size) for name, value in model.parameters().items()}
+    return model.with_parameters(
+        {name: value + moves[name] * (0.999 * error / size) for name, value in model.parameters().items()}
     )
 
 

@@ -14,11 +14,9 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.ball import Ball
-from ntk_deq.dynamics.proven import carried as carried_norm
-from ntk_deq.dynamics.proven import curvature, kink_jump, rounded
+from ntk_deq.dynamics.proven import curvature, kink_jump, operations
 from ntk_deq.dynamics.proven import descent as certified_descent
 from ntk_deq.dynamics.proven import point as certified_point
-from ntk_deq.dynamics.proven import run as certified_run
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
 
@@ -128,7 +126,7 @@ def outer_kink_case() -> Case:
 
 def inner_kink_case() -> Case:
     """Likewise of the inner relu."""
-    model = replace(scalar_model(), W=of([[1e-9]]))
+    model = scalar_model().with_parameters({"W": of([[1e-9]])})
     return Case(model, of([[1.0]]), of([2.0]), step=0.1, steps=1, shift={"W": of([[-2e-9]])})
 
 
@@ -177,7 +175,7 @@ def test_sound_bounds_hold(name):
 
 
 def test_every_case_holds_without_the_hessian(monkeypatch):
-    monkeypatch.setattr(certified_run, "is_small", lambda point: False)
+    monkeypatch.setattr(certified_descent, "is_small", lambda point: False)
     for case in CASES.values():
         assert case().violations() == []
 
@@ -206,26 +204,26 @@ def no_jump(*args: Any) -> kink_jump.Jump:
 
 
 def plain_norm(self: Any, matrix: Ball) -> tuple[float, float]:
-    exact = carried_norm.CarriedNorm()
+    exact = operations.CarriedNorm()
     return BOUND(exact, Ball(matrix.centre))
 
 
-BOUND = carried_norm.CarriedNorm.bound
-run = certified_run
+BOUND = operations.CarriedNorm.bound
+run = certified_descent
 
 not_small = (run, "is_small", lambda point: False)
 
 
 def swapped_row_multiples(factors: Ball, a: Ball) -> Ball:
     """Pair the norms and the radii of a product the wrong way round."""
-    found = rounded.row_multiples(factors, a)
-    wrong = factors.fro * factors.radius + rounded.longest_row(a) * a.radius
+    found = operations.row_multiples(factors, a)
+    wrong = factors.fro * factors.radius + operations.longest_row(a) * a.radius
     return Ball(found.centre, wrong)
 
 
 # What; the case and the bound in which it shows; what to put in place of what.
 WEAKENINGS: dict[str, tuple[str, str, tuple[tuple[Any, str, Any], ...]]] = {
-    "the update is exact": ("rounding", "theta", ((rounded, "sum_error", lambda a, b, total: torch.zeros_like(a)),)),
+    "the update is exact": ("rounding", "theta", ((operations, "sum_error", lambda a, b, total: torch.zeros_like(a)),)),
     "the float state is the solution": ("coarse", "theta", ((certified_point, "_distance", lambda *args: 0.0),)),
     "a residual is a distance": ("coarse", "theta", ((run, "divide_up", lambda a, b: a),)),
     "radii of a product in the wrong place": (
@@ -281,9 +279,9 @@ WEAKENINGS: dict[str, tuple[str, str, tuple[tuple[Any, str, Any], ...]]] = {
     "norms are those of the float iterate": (
         "shifted",
         "norm(",
-        ((carried_norm.CarriedNorm, "bound", plain_norm),),
+        ((operations.CarriedNorm, "bound", plain_norm),),
     ),
-    "carried norms do not move": ("drifting", "norm(", ((carried_norm, "distance", lambda a, b: 0.0),)),
+    "carried norms do not move": ("drifting", "norm(", ((operations, "distance", lambda a, b: 0.0),)),
     "the step is its midpoint": (
         "uncertain step",
         "theta",

@@ -11,7 +11,7 @@ from descent_truth import ExactDescent, matrix, violations
 from torch import Tensor
 
 from ntk_deq import certified as ct
-from ntk_deq.dynamics.proven import run as certified_run
+from ntk_deq.dynamics.proven import descent as certified_run
 from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.proven.record import CertifiedDescent, CertifiedStep
 from ntk_deq.errors import ArgumentError
@@ -157,7 +157,10 @@ def test_random_runs_with_data_in_balls(seed, small, monkeypatch):
     exact_model, factor_error = model, 0.0
     if isinstance(model, ImplicitReLU) and seed % 4 < 2:
         gamma = model.gamma * (1 + (size if seed % 2 else -size))
-        exact_model, factor_error = replace(model, gamma=gamma), float((gamma - model.gamma).abs()) * (1 + 1e-12)
+        exact_model, factor_error = (
+            model.with_parameters({"gamma": gamma}),
+            float((gamma - model.gamma).abs()) * (1 + 1e-12),
+        )
     if seed % 2:
         X[0] = 0  # a sample without an input, which the exact one has
     exact_X, exact_y = X + size * normal(g, N, d), y + size * normal(g, N)
@@ -173,7 +176,7 @@ def test_random_runs_with_data_in_balls(seed, small, monkeypatch):
 @pytest.mark.parametrize("seed", range(8))
 def test_a_factor_that_is_known_up_to_rounding(seed):
     model, X, y = drawn("relu", 2, 2, 3, seed, gamma=0.5)
-    exact = replace(model, gamma=model.gamma * (1 + (-1) ** seed * 1e-9))
+    exact = model.with_parameters({"gamma": model.gamma * (1 + (-1) ** seed * 1e-9)})
     settings = {"step": 0.05, "steps": 20, "keep": range(21)}
     run = certified_descent(model, X, y, factor_error=1e-9, **settings)
     assert run.steps > 0, run.reason
@@ -239,7 +242,7 @@ def test_a_contraction_factor_that_may_reach_one_ends_a_run():
     run = certified_descent(model, X, 5 * y, step=0.05, steps=100)
     assert "the contraction factor may be" in run.reason
     assert run.steps < 100
-    run = certified_descent(replace(model, W=2 * model.W), X, y, step=0.05, steps=3)
+    run = certified_descent(model.with_parameters({"W": 2 * model.W}), X, y, step=0.05, steps=3)
     assert run.reason.startswith("at step 0, the contraction factor may be 1.9")
     assert run.steps == 0
     assert not bool(torch.isfinite(run.error[0]))
@@ -309,7 +312,7 @@ def test_every_step_is_reported():
         assert run.parameter(name, 12).radius == run.errors[name][12] == seen[12].parameters[name].radius
         norm = float(torch.linalg.norm(run.iterates[12][name], ord=2))
         assert run.norm(name, 12).contains(norm) or abs(float(run.norm(name, 12)) - norm) < 1e-12
-    last = replace(model, **run.iterates[12])
+    last = model.with_parameters(run.iterates[12])
     Z = torch.zeros(3, 4, dtype=torch.float64)
     for _ in range(100):
         Z = last.step(Z, X)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
 from ntk_deq.dynamics.field import GradientField, NotFiniteError
 from ntk_deq.equilibrium import warm as warm_solver
-from ntk_deq.equilibrium.history import StateHistory, extrapolation_weights
+from ntk_deq.equilibrium.starts import StateHistory, extrapolation_weights
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.systems import ImplicitReLU, LinearImplicit, loss_gradients
 from ntk_deq.systems.compiled_maps import loss_maps

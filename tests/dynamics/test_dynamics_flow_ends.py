@@ -13,11 +13,11 @@ from flow_samples import distance, flat, linear_problem, quick, theorem_problem
 from torch import Tensor
 
 from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
-from ntk_deq.dynamics.flow.kinks import StepJudge
-from ntk_deq.dynamics.flow.options import FlowOptions
+from ntk_deq.dynamics.flow.equation import StepJudge
 from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.dynamics.recorders import Recorder, every
+from ntk_deq.dynamics.settings import FlowOptions
 from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 
@@ -112,7 +112,7 @@ def test_the_steps_may_run_out() -> None:
 
 def test_no_loss_at_the_start_is_the_floor() -> None:
     model, X, y = linear_problem()
-    run = gradient_flow(replace(model, b=0 * model.parameters()["b"]), X, 0 * y)
+    run = gradient_flow(model.with_parameters({"b": 0 * model.b}), X, 0 * y)
     assert (run.status, run.end, run.steps) == (RunStatus.LOSS_FLOOR, 0.0, 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntk_deq.equilibrium.history import write_norm
+from ntk_deq.equilibrium.starts import write_norm
 
 
 @pytest.mark.parametrize("size", [3, 1 << 8, 1 << 9])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from dynamics_samples import copied, moved_along
 
-from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.systems import ImplicitReLU
 from ntk_deq.systems.compiled_maps import loss_maps

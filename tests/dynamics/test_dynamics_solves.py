@@ -8,9 +8,9 @@ import pytest
 import torch
 from dynamics_samples import copied
 
-from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.record import RunStatus
+from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.errors import EquilibriumError
 from ntk_deq.systems import ImplicitReLU, LinearImplicit

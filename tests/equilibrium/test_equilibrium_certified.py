@@ -9,7 +9,7 @@ from flint import arb, arb_mat
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import Ball
-from ntk_deq.equilibrium import inverses
+from ntk_deq.equilibrium import slopes
 from ntk_deq.equilibrium.slopes import RELU, Slopes, relu_slopes
 from ntk_deq.systems import ImplicitReLU, LinearImplicit, Proof, certified_adjoint, certified_equilibrium, solve_adjoint
 from ntk_deq.systems.certificate import pattern_norm
@@ -226,7 +226,7 @@ def test_a_candidate_that_is_not_finite_gives_no_information(bad):
 
 
 def test_too_many_patterns_are_refused(monkeypatch):
-    monkeypatch.setattr(inverses, "MOST_WORK", 1)
+    monkeypatch.setattr(slopes, "MOST_WORK", 1)
     found = certified_equilibrium(competing(3.0), of([[1.0, 1.0]]), candidate=of([[1.0 - 1e-9, 0.0]]))
     assert found.proof is not Proof.INVERSE
 

@@ -224,10 +224,15 @@ def test_conformance_nan_sample_and_empty_batch(problem, solver):
     assert solve_equilibrium(model, X[:0], solver=solver).value.shape == (0, SIZES["m"])
 
 
+def owned(model):
+    numbers = model.signature.names(Role.HYPERPARAMETER)
+    return model.parameters() | {name: getattr(model, name) for name in numbers}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_conformance_float32(name):
     model, X, _ = draw_model(name)
-    values = {k: v.float() for k, v in (vars(model) | {"X": X}).items()}
+    values = {k: v.float() for k, v in (owned(model) | {"X": X}).items()}
     small = type(model).from_variables(values)
     found = solve_equilibrium(small, values["X"])
     assert found.value.dtype == torch.float32
@@ -340,7 +345,7 @@ def test_adjoint_reports_reach_the_caller():
 @pytest.mark.parametrize("name", MODELS)
 def test_conformance_on_the_gpu(name):
     model, X, y = draw_model(name)
-    moved = {k: v.cuda() for k, v in (vars(model) | {"X": X}).items()}
+    moved = {k: v.cuda() for k, v in (owned(model) | {"X": X}).items()}
     there = type(model).from_variables(moved)
     found = solve_equilibrium(there, moved["X"])
     assert found.value.device.type == "cuda"

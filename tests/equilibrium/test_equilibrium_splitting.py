@@ -159,7 +159,7 @@ def test_a_modulus_at_the_edge_is_taken_and_one_beyond_is_not():
 @pytest.mark.parametrize("modulus", [0.0, -1.0])
 def test_a_modulus_that_is_none_is_refused(modulus):
     eye = torch.eye(2).double()
-    with pytest.raises(ArgumentError, match=rf"`m` of monotone-deq must be a number > 0: .* Got {modulus:g}"):
+    with pytest.raises(ArgumentError, match=rf"`m` of monotone-deq must be a number with 0 < m. Got {modulus}"):
         nd.system("monotone-deq")(A=eye, B=eye, U=eye, u=eye[0], m=modulus)
 
 

@@ -172,11 +172,43 @@ def test_bad_input(tmp_path, entry, message):
     assert message in " ".join(problem.message for problem in found.problems)
 
 
-def test_a_run_is_refused(tmp_path):
+def test_a_training_run_is_refused(tmp_path):
     run = "run: {method: gradient-descent, step: 1/100, steps: 3}"
     (found,) = claims(tmp_path, f'setting: net, exists: {{B: positive}}, {run}, conclude: "B >= L[0]"')
     assert isinstance(found, IllFormed)
-    assert "`exists` is not judged along a run" in found.problems[0].message
+    assert "`exists` is not judged along a training run" in found.problems[0].message
+
+
+DECAY = (
+    'setting: number, let: {"z[0]": "tanh(x)", "z[k+1]": "z[k]/2"}, run: {method: recursion, steps: 4}, '
+    'exists: {B: nonnegative}, conclude: "z[k] <= B for all k"'
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ('witness: {B: "abs(z[0])"}', Verdict.HOLDS),
+        ("witness: {B: 1}, uniform: true", Verdict.HOLDS),
+        ('witness: {B: "abs(z[1])"}', Verdict.UNDECIDED),
+    ],
+)
+def test_along_a_recursion_a_witness_is_judged(tmp_path, more, verdict):
+    assert judged(tmp_path, f"{DECAY}, {more}").verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("", "along a run nothing is looked for: `exists` needs a `witness` there"),
+        (', witness: {B: "abs(z[0])"}, uniform: true', "`witness.B` must not depend on `x`"),
+        (', witness: {B: "[z[0]; z[0]]"}', "must be a scalar"),
+    ],
+)
+def test_along_a_recursion_a_witness_is_needed_and_looked_at(tmp_path, more, message):
+    (found,) = claims(tmp_path, DECAY + more)
+    assert isinstance(found, IllFormed)
+    assert [message in problem.message for problem in found.problems] == [True]
 
 
 class TestLinear:

@@ -11,8 +11,7 @@ import torch
 from search_harness import PlainScorer, Values, free, instance_of, interval, objective_of
 from torch import Tensor
 
-from ntk_deq.falsify.search import evolution, gradient
-from ntk_deq.falsify.search import moves as pattern
+from ntk_deq.falsify.search import descents
 from ntk_deq.falsify.search.campaign import METHODS
 from ntk_deq.language.domain import Domain, DomainKind
 
@@ -81,7 +80,7 @@ def test_gradients_follow_the_edge_of_a_disc_to_its_corner() -> None:
     # The largest 3x + 4y on the unit disc is 5, at (3/5, 4/5).
     scorer = PlainScorer(lambda v: 5 - 3 * v["x"] - 4 * v["y"], hypotheses=(lambda v: 1 - v["x"] ** 2 - v["y"] ** 2,))
     objective = objective_of(scorer, instance_of(x=0.0, y=0.0), VARIABLES)
-    _, point = gradient.minimise(objective, torch.tensor([0.5, -0.5], dtype=torch.float64), 400, generator())[0]
+    _, point = descents.descend(objective, torch.tensor([0.5, -0.5], dtype=torch.float64), 400, generator())[0]
     assert torch.allclose(point, torch.tensor([0.6, 0.8], dtype=torch.float64), atol=1e-3)
     assert float(1 - (point**2).sum()) >= 0
 
@@ -90,7 +89,7 @@ def test_gradients_leave_an_objective_without_derivatives_to_others() -> None:
     scorer = PlainScorer(bowl)
     scorer.differentiable = False
     objective = objective_of(scorer, instance_of(x=0.0, y=0.0), VARIABLES)
-    assert gradient.minimise(objective, torch.zeros(2, dtype=torch.float64), 100, generator()) == []
+    assert descents.descend(objective, torch.zeros(2, dtype=torch.float64), 100, generator()) == []
     assert scorer.asked == 0
 
 
@@ -99,14 +98,14 @@ def test_evolution_finds_its_way_along_a_curved_valley() -> None:
         return 100 * (v["y"] - v["x"] ** 2) ** 2 + (1.2345 - v["x"]) ** 2
 
     objective = objective_of(PlainScorer(valley), instance_of(x=0.0, y=0.0), VARIABLES)
-    ((value, point),) = evolution.minimise(objective, torch.tensor([-1.0, 1.0], dtype=torch.float64), 3000, generator())
+    ((value, point),) = descents.evolve(objective, torch.tensor([-1.0, 1.0], dtype=torch.float64), 3000, generator())
     assert value < 1e-8
     assert point[0].item() == pytest.approx(1.2345, abs=1e-3)
 
 
 def test_evolution_moves_a_single_coordinate() -> None:
     objective = objective_of(PlainScorer(lambda v: (v["x"] - 2) ** 2), instance_of(x=0.0, y=5.0), {"x": free("x")})
-    ((value, point),) = evolution.minimise(objective, torch.zeros(1, dtype=torch.float64), 400, generator())
+    ((value, point),) = descents.evolve(objective, torch.zeros(1, dtype=torch.float64), 400, generator())
     assert point.shape == (1,)
     assert value < 1e-6
 
@@ -118,7 +117,7 @@ def test_evolution_writes_no_file_and_leaves_global_randomness_alone(
     (tmp_path / "cma_signals.in").write_text("{'timeout': 0}")  # a file that the package would obey
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     objective = objective_of(PlainScorer(bowl), instance_of(x=0.0, y=0.0), VARIABLES)
-    assert evolution.minimise(objective, torch.zeros(2, dtype=torch.float64), 400, generator())[0][0] < -0.09
+    assert descents.evolve(objective, torch.zeros(2, dtype=torch.float64), 400, generator())[0][0] < -0.09
     assert np.array_equal(np.random.get_state()[1], before)  # noqa: NPY002
     assert [file.name for file in tmp_path.iterdir()] == ["cma_signals.in"]
 
@@ -126,14 +125,14 @@ def test_evolution_writes_no_file_and_leaves_global_randomness_alone(
 def test_moves_reach_a_value_far_away_by_doubling() -> None:
     scorer = PlainScorer(lambda v: 1 - v["x"].abs() / 1e6)
     objective = objective_of(scorer, instance_of(x=1.0, y=0.0), VARIABLES, smooth=False)
-    value, _ = pattern.minimise(objective, torch.ones(2, dtype=torch.float64), 2000, generator())[0]
+    value, _ = descents.try_moves(objective, torch.ones(2, dtype=torch.float64), 2000, generator())[0]
     assert value < 0
 
 
 def test_moves_find_equal_entries_and_zeros() -> None:
     scorer = PlainScorer(lambda v: (v["x"] - v["y"]).abs().clamp_max(1) - 0.5 * (v["x"] == v["y"]))
     objective = objective_of(scorer, instance_of(x=0.3, y=7.7), VARIABLES, smooth=False)
-    value, point = pattern.minimise(objective, torch.tensor([0.3, 7.7], dtype=torch.float64), 500, generator())[0]
+    value, point = descents.try_moves(objective, torch.tensor([0.3, 7.7], dtype=torch.float64), 500, generator())[0]
     assert value < 0
     assert point[0] == point[1]
 
@@ -142,7 +141,7 @@ def test_moves_tighten_a_hypothesis_to_the_last_float() -> None:
     bound = math.pi
     scorer = PlainScorer(lambda v: 1 + 0 * v["x"], hypotheses=(lambda v: v["x"] - bound,), uses=("x",))
     objective = objective_of(scorer, instance_of(x=6.0), {"x": free("x", Domain(DomainKind.POSITIVE))}, smooth=False)
-    found = pattern.minimise(objective, torch.tensor([6.0], dtype=torch.float64), 1000, generator())
+    found = descents.try_moves(objective, torch.tensor([6.0], dtype=torch.float64), 1000, generator())
     assert bound in [vector.item() for _, vector in found]
 
 
@@ -150,6 +149,6 @@ def test_moves_stay_inside_their_domain() -> None:
     scorer = PlainScorer(lambda v: -v["x"], uses=("x",))
     variables = {"x": free("x", interval(0, 1))}
     objective = objective_of(scorer, instance_of(x=0.5), variables, smooth=False)
-    value, point = pattern.minimise(objective, torch.tensor([0.5], dtype=torch.float64), 300, generator())[0]
+    value, point = descents.try_moves(objective, torch.tensor([0.5], dtype=torch.float64), 300, generator())[0]
     assert value == -1.0
     assert objective.space.decode(point.unsqueeze(0))["x"].item() == 1.0

@@ -10,7 +10,7 @@ from torch import Tensor
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.repair import Repair
-from ntk_deq.falsify.search import corners as climbing
+from ntk_deq.falsify.search import descents as climbing
 from ntk_deq.falsify.search.archive import Archive, Place
 from ntk_deq.falsify.search.feasible import Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
@@ -164,7 +164,7 @@ def test_climbing_finds_the_largest_determinant_of_signs(order: int) -> None:
     )
     base = plain_instance(setting, {}, {"n": order})
     objective = objective_of(scorer, base, variables, budget=60_000, smooth=False)
-    found = climbing.minimise(objective, objective.space.encode(base), 60_000, generator())
+    found = climbing.climb(objective, objective.space.encode(base), 60_000, generator())
     assert found[0][0] == pytest.approx(0.25, abs=1e-12)
     assert found == sorted(found, key=lambda pair: pair[0])
 
@@ -173,7 +173,7 @@ def test_climbing_keeps_to_closed_ends() -> None:
     variables = {name: free(name, interval(0, 1)) for name in "xy"}
     scorer = PlainScorer(lambda v: 2 - v["x"] - (v["y"] - 0.5) ** 2)
     objective = objective_of(scorer, instance_of(x=0.5, y=0.5), variables, smooth=False)
-    found = climbing.minimise(objective, torch.tensor([0.3, 0.4], dtype=torch.float64), 2000, generator())
+    found = climbing.climb(objective, torch.tensor([0.3, 0.4], dtype=torch.float64), 2000, generator())
     assert found[0][0] == pytest.approx(0.75)
 
 

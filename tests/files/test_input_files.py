@@ -12,8 +12,7 @@ from ntk_deq.data.readers import load_npz, read_idx
 from ntk_deq.dynamics import TrainingRun, resume
 from ntk_deq.errors import ClaimFileError, NtkDeqError
 from ntk_deq.files.inputs import open_regular
-from ntk_deq.report.jsonl import read_results
-from ntk_deq.report.runs.store import stored_runs
+from ntk_deq.report.jsonl import read_results, stored_runs
 from ntk_deq.verify.replay import read_counterexample
 
 

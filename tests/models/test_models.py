@@ -175,11 +175,12 @@ def test_random_has_the_norm_it_was_asked_for():
 
 def test_representations_are_one_line_and_escaped(cls):
     model = draw(cls, 2, 3)
-    assert repr(model).startswith(f"{cls.__name__}(d=2, m=3, ")
+    assert repr(model).startswith(f"{cls.__name__}(d=2, m=3, " if cls is ImplicitReLU else "LinearImplicit(m=3, d=2, ")
     assert "\n" not in repr(model)
     assert "0.5" in model._repr_html_()
     assert "<table>" in model._repr_html_()
-    assert "||" not in repr(draw(cls, 1, 513))
+    assert "norm" in repr(model)
+    assert "norm" not in repr(draw(cls, 1, 513))
 
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
@@ -223,8 +224,21 @@ def test_bad_sizes_and_norms_are_refused(cls):
 
 
 def test_models_are_frozen(cls):
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="`with_parameters` returns a model with other values"):
         draw(cls, 1, 1).b = ONE[0]
+
+
+def test_values_may_come_in_the_order_of_the_declaration():
+    assert torch.equal(ImplicitReLU(ONE, 2 * ONE, ONE[0], 0.5).A, 2 * ONE)
+    with pytest.raises(ArgumentError, match=r"must be those of W, A, b, gamma\. Got 5 of them"):
+        ImplicitReLU(ONE, ONE, ONE[0], 0.5, ONE)
+    with pytest.raises(ArgumentError, match=r"`W` of implicit-relu is given twice"):
+        ImplicitReLU(ONE, W=ONE, A=ONE, b=ONE[0], gamma=0.5)
+
+
+def test_a_setting_may_go_beyond_the_domain_that_a_model_declares():
+    values = {"W": ONE, "A": ONE / 4, "b": ONE[0], "gamma": 2 * ONE[0, 0]}
+    assert float(ImplicitReLU.from_variables(values).contraction_bound()) == 0.5
 
 
 def test_importing_the_package_needs_no_torch():

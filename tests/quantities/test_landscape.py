@@ -8,7 +8,7 @@ from torch import nn
 
 import ntk_deq as nd
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.quantities.directions import Normalisation, random_direction
+from ntk_deq.quantities.objective import Normalisation, random_direction
 from ntk_deq.verify.system import system
 
 

@@ -20,7 +20,7 @@ from ntk_deq.claims.statement import claim_file, differences, fingerprint
 from ntk_deq.errors import ArgumentError, ClaimFileError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.files.yaml import to_yaml
 from ntk_deq.verify import replay as rejudge
 from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.judge import judge_instance

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ntk_deq.files.yaml import plain, problems_below, read_text
-from ntk_deq.files.yaml_text import NumberText, to_yaml
+from ntk_deq.files.yaml import NumberText, plain, problems_below, read_text, to_yaml
 
 WORDS = "yes null ~ true 1 -1.5e3 0x1p3 # ' \" \\ \x00 \x7f [ {a &x *x !t | > % @ ` << = ...".split(" ")
 ODD = (*WORDS, "", " ", "a: b", "- a", "\n", "a\nb", "\t", "\x85", "\u2028", "\ufeff")

@@ -25,8 +25,7 @@ from sample_results import (
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.language.interval import Margin
-from ntk_deq.report.page.html import report_html, write_html
-from ntk_deq.report.page.view import Anchors, safe_mathml, safe_url, typeset_number
+from ntk_deq.report.page.html import Anchors, report_html, safe_mathml, safe_url, typeset_number, write_html
 from ntk_deq.verify.judge import IMPLICIT
 from ntk_deq.verify.results import Computed, HypothesisRecord, Witness
 

@@ -17,8 +17,8 @@ class Doubled(LinearImplicit):
 
     signature = dataclasses.replace(LINEAR_IMPLICIT, name="doubled", implementation=f"{__name__}:Doubled")
 
-    def readout(self, Z, parameters=None):
-        return 2 * super().readout(Z, parameters)
+    def predictions(self, Z, X, parameters=None):
+        return 2 * super().predictions(Z, X, parameters)
 
     def layer_form(self):
         return None

@@ -60,6 +60,7 @@ def scalar_claim(conclude, rule="a*x[k]", assume="", steps=40):
         ("(x[j] < x[k] for some j with j <= k) for all k", Verdict.REFUTED),
         ("(x[j] < x[k] for some j with j > k) for all k", Verdict.UNDECIDED),  # at k = 40 a later step is smaller
         ("(x[j] < x[k] for some j with j > k and j <= 40) for all k", Verdict.REFUTED),
+        ("x[k] >= 1.0e-9 for all k", Verdict.REFUTED),  # small steps are not near zero
         ("path_length[k] == x0 - x[k] for all k", Verdict.HOLDS),
         ("sum(x[k] for k in 0..3) <= 2*x0", Verdict.HOLDS),
         ("max(x[k] for k in 1..3) == a*x0", Verdict.HOLDS),
@@ -176,3 +177,15 @@ def test_a_large_instance_is_certified_while_errors_stay_small_and_else_estimate
     assert result.verdict is Verdict.HOLDS, result.reason
     assert result.evidence == evidence
     assert ("steps of the recursion" in str(result.estimated)) == (evidence == "numeric")
+
+
+def test_a_step_that_is_zero_in_truth_is_near_zero(tmp_path):
+    claim = """
+  - id: R
+    setting: m
+    let: {"v[0]": "Q*u", "w[k+1]": "sqrt(2)*(sqrt(2)*v[k]) - 2*v[k]", "v[k+1]": "v[k] + w[k+1]"}
+    run: {method: recursion, steps: 3}
+    conclude: "w[k] == zeros(n) for all k"
+"""
+    result = result_of(tmp_path, claim, instances=8)
+    assert result.verdict is Verdict.HOLDS, result.reason

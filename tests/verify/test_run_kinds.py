@@ -17,7 +17,7 @@ from ntk_deq.claims.statement import claim_file, statement_lines
 from ntk_deq.claims.validate import claim_file_schema
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.files.yaml_text import to_yaml
+from ntk_deq.files.yaml import to_yaml
 from ntk_deq.language.indices import INDICES
 from ntk_deq.language.run import FIXED_POINT, RUN_KINDS, KeyValue, Run, changing_names
 from ntk_deq.report.runs.curves import told_in

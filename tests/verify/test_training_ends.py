@@ -140,7 +140,7 @@ def test_the_time_at_the_floor_is_a_ball():
 
 
 def test_growth_without_a_number_is_without_bound(monkeypatch):
-    from ntk_deq.dynamics.descent import gradient_descent
+    from ntk_deq.dynamics.training import gradient_descent
     from ntk_deq.verify.training import trajectory
 
     run = gradient_descent(MODEL, ONE, ONE[0], step=0.1, steps=20, snapshots=8)

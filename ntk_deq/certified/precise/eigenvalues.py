@@ -15,11 +15,18 @@ from flint import acb_mat, arb
 from ntk_deq.certified.ball import require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
 from ntk_deq.certified.norms import dyadic
-from ntk_deq.certified.precise.elementwise import matmul, negate, subtract
+from ntk_deq.certified.precise.arithmetic import frobenius, matmul, negate, size_up, subtract, trace
 from ntk_deq.certified.precise.matrix import PreciseMatrix, guarded
-from ntk_deq.certified.precise.spectra import eigenvalues_symmetric, is_triangular, middle, mirrored, symmetric_part
-from ntk_deq.certified.precise.sums import frobenius, size_up, trace
-from ntk_deq.certified.precise.symmetric import connected, symmetric_values, unit_matrix
+from ntk_deq.certified.precise.spectra import (
+    connected,
+    eigenvalues_symmetric,
+    is_triangular,
+    middle,
+    mirrored,
+    symmetric_part,
+    symmetric_values,
+    unit_matrix,
+)
 from ntk_deq.certified.scalar import exact, from_bounds, nan
 from ntk_deq.errors import ArgumentError
 

@@ -6,11 +6,16 @@ from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.ball import require_square
 from ntk_deq.certified.functions import maximum, minimum, square_root
-from ntk_deq.certified.precise.elementwise import above, beside, block, transpose
+from ntk_deq.certified.precise.arithmetic import EXACT_ORDER, above, beside, block, frobenius, inverse, transpose
 from ntk_deq.certified.precise.matrix import PreciseMatrix, no_information, whole_matrix
-from ntk_deq.certified.precise.spectra import eigenvalues_symmetric, middle, mirrored, symmetric_part
-from ntk_deq.certified.precise.sums import EXACT_ORDER, frobenius, inverse
-from ntk_deq.certified.precise.symmetric import eigenbasis, unit_matrix
+from ntk_deq.certified.precise.spectra import (
+    eigenbasis,
+    eigenvalues_symmetric,
+    middle,
+    mirrored,
+    symmetric_part,
+    unit_matrix,
+)
 from ntk_deq.certified.roots import UNCERTAIN_RANK, balance, rational_pinv
 
 _SHIFTS = (-2, -8, -32)  # by how much of its lowest eigenvalue a root is moved where that may be negative

@@ -11,17 +11,14 @@ from functools import reduce
 import torch
 from flint import arb
 
-from ntk_deq.certified import arithmetic, inversion, products, rounding, structure
+from ntk_deq.certified import arithmetic, inversion, rounding, structure
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.ball import Ball, no_information, require_alike, require_one_form, require_square
 from ntk_deq.certified.exactness import LOWEST
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
-from ntk_deq.certified.structured.application import apply, apply_right, single
-from ntk_deq.certified.structured.base import MAX_ENTRIES, MatrixBall, Structured, densified
-from ntk_deq.certified.structured.blocks import Blocks, Diagonal
-from ntk_deq.certified.structured.chain import Chain
+from ntk_deq.certified.structured.blocks import MAX_ENTRIES, Blocks, Diagonal, MatrixBall, Structured, densified
 from ntk_deq.certified.structured.creation import as_factors, diag, is_identity, kron_of
-from ntk_deq.certified.structured.kronecker import Kronecker
+from ntk_deq.certified.structured.products import Chain, Kronecker, apply, apply_right, single
 from ntk_deq.certified.structured.stack import (
     UNPROVED,
     Stack,
@@ -158,7 +155,7 @@ def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:
     if is_identity(b):
         return a
     if isinstance(a, Ball):
-        return products.matmul(a, b) if isinstance(b, Ball) else reduce(apply_right, _factors(b), a)
+        return arithmetic.matmul(a, b) if isinstance(b, Ball) else reduce(apply_right, _factors(b), a)
     if isinstance(b, Ball):
         return reduce(lambda x, factor: apply(factor, x), reversed(_factors(a)), b)
     found: list[Structured] = []

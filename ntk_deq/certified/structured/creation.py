@@ -8,12 +8,10 @@ from contextvars import ContextVar
 
 import torch
 
-from ntk_deq.certified import products, structure
+from ntk_deq.certified import arithmetic, structure
 from ntk_deq.certified.ball import Ball, require_alike
-from ntk_deq.certified.structured.application import single
-from ntk_deq.certified.structured.base import MatrixBall, densified, require_room
-from ntk_deq.certified.structured.blocks import Blocks, Diagonal, identity_matrix
-from ntk_deq.certified.structured.kronecker import Kronecker
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified, identity_matrix, require_room
+from ntk_deq.certified.structured.products import Kronecker, single
 from ntk_deq.errors import ArgumentError
 
 LAZY_ENTRIES = 2**12
@@ -77,7 +75,7 @@ def _kron_with_identity(left: MatrixBall, right: MatrixBall) -> MatrixBall | Non
     if isinstance(other, Diagonal):
         ones = Ball(torch.ones(count, 1, dtype=left.dtype, device=left.device))
         pair = (other.column, ones) if interleaved else (ones, other.column)
-        return Diagonal(products.kron(*pair))
+        return Diagonal(arithmetic.kron(*pair))
     return None
 
 
@@ -92,7 +90,7 @@ def kron_of(left: MatrixBall, right: MatrixBall) -> MatrixBall:
     if simple is not None:
         return simple
     if isinstance(left, Diagonal) and isinstance(right, Diagonal):
-        return Diagonal(products.kron(left.column, right.column))
+        return Diagonal(arithmetic.kron(left.column, right.column))
     return Kronecker(left, right)
 
 
@@ -135,7 +133,7 @@ def kron(a: MatrixBall, b: MatrixBall) -> MatrixBall:
     if not _is_formed(rows, cols):
         return kron_of(a, b)
     require_room(rows, cols, "A Kronecker product")
-    return products.kron(densified(a), densified(b))
+    return arithmetic.kron(densified(a), densified(b))
 
 
 def diag(a: MatrixBall) -> MatrixBall:
@@ -161,7 +159,7 @@ def diag(a: MatrixBall) -> MatrixBall:
             entries = a.each.centre.diagonal(dim1=1, dim2=2)[:, :, None]
             return Ball(a.joined(entries), a.radius, a.reason)
         case Kronecker() if a.factors_are_square:
-            return products.kron(densified(_diag_column(a.left)), densified(_diag_column(a.right)))
+            return arithmetic.kron(densified(_diag_column(a.left)), densified(_diag_column(a.right)))
     return structure.diag(densified(a))
 
 

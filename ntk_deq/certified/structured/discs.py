@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from ntk_deq.certified import rounding
-from ntk_deq.certified.arithmetic import subtract
+from ntk_deq.certified.arithmetic import matmul, subtract
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.eigenvalues import NEARLY_SYMMETRIC, TRUSTED, Discs, eigenvalue_discs, eigenvectors
-from ntk_deq.certified.products import matmul
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,

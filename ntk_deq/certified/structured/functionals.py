@@ -10,10 +10,9 @@ from ntk_deq.certified import norms
 from ntk_deq.certified.ball import Ball, require_square
 from ntk_deq.certified.functions import maximum, minimum, multiply, power, square_root
 from ntk_deq.certified.scalar import exact, with_radius
-from ntk_deq.certified.structured.base import MatrixBall, densified
-from ntk_deq.certified.structured.blocks import Blocks, Diagonal
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified
 from ntk_deq.certified.structured.creation import diag
-from ntk_deq.certified.structured.kronecker import Kronecker
+from ntk_deq.certified.structured.products import Kronecker
 
 
 def _beside(a: Blocks) -> Ball:

@@ -10,18 +10,16 @@ from flint import arb
 
 from ntk_deq.certified import eigenvalues, extremes, norms, spectra
 from ntk_deq.certified.ball import Ball, require_square
-from ntk_deq.certified.definiteness import proved_above
 from ntk_deq.certified.exactness import is_triangular
+from ntk_deq.certified.extremes import proved_above
 from ntk_deq.certified.functions import maximum, minimum, multiply, square_root
 from ntk_deq.certified.norms import dyadic, nonnegative
 from ntk_deq.certified.scalar import exact, from_bounds, nan, radius, upper, with_radius
 from ntk_deq.certified.spectra import projection
 from ntk_deq.certified.structured.arithmetic import matmul
-from ntk_deq.certified.structured.base import MatrixBall, densified
-from ntk_deq.certified.structured.blocks import Blocks, Diagonal
-from ntk_deq.certified.structured.chain import Chain
+from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified
 from ntk_deq.certified.structured.discs import block_discs
-from ntk_deq.certified.structured.kronecker import Kronecker
+from ntk_deq.certified.structured.products import Chain, Kronecker
 from ntk_deq.certified.structured.stack import Stack, matmul_each, transpose_each
 from ntk_deq.errors import LimitError
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import near_and_spread
 from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.devices import certification_fault
 from ntk_deq.certified.exactness import (
     LOWEST,
     Grain,
@@ -28,7 +27,7 @@ from ntk_deq.certified.exactness import (
     shifts_exactly,
     sum_error,
 )
-from ntk_deq.certified.rounding import TINY, all_finite, multiply_up, outward, root_up
+from ntk_deq.certified.rounding import TINY, all_finite, certification_fault, multiply_up, outward, root_up
 from ntk_deq.certified.structured.each import (
     Bounds,
     add_each,

@@ -10,13 +10,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ntk_deq.dynamics.descent.checkpoints import Interruption
 from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError, loss_ceiling, loss_floor
-from ntk_deq.dynamics.flow.equation import FlowEquation
+from ntk_deq.dynamics.flow.equation import FlowEquation, StepJudge
 from ntk_deq.dynamics.flow.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta, ImplicitRungeKutta
-from ntk_deq.dynamics.flow.kinks import StepJudge
-from ntk_deq.dynamics.flow.options import METHOD, FlowOptions
 from ntk_deq.dynamics.record import RunStatus, Snapshot
+from ntk_deq.dynamics.settings import FLOW, FlowOptions
+from ntk_deq.dynamics.storage import Interruption
 from ntk_deq.errors import ArgumentError
 
 # The exact flow never raises the loss. An integration that has doubled it is worth nothing.
@@ -272,7 +271,7 @@ class FlowPass:
             scale = abs(self._first_loss) / self._speed / self._speed
             return min(scale, math.sqrt(sys.float_info.max))
         if self._options.horizon is None and self._first_loss != 0:
-            raise ArgumentError(f"`horizon` of {METHOD} must be given where the gradient is zero at first. Got None.")
+            raise ArgumentError(f"`horizon` of {FLOW} must be given where the gradient is zero at first. Got None.")
         return self._options.horizon or 1.0
 
     def _measure(self, error: Tensor, step: float, state: Tensor, slope: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from ntk_deq.evaluation.derivatives.reverse import step_quotients
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.recursion import PATH_LENGTH, At
-from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.tree import Kind
 
 STRETCHES = (1, 8, 32)
 """Steps from cut to cut that are tried, until the errors stay small."""
@@ -210,7 +210,7 @@ class _Run:
             return None
         moving = [used for used in uses if used in self._known]
         here = {used: self._known[used].value if used in self._known else self._plain[used] for used in uses}
-        value = self._value(expr, letters, here)
+        value = self._value(at, here)
         if value is None:
             return None
         if isinstance(value, Scalar) and not moving and _radius(value) <= _SURE * value.scale:
@@ -224,7 +224,7 @@ class _Run:
         if max(start.entries, most) <= MOST:
             quotients = step_quotients(expr, self._inside(around), letters, moving)
         if quotients is None:
-            value = self._value(expr, letters, around)
+            value = self._value(at, around)
             return None if value is None else _floats(value, _radius(value))
         rest, maps = start.rest, dict[At, ct.Ball | None]()
         for used, slope in quotients.items():
@@ -238,8 +238,9 @@ class _Run:
         each = [multiply_up(add_up(own.norm2, own.radius), self._base[base]) for base, own in maps.items() if own]
         return _Carried(start.value, add_up(rest, *each), maps, rest)
 
-    def _value(self, expr: Expr, letters: Mapping[str, int], steps: Mapping[At, Value]) -> Value | None:
+    def _value(self, at: At, steps: Mapping[At, Value]) -> Value | None:
         """Return the ball of a rule at some steps, None where it has none; what does not rest on steps is kept."""
+        expr, letters = self._env.recursions.formula(*at)
         inside = self._inside(steps)
         try:
             value = evaluate(expr, inside, letters)
@@ -248,12 +249,13 @@ class _Run:
         if inside.notes.unsure or inside.notes.estimated:
             return None
         self._env.cache.update({name: found for name, found in inside.cache.items() if name not in self._order.moving})
+        assert isinstance(value, Scalar | Matrix)
+        self._env.scales[at] = value.scale
         if isinstance(value, Matrix):
             ball = dense_form(value.ball)
             size = sc.upper(ct.frobenius(ball)) if ball.is_finite else math.inf
             value = replace(value, ball=ball, scale=size)
         else:
-            assert isinstance(value, Scalar)
             value = replace(value, scale=magnitude(value.ball))
         return value if value.scale < math.inf else None
 
@@ -261,7 +263,7 @@ class _Run:
         """Return an environment in which nothing but some steps is known of the recursion."""
         cache = {name: value for name, value in self._env.cache.items() if name not in self._order.moving}
         notes = Notes(deadline=self._env.notes.deadline)
-        return replace(self._env, notes=notes, at_steps=dict(steps), cache=cache)
+        return replace(self._env, notes=notes, at_steps=dict(steps), scales={}, cache=cache)
 
     def _cut(self, place: int) -> bool:
         """Start anew from what is needed after a place; whether that is little enough."""

@@ -408,7 +408,7 @@ TWINS: dict[str, Twin] = {
     ),
     "exp": Twin(
         tensor=torch.exp,
-        number=ct.exponential,
+        number=lambda x: ct.exponential(x) if x.is_finite() else ct.nan(),  # exp(-inf) would pass for a plain zero
         slope=lambda x, y: y,
         factor=lambda argument, value, notes: value,
         exact=_only_at(0, 1, "exp"),

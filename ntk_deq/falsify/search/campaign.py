@@ -20,9 +20,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.draws import choose, stream
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
-from ntk_deq.falsify.search import corners as climbing
-from ntk_deq.falsify.search import evolution, gradient
-from ntk_deq.falsify.search import moves as pattern
+from ntk_deq.falsify.search import descents
 from ntk_deq.falsify.search.archive import Archive, Found, Known, Place
 from ntk_deq.falsify.search.feasible import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
@@ -83,10 +81,10 @@ class _Turn:
 
 
 METHODS: dict[str, _Turn] = {
-    "gradient": _Turn(gradient.minimise, slopes=True, smooth=True, together=32, many=True, effort=100.0),
-    "moves": _Turn(pattern.minimise, slopes=False, smooth=False, together=48, many=False, effort=16.0),
-    "evolution": _Turn(evolution.minimise, slopes=False, smooth=True, together=16, many=False, effort=80.0),
-    "corners": _Turn(climbing.minimise, slopes=False, smooth=False, together=256, many=True, effort=24.0),
+    "gradient": _Turn(descents.descend, slopes=True, smooth=True, together=32, many=True, effort=100.0),
+    "moves": _Turn(descents.try_moves, slopes=False, smooth=False, together=48, many=False, effort=16.0),
+    "evolution": _Turn(descents.evolve, slopes=False, smooth=True, together=16, many=False, effort=80.0),
+    "corners": _Turn(descents.climb, slopes=False, smooth=False, together=256, many=True, effort=24.0),
 }
 """The methods in the order in which they take turns."""
 

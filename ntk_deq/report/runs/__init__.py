@@ -1,1 +1,1 @@
-"""Training runs in the report: curves, words, where they are kept."""
+"""Training runs in the report: curves and words."""

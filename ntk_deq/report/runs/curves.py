@@ -14,7 +14,7 @@ from ntk_deq.language.format import format_expr
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import GRADIENT_DESCENT, RUN_KINDS, RunKind
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.verify.training.summary import Curve, TrainingRecord
+from ntk_deq.verify.results import Curve, TrainingRecord
 
 # Steps count as log-spaced where at least this share lies in the first tenth of the run; even ones put 10 % there.
 _EARLY = 0.3

@@ -35,7 +35,7 @@ from ntk_deq.report.runs.words import (
     slowest_runs,
     starts_words,
 )
-from ntk_deq.verify.training.summary import Condition, Rate, Start, TrainingRecord
+from ntk_deq.verify.results import Condition, Rate, Start, TrainingRecord
 
 WIDTH, HEIGHT = 440.0, 206.0
 _LEFT, _RIGHT = 46.0, 372.0

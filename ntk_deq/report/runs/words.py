@@ -8,7 +8,7 @@ from ntk_deq.language.format import short_decimal
 from ntk_deq.language.run import RUN_KINDS
 from ntk_deq.report.console import one_line, short_number
 from ntk_deq.report.runs.curves import told_in
-from ntk_deq.verify.training.summary import Rate, Start, TrainingRecord
+from ntk_deq.verify.results import Rate, Start, TrainingRecord
 
 _ROLES = {
     "run": "the whole run",

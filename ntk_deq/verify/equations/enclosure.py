@@ -24,7 +24,7 @@ from flint import arb
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import SCALAR
-from ntk_deq.verify.equations.eigenpairs import Eigenvalue
+from ntk_deq.verify.equations.records import Eigenvalue
 
 if TYPE_CHECKING:
     from ntk_deq.verify.equations.records import Joint

@@ -318,6 +318,8 @@ class ExistenceStage:
         """
         if not self._claim.exists or judgement.standing is Standing.UNMET or dtype is not torch.float64:
             return judgement
+        if self._claim.run is not None:  # what steps are is not seen here
+            return judgement
         left = {
             n for n in self._claim.resting if n in judgement.conclusions and judgement.conclusions[n].truth in _OPEN
         }

@@ -30,6 +30,7 @@ from ntk_deq.files.atomic import own_folder
 from ntk_deq.language.domain import Domain
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.setting import Setting
+from ntk_deq.package import versions
 from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.existence.decision import decided_existence
@@ -37,7 +38,6 @@ from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
 from ntk_deq.verify.replay.record import Record, RecordKind, read_record, write_record
 from ntk_deq.verify.witness import counterexample_witness, tightest_witness
-from ntk_deq.version import versions
 
 
 @contextmanager

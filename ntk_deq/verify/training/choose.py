@@ -26,7 +26,7 @@ from ntk_deq.evaluation.instance import Instance, format_number, with_values
 from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.draws import stream
 from ntk_deq.falsify.ladder import redrawn
-from ntk_deq.falsify.search.evolution import minimise
+from ntk_deq.falsify.search.descents import evolve
 from ntk_deq.falsify.search.space import Chart, chart
 from ntk_deq.language.distributions import scalar_names
 from ntk_deq.language.domain import Domain
@@ -273,7 +273,7 @@ def _optimised(problem: _Problem, base: Instance, inner: Sequence[str], budget: 
     start = problem.start
     if problem.lowest == math.inf:  # later ones start where the best one ended, which is close
         generator = stream(problem.seed, problem.setting.name, base.index, "choice of the constants")
-        ended = minimise(objective, start, budget, generator)
+        ended = evolve(objective, start, budget, generator)
         start = ended[0][1].double() if ended else start
     point = _polished(objective, start)
     if objective.lowest < problem.lowest:

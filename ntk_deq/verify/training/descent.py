@@ -16,15 +16,16 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
-from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import FieldPoint
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.run import GRADIENT_DESCENT, Run, RunKind
 from ntk_deq.language.tree import Formula
 from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.training.between import has_several_indices, open_intervals
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.ends import LossBounds, LossNoise, end_at_the_start, end_of_descent, output_noise
@@ -32,7 +33,6 @@ from ntk_deq.verify.training.judged import TrainingTwin
 from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.proven import at_rest, proven_window, rests, steps_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
-from ntk_deq.verify.training.summary import TrainingRecord
 from ntk_deq.verify.training.trajectory import (
     LOSS_ROUNDING,
     SAFETY,

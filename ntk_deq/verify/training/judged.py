@@ -22,6 +22,7 @@ from ntk_deq.language.indices import step_of
 from ntk_deq.language.run import Run, RunKind, changing_names
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, NoRunError, RunTwin
 from ntk_deq.verify.training.between import (
     at_every_index,
@@ -34,7 +35,6 @@ from ntk_deq.verify.training.between import (
 from ntk_deq.verify.training.moments import Moments, Point, Trainee
 from ntk_deq.verify.training.records import start_record, training_record
 from ntk_deq.verify.training.scoring import SNAPSHOTS, Scored, TrainingScorer
-from ntk_deq.verify.training.summary import Start, TrainingRecord
 from ntk_deq.verify.training.trajectory import Trajectory
 
 _PRODUCT = 5000.0  # multiplications that take as long as the rest of a gradient

@@ -16,9 +16,9 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
-from ntk_deq.dynamics.descent import gradient_descent
 from ntk_deq.dynamics.field import NotFiniteError, WellPosednessError
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.dynamics.training import gradient_descent
 from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.evaluation.balls import evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError

