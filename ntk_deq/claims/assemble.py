@@ -46,7 +46,6 @@ from ntk_deq.language.families import defined
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
-from ntk_deq.language.types import SCALAR
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}
 
@@ -117,7 +116,7 @@ class _Assembler:
         let = read["let"] = {**self.constants, **read["let"]}
         order = self._order(read, settings, witness)
         self._check_existence(uniform, settings, given, exists, {**read, "witness": witness})
-        self._want_scalars(records, given)
+        self.problems += [problem for record in records for problem in record.missing_scalars(given, self.broken)]
         self._check_run(settings)
         self._check_choice(settings, given, read["assume"])
         formulas = {("let" if name in let else "witness", name): {**let, **witness}[name] for name in order}
@@ -336,17 +335,6 @@ class _Assembler:
         for location, message in existence_faults(self.model, uniform, settings, given, exists, read, names):
             if not (location[0] == "exists" and location[-1] in self.draft.inherited):
                 self._add(location, message, key=True)
-
-    def _want_scalars(self, records: list[SettingRecord], given: dict[str, Free]) -> None:
-        """Check that `given` supplies the scalars that the settings' distributions leave open."""
-        for record in records:
-            for wanted in record.wanted:
-                if wanted.name in self.broken or (wanted.name in given and given[wanted.name].type == SCALAR):
-                    continue
-                needs = "a scalar of that name in the setting or under `given` of the claim"
-                message = f"`{wanted.where}` of setting {record.name} uses `{wanted.name}`, which needs {needs}."
-                hint = did_you_mean(wanted.name, [*given, *wanted.known])
-                self.problems.append(Problem(wanted.position, message, None, wanted.source, wanted.span, hint))
 
     def _infer(
         self,

@@ -52,6 +52,16 @@ class SettingRecord:
     problems: tuple[Problem, ...]
     wanted: tuple[WantedScalar, ...] = ()
 
+    def missing_scalars(self, given: Systems[str, Free], broken: set[str]) -> Iterator[Problem]:
+        """Yield the scalars that distributions leave open and `given` of a claim does not supply; not the broken."""
+        for wanted in self.wanted:
+            if wanted.name in broken or (wanted.name in given and given[wanted.name].type == SCALAR):
+                continue
+            needs = "a scalar of that name in the setting or under `given` of the claim"
+            message = f"`{wanted.where}` of setting {self.name} uses `{wanted.name}`, which needs {needs}."
+            hint = did_you_mean(wanted.name, [*given, *wanted.known])
+            yield Problem(wanted.position, message, None, wanted.source, wanted.span, hint)
+
 
 def build_setting(
     name: str,

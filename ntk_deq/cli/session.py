@@ -38,7 +38,7 @@ from ntk_deq.report.junit import write_junit
 from ntk_deq.report.page.html import write_html
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.pool.process import default_memory
+from ntk_deq.verify.pool.worker import default_memory
 from ntk_deq.verify.pool.workers import judge_in_workers
 from ntk_deq.verify.replay import FOLDER as COUNTEREXAMPLES
 from ntk_deq.verify.replay.values import ARCHIVE_MARK

@@ -18,7 +18,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.format import RESOLVENT, SUBDIFFERENTIAL, format_expr
 from ntk_deq.language.hints import unexpected_character, unexpected_token
-from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, literal_of, piece_of
+from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, literal_of, piece_of, replaced_at
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
@@ -310,7 +310,7 @@ class TreeBuilder(Transformer[Token, Expr]):
             where = (ranged[0].span.start, ranged[0].span.stop)
             raise ExpressionError(f"what `{head}` takes over a range must be its only argument.", where)
         if str(head) == "at":
-            return _at(arguments, pairs, span)
+            return replaced_at(arguments, pairs, span)
         if pairs:
             raise ExpressionError(
                 f"`{head}` takes no named arguments.",
@@ -322,19 +322,6 @@ class TreeBuilder(Transformer[Token, Expr]):
     @staticmethod
     def _node(kind: Kind, children: list[Token | Expr]) -> Expr:
         return Expr(kind, _span(children), tuple(child for child in children if isinstance(child, Expr)))
-
-
-def _at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
-    names = [pair.names[0] for pair in pairs]
-    if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
-        raise ExpressionError(
-            "`at` takes one expression and then at least one replacement: at(expression, NAME = expression).",
-            (span.start, span.stop),
-        )
-    for name, pair in zip(names, pairs, strict=True):
-        if names.count(name) > 1:
-            raise ExpressionError(f"`at` replaces `{name}` twice.", (pair.span.start, pair.span.stop))
-    return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
 
 
 __all__ = ["KEYWORDS", "MAX_DEPTH", "MAX_TEXT", "parse", "parse_head", "parse_reach"]

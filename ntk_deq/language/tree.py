@@ -240,6 +240,20 @@ def piece_of(matrix: Expr, selectors: list[Expr], span: Span) -> Expr:
     return Expr(Kind.CALL, span, (matrix, *ends[0], *ends[1]), name=Sign.BLOCK)
 
 
+def replaced_at(arguments: list[Expr], pairs: list[Expr], span: Span) -> Expr:
+    """Return an expression at other values of names: what stands in the brackets of `at`, and the pairs among it."""
+    names = [pair.names[0] for pair in pairs]
+    if not pairs or len(arguments) != len(pairs) + 1 or arguments[0] is pairs[0]:
+        raise ExpressionError(
+            "`at` takes one expression and then at least one replacement: at(expression, NAME = expression).",
+            (span.start, span.stop),
+        )
+    for name, pair in zip(names, pairs, strict=True):
+        if names.count(name) > 1:
+            raise ExpressionError(f"`at` replaces `{name}` twice.", (pair.span.start, pair.span.stop))
+    return Expr(Kind.AT, span, (arguments[0], *(pair.args[0] for pair in pairs)), names=tuple(names))
+
+
 def literal_of(rows: list[Expr], span: Span) -> Expr:
     """Return the call that puts blocks together; `[A]` alone is A as a matrix."""
     for row in rows:

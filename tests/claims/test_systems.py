@@ -185,7 +185,7 @@ def test_a_smooth_activation(tmp_path, factor, verdict):
     path = tmp_path / "smooth.yaml"
     path.write_text(SMOOTH.replace("FACTOR", factor))
     for claim in load_suite(str(path)).claims:
-        result = judge(claim, Options(instances=30, search=100))
+        result = judge(claim, Options(instances=12, search=20))
         assert result.verdict is verdict, (claim.id, result.reason)
 
 

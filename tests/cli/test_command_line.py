@@ -393,7 +393,7 @@ class TestInterruption:
         assert (info["interrupted"], info["exit_code"]) == (True, 2)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="workers are looked for in /proc")
-    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+    @pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.long), "SIGKILL"])
     def test_no_worker_is_left(self, folder, name):
         """The signal goes to every process, as from a terminal; a second one comes at once."""
         process = spawn(suite(folder, *self.CLAIMS[1:]), "-j", "2", *QUICK, folder=folder, start_new_session=True)

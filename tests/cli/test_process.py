@@ -16,8 +16,20 @@ from ntk_deq.cli import process, session
 from ntk_deq.cli.process import Interruption, UnfailingFile
 
 QUICK = ("--instances", "4", "--search", "0", "--no-store")
+LONG = pytest.mark.long
 FIGURES = [sys.executable, "-c", f"{RESTORED}; from ntk_deq.cli.figures import run; run()"]
-LOST = [">&-", ">/dev/full", "2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"]
+QUICK_COMMANDS = [
+    (("check", "suite.yaml"), 0),
+    (("check", "missing.yaml"), 4),
+    (("suite.yaml", "--list"), 0),
+    (("schema",), 0),
+    (("schema", "--output", "/dev/full"), 4),
+    (("--help",), 0),
+    (("--version",), 0),
+    (("suite.yaml", "--nonsense"), 4),
+    (("suite.yaml", "-k", "zzz"), 5),
+]
+LOST = [">&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-", *(pytest.param(r, marks=LONG) for r in (">/dev/full", "2>&-"))]
 
 
 @pytest.fixture(autouse=True)
@@ -49,21 +61,12 @@ class TestOutputThatIsLost:
         assert (folder / "results" / "report.html").read_text(encoding="utf-8").endswith("</html>\n")
         ET.parse(folder / "results" / "junit.xml")
 
-    @pytest.mark.parametrize("redirection", [">/dev/full", ">&- 2>&-"])
     @pytest.mark.parametrize(
-        ("words", "code"),
+        ("redirection", "words", "code"),
         [
-            (("check", "suite.yaml"), 0),
-            (("check", "missing.yaml"), 4),
-            (("suite.yaml", "--list"), 0),
-            (("schema",), 0),
-            (("schema", "--output", "/dev/full"), 4),
-            (("--help",), 0),
-            (("--version",), 0),
-            (("suite.yaml", "--nonsense"), 4),
-            (("suite.yaml", "-k", "zzz"), 5),
-            (("replay", "kept/counterexamples/b.yaml"), 0),
-            (("mutate", "suite.yaml", "--max", "2", "--instances", "4", "--search", "0"), 0),
+            (">&- 2>&-", ("replay", "kept/counterexamples/b.yaml"), 0),
+            (">/dev/full", ("mutate", "suite.yaml", "--max", "2", "--instances", "4", "--search", "0"), 0),
+            *((redirection, *command) for redirection in (">/dev/full", ">&- 2>&-") for command in QUICK_COMMANDS),
         ],
     )
     def test_every_command(self, folder, capsys, redirection, words, code):
@@ -232,7 +235,7 @@ class TestSignals:
         assert process.wait(timeout=100) == 2
         assert self.is_partial(folder)
 
-    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", pytest.param("SIGHUP", marks=LONG)])
     def test_a_fast_second_signal_does_not_cut_the_report(self, folder, name):
         process = self.started(folder)
         for _ in range(12):

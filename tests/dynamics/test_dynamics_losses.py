@@ -97,12 +97,12 @@ def test_gradients_are_those_of_the_declared_loss(base, name):
 @every
 def test_descent_is_a_plain_loop_on_the_declared_loss(base, name):
     model, X, y = problem(base, name)
-    run = gradient_descent(model, X, y, step=0.02, steps=30, rtol=1e-13)
+    run = gradient_descent(model, X, y, step=0.02, steps=15, rtol=1e-13)
     there = dict(model.parameters())
-    for _ in range(30):
+    for _ in range(15):
         gradients = reference(model, X, y, name, there)
         there = {key: value - 0.02 * gradients[key] for key, value in there.items()}
-    assert run.steps == 30
+    assert run.steps == 15
     assert apart(run.parameters, there) <= run.error < 1e-9
     assert run.loss < run.snapshots[0].loss
 
@@ -111,7 +111,7 @@ def test_descent_is_a_plain_loop_on_the_declared_loss(base, name):
 def test_a_flow_is_the_limit_of_descent_on_the_declared_loss(name):
     model, X, y = problem("LinearImplicit", name)
     run = gradient_flow(model, X, y, horizon=0.25, tolerance=1e-8)
-    ends = [gradient_descent(model, X, y, step=0.25 / n, steps=n).parameters for n in (256, 512)]
+    ends = [gradient_descent(model, X, y, step=0.25 / n, steps=n).parameters for n in (128, 256)]
     limit = {key: 2 * ends[1][key] - ends[0][key] for key in ends[0]}
     assert apart(run.parameters, limit) < 1e-3 * apart(run.parameters, model.parameters())
 

@@ -27,13 +27,14 @@ def small() -> tuple[LinearImplicit, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("problem", [linear_problem, lambda: theorem_problem(beta=20.0, gamma=0.5)])
 def test_a_flow_taken_up_is_the_flow_to_the_end(problem: Any, tmp_path: Path) -> None:
     model, X, y = problem()
-    whole = gradient_flow(model, X, y, until=1e-6, record=["displacement", "sigma_min"])
-    part = gradient_flow(model, X, y, until=1e-6, horizon=whole.end / 3, record=["displacement", "sigma_min"])
+    how = {"until": 1e-3, "tolerance": 1e-6}
+    whole = gradient_flow(model, X, y, **how, record=["displacement", "sigma_min"])
+    part = gradient_flow(model, X, y, **how, horizon=whole.end / 3, record=["displacement", "sigma_min"])
     part.save(tmp_path / "part.npz")
     joined = resume(tmp_path / "part.npz", horizon=10 * whole.end)
     assert (part.status, joined.status) == (RunStatus.HORIZON, RunStatus.LOSS_FLOOR)
     assert joined.end == pytest.approx(whole.end, rel=0.1)  # the floor is met at a step, and steps differ
-    longer = gradient_flow(model, X, y, until=0.0, horizon=joined.end)
+    longer = gradient_flow(model, X, y, until=0.0, tolerance=1e-6, horizon=joined.end)
     assert longer.error is not None
     assert joined.error is not None
     assert distance(joined.parameters, longer.parameters) <= joined.error + longer.error
@@ -49,9 +50,9 @@ def test_a_flow_taken_up_is_the_flow_to_the_end(problem: Any, tmp_path: Path) ->
     assert [snapshot.at for snapshot in joined.snapshots] == sorted({snapshot.at for snapshot in joined.snapshots})
     assert TrainingRun.load(tmp_path / "part.npz").end == joined.end  # the file is kept up to date
     assert resume(joined) is joined
-    again = resume(joined, until=1e-8)
-    assert again.loss <= 1e-8 * whole.snapshots[0].loss
-    assert again.settings["until"] == 1e-8
+    again = resume(joined, until=1e-4)
+    assert again.loss <= 1e-4 * whole.snapshots[0].loss
+    assert again.settings["until"] == 1e-4
 
 
 def test_a_flow_goes_on_after_its_budget() -> None:

@@ -86,6 +86,11 @@ def test_there_is_no_circle():
     assert list(graphlib.TopologicalSorter(graph()).static_order())  # raises CycleError, which names the circle
 
 
+def test_no_file_is_too_long_to_be_one_subject():
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.rglob("*.py")}
+    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 450} == {}
+
+
 def test_imports_inside_functions_count():
     tree = ast.parse("def f():\n    from ntk_deq.verify import trial\n    import ntk_deq.cli\n")
     assert imported(tree, modules()) == {"ntk_deq.verify.trial", "ntk_deq.cli"}

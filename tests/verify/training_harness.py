@@ -36,4 +36,4 @@ def judged(tmp_path, *, setting="linear", given="{}", let="{}", assume="{}", run
     path.write_text(FILE.format(setting=setting, given=given, let=let, assume=assume, run=run, conclude=conclude))
     (claim,) = load_suite(str(path)).claims
     assert hasattr(claim, "run"), claim
-    return judge(claim, Options(**options))
+    return judge(claim, Options(**{"search": 0, **options}))

@@ -22,16 +22,26 @@ from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.atomic import sweep
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.pool.process import (
+from ntk_deq.verify.pool.worker import (
+    Done,
+    Entered,
+    Judge,
+    Message,
     Process,
+    Started,
+    Task,
+    Write,
+    Written,
     active_seconds,
     can_fork,
     held_memory,
     memory_text,
+    receive,
+    send,
     signals_held,
     start_process,
+    work,
 )
-from ntk_deq.verify.pool.worker import Done, Entered, Judge, Message, Started, Task, Write, Written, receive, send, work
 from ntk_deq.verify.results import ClaimResult
 from ntk_deq.verify.runner import ENDED, Known, Listener, bare_result, judge
 from ntk_deq.verify.twins import twin_of
