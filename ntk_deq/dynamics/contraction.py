@@ -230,6 +230,38 @@ class UnknownContraction(CarriedContraction):
         return 0.5
 
 
+class UncertifiedContraction(CarriedFormula):
+    """The same of a system that names no certificate, whose equilibria need only be alone near by.
+
+    Where its factor is not below one, nothing is known of it from there on, as in `UnknownContraction`.
+    """
+
+    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
+        """Return the bound, or a half where it is not known any more."""
+        if self.known:
+            try:
+                return super().bound(parameters, distance)
+            except WellPosednessError:
+                self.known = False
+        check_finite(parameters)
+        return 0.5
+
+    def state(self) -> dict[str, Any]:
+        """Return what a later run needs to go on in the very same way."""
+        return {**super().state(), "known": self.known}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            ValueError: It is not what the factor of this model returns.
+        """
+        super().restore(state)
+        if not isinstance(state["known"], bool):
+            raise ValueError("`known` must be true or false")
+        self.known = state["known"]
+
+
 def carried_contraction(model: EquilibriumModel) -> CarriedContraction:
     """Return what carries the contraction factor of a model.
 
@@ -241,5 +273,5 @@ def carried_contraction(model: EquilibriumModel) -> CarriedContraction:
     if isinstance(model, FormulaModel) and model.layer_form() is None:
         factor = model.programs.factor
         if factor is not None:
-            return CarriedFormula(model, factor)
+            return (UncertifiedContraction if model.signature.local else CarriedFormula)(model, factor)
     return CarriedContraction(model)

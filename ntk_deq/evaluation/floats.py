@@ -21,7 +21,7 @@ from torch import Tensor
 from ntk_deq.certified.scalar import nearest_float
 from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
-from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme
+from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tensor_indicator
 from ntk_deq.evaluation.environment import ModelFormulas
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
@@ -31,7 +31,7 @@ from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.indices import step_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.recursion import NONE, At, Recursions
-from ntk_deq.language.tree import Expr, Formula, Kind
+from ntk_deq.language.tree import INDICATOR, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.language.written import definition_of, put
 
@@ -227,6 +227,8 @@ def _call(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tenso
         return tensor_derivative(expr, names, indices)
     if expr.args and expr.args[0].kind is Kind.FUNCTION:
         return tensor_extreme(expr, names, indices, tensor_value)
+    if expr.name == INDICATOR:
+        return tensor_indicator(expr.args[0], names, indices, tensor_value)
     args = [tensor_value(arg, names, indices) for arg in expr.args]
     if expr.name in ("next", "fixed_point"):
         return tensor_map(names, args[0]) if expr.name == "next" else equilibrium(names, args[0])

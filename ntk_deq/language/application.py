@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.arguments import COMPOSE, OPEN, BrokenFunctionError, Definition, is_head
 from ntk_deq.language.calls import Parameter
-from ntk_deq.language.expansion import check_size, substituted, unused_name
+from ntk_deq.language.expansion import apart, check_size, substituted, unused_name
 from ntk_deq.language.families import index_size
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.shapes import fail
-from ntk_deq.language.tree import QUANTIFIERS, RANGED, Expr, Kind, Mark, Span, names_in
+from ntk_deq.language.tree import INDICATOR, QUANTIFIERS, RANGED, Expr, Kind, Mark, names_in
 
 _POINTS = ("grad", "jac")  # of a function these take a point, of a formula a variable
 _OF_A_VARIABLE = frozenset({"argmin", "minimum", "supremum", "infimum"})  # also of a formula and a variable
@@ -90,7 +91,7 @@ class Functions:
     def _visit(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write a part out; `local` are the parameters and arguments around it."""
         if node.kind is Kind.FUNCTION:
-            fail(node.span, "a function is no value.", f"functions are the first argument of {_LISTED}")
+            self._no_value(node)
         if node.kind in (Kind.NAME, Kind.INDEX) and node.name not in local:
             self._check_value(node)
         if node.kind is Kind.INDEX and node.name in local:
@@ -111,8 +112,8 @@ class Functions:
             fail(node.span, f"`{OPEN}` stands for the open argument of a function, as in grad(Lag({OPEN}, V), W).")
         if node.name in self.definitions:
             head = self.definitions[node.name][0].head
-            hint = f"write {head}" if is_head(head) else None
-            fail(node.span, f"`{node.name}` is a function, and a value is needed here.", hint)
+            message = f"`{node.name}` is a function, and a value is needed here."
+            fail(node.span, message, f"write {head}" if is_head(head) else None)
 
     def _call(self, node: Expr, local: frozenset[str]) -> Expr:
         called = self._called(node) if node.name not in local else None
@@ -127,8 +128,12 @@ class Functions:
             whole = self._composed_over(replace(node, args=node.args[:1]), local)
             return self._put(whole, self._visit(node.args[1], local))
         if node.name == COMPOSE:
-            fail(node.span, "a function is no value.", f"functions are the first argument of {_LISTED}")
+            self._no_value(node)
         return replace(node, args=tuple(self._visit(arg, local) for arg in node.args))
+
+    @staticmethod
+    def _no_value(node: Expr) -> NoReturn:
+        fail(node.span, "a function is no value.", f"functions are the first argument of {_LISTED}")
 
     def _called(self, node: Expr) -> str | None:
         """Return the name of the function of arguments that a call is one of, or None."""
@@ -138,6 +143,8 @@ class Functions:
     def _operator(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the call of what takes a function or, as `grad` of old, a formula and a variable."""
         first, *rest = node.args
+        if node.name in _OF_A_VARIABLE and [part.name for part in rest[1:]] == [INDICATOR]:
+            return self._on_a_set(node, local)
         known = self._known(node, local)
         if known is not None:
             return known
@@ -153,12 +160,24 @@ class Functions:
         if variable is None or node.name not in _OF_A_VARIABLE:
             form = FUNCTIONS[node.name].signature
             fail(first.span, f"`{node.name}` takes a function first. Got {format_expr(first)}.", f"write {form}")
-        body = self._visit(first, local | {variable.name})
-        through = self._through(body, variable.name)
-        if through is not None:
-            message = f"`{through}` depends on `{variable.name}`, and {node.name} is over what stands in the formula."
-            fail(first.span, message, f"define a function phi({variable.name}), and write {node.name}(phi)")
+        body = self._within(first, variable.name, node, local)
         return replace(node, args=(Expr(Kind.FUNCTION, node.span, (body, _like(variable)), names=(variable.name,)),))
+
+    def _on_a_set(self, node: Expr, local: frozenset[str]) -> Expr:
+        """Write `argmin(R, z, on: ...)`, whose third argument is an indicator, as of one function of z."""
+        first, variable, indicator = node.args
+        function, shape, name = self._function(first, local), _like(variable), variable.name
+        condition = self._within(indicator, name, node, local)
+        if function is not None:
+            shape = next((part for part in function.args[1:] if not part.names), shape)
+            used = {*names_in(function.args[0])} - {*function.names} | ({*names_in(condition)} - {name})
+            name = unused_name(name, used)
+            body = self._put(function, Expr(Kind.NAME, variable.span, name=name))
+            condition = substituted(condition, {variable.name: Expr(Kind.NAME, variable.span, name=name)})
+        else:
+            body = self._within(first, name, node, local)
+        whole = Expr(Kind.ADD, node.span, (body, condition))
+        return replace(node, args=(Expr(Kind.FUNCTION, node.span, (whole, shape), names=(name,)),))
 
     def _known(self, node: Expr, local: frozenset[str]) -> Expr | None:
         """Return the least value of a member of a set of functions, or where it is, where that is asked for."""
@@ -169,8 +188,9 @@ class Functions:
         known = {"minimum": found.least, "infimum": found.least, "argmin": found.where}.get(node.name)
         return None if known is None else substituted(known, {}, node.span)
 
-    def _through(self, expr: Expr, name: str) -> str | None:
-        """Return a name in an expression whose definition depends on another name, or None."""
+    def _within(self, written: Expr, name: str, node: Expr, local: frozenset[str]) -> Expr:
+        """Write a formula in the variable of a minimum out; no definition that it uses may depend on the variable."""
+        expr = self._visit(written, local | {name})
         for used in sorted(names_in(expr) - {name}):
             behind, waiting = {used}, [used]
             while waiting:
@@ -179,8 +199,9 @@ class Functions:
                     behind |= new
                     waiting += new
             if name in behind:
-                return used
-        return None
+                message = f"`{used}` depends on `{name}`, and {node.name} is over what stands in the formula."
+                fail(node.args[0].span, message, f"define a function phi({name}), and write {node.name}(phi)")
+        return expr
 
     def _by_variable(self, node: Expr, local: frozenset[str]) -> Expr:
         """Write the derivative of a formula by a name; one by a parameter holds everything else fixed."""
@@ -196,7 +217,7 @@ class Functions:
     def _function(self, node: Expr, local: frozenset[str]) -> Expr | None:
         """Return a function as a node of its kind, or None where an expression is no function."""
         if node.kind is Kind.FUNCTION:
-            node = _apart(node, self._foreign(node.args[0]))
+            node = apart(node, self._foreign(node.args[0]))
             body = self._visit(node.args[0], local | {node.names[0]})
             return replace(node, args=(body, *node.args[1:]))
         if node.name in local:
@@ -227,7 +248,7 @@ class Functions:
         found, given = self._chosen(node)
         if not found.parameters:
             fail(node.span, f"`{found.name}` is a function of one argument, which is left open already.")
-        _check_count(found, given, node.span)
+        found.check_count(given, node.span)
         opened = [place for place, arg in enumerate(given) if _is_open(arg)]
         if len(opened) != 1:
             fail(node.span, f"one argument may be left open. Got {len(opened)}.")
@@ -254,7 +275,7 @@ class Functions:
             parts.append(part)
         whole = parts[0]
         for part in parts[1:]:
-            whole = _apart(whole, names_in(part))
+            whole = apart(whole, names_in(part))
             whole = replace(whole, args=(self._put(part, whole.args[0]), *whole.args[1:]), span=node.span)
         return whole
 
@@ -283,14 +304,14 @@ class Functions:
     def _applied(self, node: Expr, name: str, local: frozenset[str]) -> Expr:
         """Return a function's body with its arguments."""
         if any(_is_open(arg) for arg in node.args):
-            fail(node.span, "a function is no value.", f"functions are the first argument of {_LISTED}")
+            self._no_value(node)
         found, given = self._chosen(node)
         values = [self._visit(arg, local) for arg in given]
         if not found.parameters:
             if len(values) != 1:
                 fail(node.span, f"`{name}` takes 1 argument. Got {len(values)}.")
             return self._put(self._body(found), values[0])
-        _check_count(found, given, node.span)
+        found.check_count(given, node.span)
         arguments: dict[str, Expr] = {}
         inside_names = self._apart_names(found)
         for parameter, value in zip(found.parameters, values, strict=True):
@@ -401,16 +422,6 @@ class Functions:
 _LISTED = "grad, jac, prox, argmin and the like"
 
 
-def _apart(function: Expr, used: set[str]) -> Expr:
-    """Return a function whose argument is called otherwise where its name is used."""
-    (name,) = function.names
-    if name not in used:
-        return function
-    new = unused_name(name, used | names_in(function.args[0]))
-    body = substituted(function.args[0], {name: Expr(Kind.NAME, function.span, name=new)})
-    return replace(function, args=(body, *function.args[1:]), names=(new,))
-
-
 def _is_open(node: Expr) -> bool:
     return node.kind is Kind.NAME and node.name == OPEN
 
@@ -437,10 +448,3 @@ def _shape(parameter: Expr, found: Definition, node: Expr) -> Expr:
         return _like(replace(parameter, span=node.span))
     letter = {} if found.reach is None else {found.reach.letter: _member_of(node)[0].args[0]}
     return substituted(parameter.args[0], letter, node.span)
-
-
-def _check_count(found: Definition, given: list[Expr], span: Span) -> None:
-    wanted = len(found.parameters)
-    if len(given) != wanted:
-        number = f"{wanted} argument{'s' * (wanted > 1)}"
-        fail(span, f"`{found.name}` takes {number}. Got {len(given)}.", f"write {found.head}")

@@ -5,7 +5,7 @@ And what names mean inside them: those arguments, and what changes along a run, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ntk_deq.errors import ExpressionError
@@ -47,6 +47,13 @@ class Definition:
     reach: Reach | None = None
     least: Expr | None = None
     where: Expr | None = None
+
+    def check_count(self, given: Sequence[Expr], span: Span) -> None:
+        """Refuse a use with too few or too many arguments."""
+        wanted = len(self.parameters)
+        if len(given) != wanted:
+            number = f"{wanted} argument{'s' * (wanted > 1)}"
+            fail(span, f"`{self.name}` takes {number}. Got {len(given)}.", f"write {self.head}")
 
 
 class BrokenFunctionError(ExpressionError):

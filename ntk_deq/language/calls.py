@@ -23,6 +23,7 @@ class Parameter(StrEnum):
     VARIABLE = "variable"  # the bare name of a free variable
     FUNCTION = "function"  # the bare name of a function of each entry
     OPERAND = "function of an argument"  # a function that the claim defines, a partial application, `u -> f`
+    STATEMENT = "statement"
     STATE = "state"  # a matrix of the shape of the model's state
 
     def admits(self, type_: Type, shapes: Shapes) -> bool:
@@ -38,6 +39,8 @@ class Parameter(StrEnum):
                 return shapes.is_vector(type_)
             case Parameter.VALUE:
                 return type_.sort is not Sort.BOOLEAN
+            case Parameter.STATEMENT:
+                return type_.sort is Sort.BOOLEAN
             case Parameter.OPERAND:
                 return False  # a function has no type
             case _:

@@ -274,3 +274,13 @@ def _joined(parts: Sequence[Expr], kind: Kind, span: Span) -> Expr:
         return parts[0]
     middle = (len(parts) + 1) // 2
     return Expr(kind, span, (_joined(parts[:middle], kind, span), _joined(parts[middle:], kind, span)))
+
+
+def apart(function: Expr, used: set[str]) -> Expr:
+    """Return a function whose argument is called otherwise where its name is used."""
+    (name,) = function.names
+    if name not in used:
+        return function
+    new = unused_name(name, used | names_in(function.args[0]))
+    body = substituted(function.args[0], {name: Expr(Kind.NAME, function.span, name=new)})
+    return replace(function, args=(body, *function.args[1:]), names=(new,))

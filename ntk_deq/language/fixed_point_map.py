@@ -121,6 +121,25 @@ def activation_parameter(image: Expr, definitions: Mapping[str, Expr]) -> tuple[
     return image.args[1], *definition.proximal
 
 
+def proximal_argument(image: Expr, state: str, definitions: Mapping[str, Expr]) -> Expr | None:
+    """Return what the activation of a map is applied to, where it is proximal whatever its parameter; None: it is not.
+
+    Args:
+        image: The map, typed.
+        state: Its state.
+        definitions: The model's definitions, typed.
+
+    Example:
+        >>> from ntk_deq.language.format import format_expr
+        >>> from ntk_deq.language.parser import parse
+        >>> format_expr(proximal_argument(parse("softthreshold(W*z, t)"), "z", {}))
+        'W*z'
+    """
+    image = _written(image, definitions)
+    found = _inside(image, state, definitions)
+    return None if found is image or activation_parameter(image, definitions) is not None else found
+
+
 def _written(image: Expr, definitions: Mapping[str, Expr]) -> Expr:
     while image.kind is Kind.NAME and image.name in definitions:
         image = definitions[image.name]

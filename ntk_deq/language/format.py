@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import ROUND_DOWN, Decimal, localcontext
 from fractions import Fraction
 
-from ntk_deq.language.tree import BOUND, CONSTANT_NAMES, Expr, Kind, Mark, Sign
+from ntk_deq.language.tree import BOUND, CONSTANT_NAMES, RESOLVENT, SUBDIFFERENTIAL, Expr, Kind, Mark, Sign
 from ntk_deq.language.types import ONE, Sort
 
 # How tightly a node binds; a part that binds less tightly than its place demands gets brackets.
@@ -33,9 +33,6 @@ BINDING = {
     Kind.POWER: POWER,
 }
 """The binding strength of every kind that is not an atom."""
-
-RESOLVENT, SUBDIFFERENTIAL = "resolvent", "subdiff"
-"""What `g in subdiff(phi, z)` is short for, and the word in it."""
 
 _JOINTS = {
     Kind.OR: " or ",

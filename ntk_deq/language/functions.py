@@ -31,7 +31,7 @@ from ntk_deq.language.calls import (
     vec_shape,
 )
 from ntk_deq.language.functionals import TO_NUMBERS
-from ntk_deq.language.interval import UNIT, Range
+from ntk_deq.language.interval import NOT_NEGATIVE, UNIT, Range
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
@@ -285,6 +285,14 @@ OF_FUNCTIONS = (
         (_P.VALUE, _P.SCALAR),
         "The u at which phi(u) + norm(u - x)^2/(2*mu) is least: `prox(phi, x, mu)`.",
         shape_of_second,
+    ),
+    Function(
+        "indicator",
+        "Functions",
+        (_P.STATEMENT,),
+        "0 where a statement holds, +inf elsewhere: a convex set in a minimum, `indicator(A*u == b)`.",
+        scalar_shape,
+        values=always(NOT_NEGATIVE),
     ),
     _of_functions(
         "resolvent",

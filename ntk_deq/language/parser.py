@@ -16,9 +16,9 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.format import RESOLVENT, SUBDIFFERENTIAL, format_expr
+from ntk_deq.language.format import format_expr
 from ntk_deq.language.hints import unexpected_character, unexpected_token
-from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, literal_of, piece_of, replaced_at
+from ntk_deq.language.tree import Expr, Kind, Mark, Sign, Span, inclusion, literal_of, piece_of, replaced_at, restricted
 
 KEYWORDS = frozenset({"and", "or", "not", "for", "all", "some", "in", "with", "at"})
 """Words that no variable or definition may be called."""
@@ -193,19 +193,8 @@ class TreeBuilder(Transformer[Token, Expr]):
     def membership(self, children: list[Token | Expr | None]) -> Expr:
         """Build `g in subdiff(phi, z)`, which is short for `z == resolvent(phi, z + g)`."""
         subgradient, *arguments = (child for child in children if isinstance(child, Expr))
-        name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
-        span = _span(children)
-        if str(name) != SUBDIFFERENTIAL or len(arguments) != 2:
-            where = (name.start_pos or 0, span.stop)
-            raise ExpressionError(
-                f"behind `in` stands a subdifferential with two arguments. Got `{name}` with {len(arguments)}.",
-                where,
-                f"write g in {SUBDIFFERENTIAL}(phi, z)",
-            )
-        function, point = arguments
-        moved = Expr(Kind.ADD, span, (point, subgradient))
-        call = Expr(Kind.CALL, span, (function, moved), name=RESOLVENT)
-        return Expr(Kind.COMPARE, span, (point, call), operators=("==",))
+        place = next(k for k, child in enumerate(children) if isinstance(child, Token) and child.type == "NAME")
+        return inclusion(subgradient, str(children[place]), arguments, _span(children), _span(children[place:]))
 
     def for_all(self, children: list[Token | Expr | None]) -> Expr:
         """Build a quantified statement."""
@@ -257,6 +246,13 @@ class TreeBuilder(Transformer[Token, Expr]):
         inside = "".join(f"[{format_expr(part)}]" for part in index)  # a member of a family
         return Expr(Kind.AT, _span(children), (value,), names=(_identifier(name) + inside,))
 
+    def restriction(self, children: list[Token | Expr]) -> Expr:
+        """Return an AT node without a name as a stand-in for `on: ...` that `call` unpacks at once."""
+        node, word = self._node(Kind.AT, children), str(children[0])
+        if word != "on":
+            raise ExpressionError(f"`{word}:` means nothing here.", (node.span.start, node.span.stop), "write on: ...")
+        return node
+
     def function(self, children: list[Token | Expr]) -> Expr:
         """Build a function of one argument, with its shape where that is written: `u -> f`, `u[n] -> f`, `u[] -> f`."""
         name = children[0]
@@ -305,6 +301,8 @@ class TreeBuilder(Transformer[Token, Expr]):
         arguments = [child for child in children if isinstance(child, Expr)]
         span = _span(children)
         pairs = [a for a in arguments if a.kind is Kind.AT and len(a.args) == 1]
+        if any(not pair.names for pair in pairs):
+            return restricted(str(head), arguments, span)
         ranged = [a for a in arguments if a.kind is Kind.OVER]
         if ranged and len(arguments) > 1 and not (str(head) == "compose" and ranged == arguments[:1]):
             where = (ranged[0].span.start, ranged[0].span.stop)

@@ -78,41 +78,6 @@ class MixesError(Exception):
     """Samples are not seen to be apart."""
 
 
-SHARE = "#share"
-"""The name of the share of the map in an averaged one; no variable is called so."""
-
-
-def averaged(root: Row) -> tuple[Row, Expr] | None:
-    """Return a map act(W z + c) as act((1 - a) z + a (W z + c)), and the matrix (1 - a) I + a W; None: it is none.
-
-    Where act is the identity or relu, a proximal map whatever it is scaled by, both have the same fixed points. The
-    other is a contraction for small a where I - W >= m I, whatever the norm of W.
-
-    Args:
-        root: The map.
-    """
-    facts = FUNCTIONS[root.name].entrywise if root.op is Op.ENTRYWISE else None
-    cut = facts is not None and facts.sides == (0, 1)
-    inside = root.args[0] if cut else root
-    terms = list(zip(inside.args, inside.signs, strict=True)) if inside.op is Op.SUM else [(inside, 1)]
-    moving = [(row, sign) for row, sign in terms if row.moving]
-    if len(moving) != 1 or moving[0][0].op is not Op.PRODUCT or moving[0][0].args[0].op is not Op.STATE:
-        return None
-    (product, sign), (weight,) = moving[0], moving[0][0].fixed
-    order = Expr(Kind.NAME, weight.span, name=next(iter(product.width.letters)), type=SCALAR)
-    share, one = (Expr(Kind.NAME, weight.span, name=SHARE, type=SCALAR), _number(1))
-    rest = Expr(Kind.SUBTRACT, weight.span, args=(one, share), type=SCALAR)
-    unit = Expr(Kind.CALL, weight.span, args=(order,), name="I", type=weight.type)
-    signed = weight if sign > 0 else Expr(Kind.NEGATE, weight.span, args=(weight,), type=weight.type)
-    parts = [Expr(Kind.MULTIPLY, weight.span, args=pair, type=weight.type) for pair in ((rest, unit), (share, signed))]
-    mixed = Expr(Kind.ADD, weight.span, args=(parts[0], parts[1]), type=weight.type)
-    still = [(Row(Op.SCALE, row.width, (row,), (share,)), sign) for row, sign in terms if not row.moving]
-    first = Row(Op.PRODUCT, product.width, product.args, (mixed,), product.flipped, moving=True)
-    rows, signs = (first, *(row for row, _ in still)), (1, *(sign for _, sign in still))
-    total = Row(Op.SUM, product.width, rows, signs=signs, moving=True) if still else first
-    return (Row(Op.ENTRYWISE, root.width, (total,), name=root.name, moving=True) if cut else total), mixed
-
-
 def _number(value: Fraction | int) -> Expr:
     return Expr(Kind.NUMBER, Span(0, 0), value=Fraction(value), type=SCALAR)
 

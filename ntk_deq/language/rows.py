@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 
 from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature, Role
+from ntk_deq.language.fixed_point_map import proximal_argument
+from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.row_program import MixesError, Op, Row, Rows
 from ntk_deq.language.shapes import Shapes
-from ntk_deq.language.tree import Expr, names_in
-from ntk_deq.language.types import SizeRange, Type, shape_type
+from ntk_deq.language.tree import Expr, Kind, Span, names_in
+from ntk_deq.language.types import SCALAR, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer
 
 _ANY = 2**31  # no size of a tensor is larger
@@ -117,6 +120,7 @@ class RowModel:
         letter: The number of samples.
         map: The fixed-point map; None: there is no equilibrium.
         predictions: The predictions.
+        inside: Of a map act(...), act proximal, what act is taken of; None: it is none.
         axes: By state, inputs, targets and predictions: whether their declared shape has a sample in each row (0) or in
             each column (1).
     """
@@ -125,6 +129,7 @@ class RowModel:
     letter: str
     map: Row | None = field(hash=False)
     predictions: Row = field(hash=False)
+    inside: Row | None = field(hash=False)
     axes: Mapping[str, int] = field(hash=False)
 
 
@@ -214,7 +219,9 @@ relu(gamma*Z*A + ones(N, N)*Phi): `ones(N, N)*Phi` multiplies samples from the l
         _translated(signature, rows, "its contraction factor", signature.contraction, typed.contraction, wanted=False)
     assert expr.type is not None  # as `infer` leaves it
     axes[PREDICTIONS] = int(letter in expr.type.cols.letters)
-    return RowModel(typed, letter, image, predictions, axes)
+    argument = None if typed.map is None else proximal_argument(typed.map, signature.state, typed.definitions)
+    inside = None if argument is None else rows.of(argument, signature.map)
+    return RowModel(typed, letter, image, predictions, inside, axes)
 
 
 def _axes(signature: ModelSignature, letter: str) -> dict[str, int]:
@@ -253,3 +260,74 @@ def _about(signature: ModelSignature, what: str, text: str, why: str) -> str:
 
 def _refusal(signature: ModelSignature, why: str) -> str:
     return f"The model {signature.name} has no class and cannot be compiled from its formulas: {why}"
+
+
+SHARE = "#share"
+"""The name of the share of the map in an averaged one; no variable is called so."""
+
+
+def averaged(root: Row) -> tuple[Row, Expr] | None:
+    """Return a map act(W z + c) as act((1 - a) z + a (W z + c)), and the matrix (1 - a) I + a W; None: it is none.
+
+    Where act is the identity or relu, a proximal map whatever it is scaled by, both have the same fixed points. The
+    other is a contraction for small a where I - W >= m I, whatever the norm of W.
+
+    Args:
+        root: The map.
+    """
+    facts = FUNCTIONS[root.name].entrywise if root.op is Op.ENTRYWISE else None
+    cut = facts is not None and facts.sides == (0, 1)
+    found = _weighted(root.args[0] if cut else root)
+    if found is None:
+        return None
+    inside, product, signed, terms = found
+    span, (share, rest) = signed.span, _shares(signed.span)
+    order = Expr(Kind.NAME, span, name=next(iter(product.width.letters)), type=SCALAR)
+    unit = Expr(Kind.CALL, span, args=(order,), name="I", type=signed.type)
+    parts = [Expr(Kind.MULTIPLY, span, args=pair, type=signed.type) for pair in ((rest, unit), (share, signed))]
+    mixed = Expr(Kind.ADD, span, args=(parts[0], parts[1]), type=signed.type)
+    still = [(Row(Op.SCALE, row.width, (row,), (share,)), sign) for row, sign in terms if not row.moving]
+    first = Row(Op.PRODUCT, product.width, product.args, (mixed,), product.flipped, moving=True)
+    rows, signs = (first, *(row for row, _ in still)), (1, *(sign for _, sign in still))
+    total = Row(Op.SUM, product.width, rows, signs=signs, moving=True) if still else first
+    return (Row(Op.ENTRYWISE, inside.width, (total,), name=root.name, moving=True) if cut else total), mixed
+
+
+def damped(root: Row, inside: Row) -> tuple[Row, Expr] | None:
+    """Return a map act(W z + c), act proximal, as (1 - a) z + a act(W z + c), and the matrix W; None: it is none.
+
+    It has the same fixed points. Where I - W >= m I, with r the distance of z from its own image by it, that image lies
+    within ((1 - a) + norm(W)/m) r/a of the fixed point, since act(W z + c) lies within norm(W) r/(a m).
+
+    Args:
+        root: The map.
+        inside: W z + c.
+    """
+    found = _weighted(inside)
+    if found is None:
+        return None
+    _, product, signed, _ = found
+    share, rest = _shares(signed.span)
+    (state,) = product.args
+    parts = (
+        Row(Op.SCALE, root.width, (state,), (rest,), moving=True),
+        Row(Op.SCALE, root.width, (root,), (share,), moving=True),
+    )
+    return Row(Op.SUM, root.width, parts, signs=(1, 1), moving=True), signed
+
+
+def _weighted(inside: Row) -> tuple[Row, Row, Expr, list[tuple[Row, int]]] | None:
+    """Return W z + c, its term W z, the matrix W with the sign of that, and all terms with their signs."""
+    terms = list(zip(inside.args, inside.signs, strict=True)) if inside.op is Op.SUM else [(inside, 1)]
+    moving = [(row, sign) for row, sign in terms if row.moving]
+    if len(moving) != 1 or moving[0][0].op is not Op.PRODUCT or moving[0][0].args[0].op is not Op.STATE:
+        return None
+    product, sign = moving[0]
+    (weight,) = product.fixed
+    signed = weight if sign > 0 else Expr(Kind.NEGATE, weight.span, args=(weight,), type=weight.type)
+    return inside, product, signed, terms
+
+
+def _shares(span: Span) -> tuple[Expr, Expr]:
+    share, one = Expr(Kind.NAME, span, name=SHARE, type=SCALAR), Expr(Kind.NUMBER, span, value=Fraction(1), type=SCALAR)
+    return share, Expr(Kind.SUBTRACT, span, args=(one, share), type=SCALAR)

@@ -304,3 +304,57 @@ def negated(expr: Expr) -> Expr:
 
 def _binary(kind: Kind, left: Expr, right: Expr) -> Expr:
     return Expr(kind, Span(left.span.start, right.span.stop), (left, right), type=left.type)
+
+
+RESOLVENT, SUBDIFFERENTIAL = "resolvent", "subdiff"
+"""What `g in subdiff(phi, z)` is short for, and the word in it."""
+
+INDICATOR = "indicator"
+"""The function that is 0 on a set, and +inf beyond."""
+
+
+def inclusion(subgradient: Expr, name: str, arguments: Sequence[Expr], span: Span, where: Span) -> Expr:
+    """Build `g in subdiff(phi, z)`, which is short for `z == resolvent(phi, z + g)`.
+
+    Args:
+        subgradient: g.
+        name: The word behind `in`.
+        arguments: What stands in brackets behind it.
+        span: Where the inclusion stands.
+        where: Where the word and its arguments do.
+
+    Raises:
+        ExpressionError: It is no subdifferential, or has too few or too many arguments.
+    """
+    if name != SUBDIFFERENTIAL or len(arguments) != 2:
+        message = f"behind `in` stands a subdifferential with two arguments. Got `{name}` with {len(arguments)}."
+        raise ExpressionError(message, (where.start, where.stop), f"write g in {SUBDIFFERENTIAL}(phi, z)")
+    function, point = arguments
+    call = Expr(Kind.CALL, span, (function, Expr(Kind.ADD, span, (point, subgradient))), name=RESOLVENT)
+    return Expr(Kind.COMPARE, span, (point, call), operators=("==",))
+
+
+_ON_SETS = ("argmin", "minimum", "infimum")
+
+
+def restricted(head: str, given: Sequence[Expr], span: Span) -> Expr:
+    """Build `argmin(R, z, on: ...)`, a call whose third argument is the indicator of the set.
+
+    Args:
+        head: What is called.
+        given: Its arguments, sets as nodes of kind AT without a name.
+        span: Where the call stands.
+
+    Raises:
+        ExpressionError: It takes no set, more than one is given, or no variable is named.
+    """
+    sets = [arg for arg in given if arg.kind is Kind.AT and not arg.names]
+    arguments = [arg for arg in given if arg not in sets]
+    where = sets[0].span.start, sets[0].span.stop
+    if head not in _ON_SETS:
+        raise ExpressionError(f"`{head}` takes no set.", where, f"on: belongs to {', '.join(_ON_SETS)}")
+    if len(sets) > 1 or len(arguments) != 2 or arguments[1].kind is not Kind.NAME:
+        hint = f"write {head}(R, z, on: T(z) == z)"
+        raise ExpressionError("a set needs a function, the name of a variable, and one condition on it.", where, hint)
+    indicator = Expr(Kind.CALL, sets[0].span, sets[0].args, name=INDICATOR)
+    return Expr(Kind.CALL, span, (*arguments, indicator), name=head)

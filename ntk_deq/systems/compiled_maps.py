@@ -106,7 +106,7 @@ class CompiledMaps(LossMaps):
     def _write(self, image: PreparedRows, Z: Tensor, out: Tensor, buffer: Tensor | None) -> Tensor | None:
         """Write the map's value; return what its relu is taken of, if it ends with one."""
         if buffer is None:
-            out.copy_(image.value(Z))
+            out.copy_(image.compiled(Z))
             return None
         before = image.before_root(Z, buffer)
         torch.clamp_min(before, 0, out=out)

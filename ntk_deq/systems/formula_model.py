@@ -23,8 +23,8 @@ from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer
 from ntk_deq.errors import ArgumentError
 from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.row_program import SHARE, Op, Row, averaged
-from ntk_deq.language.rows import RowModel, has_samples, rowwise_model
+from ntk_deq.language.row_program import Op, Row
+from ntk_deq.language.rows import SHARE, RowModel, averaged, damped, has_samples, rowwise_model
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
 from ntk_deq.systems.declared_model import DeclaredModel, WholeModel, shrunk
@@ -49,7 +49,9 @@ class Programs:
         predictions: The predictions.
         layer: The layer that the map is seen to be, if it is one.
         factor: The contraction factor, or None: none is declared.
-        weight: (1 - a) I + a W where the map is an averaged one (`averaged`); None: it is the one declared.
+        weight: (1 - a) I + a W where the map is an averaged one (`averaged`), W where it is a damped one (`damped`);
+            None: it is the one declared.
+        damps: Whether it is a damped one.
     """
 
     rows: RowModel
@@ -58,6 +60,7 @@ class Programs:
     layer: DeclaredLayer | None
     factor: ContractionFactor | None
     weight: Expr | None
+    damps: bool = False
 
     @classmethod
     def of(cls, signature: ModelSignature) -> Programs:
@@ -78,12 +81,17 @@ class Programs:
         root, contraction, weight = rows.map, rows.typed.contraction, None
         layer = declared_layer(signature, rows)
         found = averaged(root) if signature.monotone and root is not None else None
+        slow = None
+        if signature.monotone and root is not None and rows.inside is not None and found is None:
+            slow = damped(root, rows.inside)
         if found is not None:
             layer, (root, weight) = None, found
             contraction = Expr(Kind.CALL, weight.span, args=(weight,), name="norm", type=SCALAR)
+        elif slow is not None:
+            layer, (root, weight), contraction = None, slow, None
         factor = None if contraction is None else ContractionFactor.of(contraction, rows.typed.definitions)
         image = None if root is None else program(root)
-        return cls(rows, image, program(rows.predictions), layer, factor, weight)
+        return cls(rows, image, program(rows.predictions), layer, factor, weight, slow is not None)
 
 
 class FormulaModel(DeclaredModel):
@@ -159,7 +167,7 @@ class FormulaModel(DeclaredModel):
         if program is None:
             return lambda Z: Z
         rows = self.input_rows(X)
-        return program.at(rows, self.fixed_values(parameters, rows)).compiled()
+        return program.at(rows, self.fixed_values(parameters, rows)).compiled
 
     def adjoint_step_at(
         self,
@@ -243,10 +251,17 @@ class FormulaModel(DeclaredModel):
         return rows.mT if rows.ndim == 2 and self._compiled.rows.axes[name] else rows
 
     def contraction_bound(self, parameters: Mapping[str, Tensor] | None = None) -> Float[Tensor, ""]:
-        """Return the contraction factor that the model declares; infinity where it declares none."""
-        factor, like = self._compiled.factor, next(iter(self._values.values())).new_zeros(())
-        if self._compiled.map is None:
+        """Return the contraction factor that the model declares; infinity where it declares none.
+
+        Of a damped map (`damped`) a number q such that errors are within q/(1 - q) residuals, as they are for a
+        contraction: that follows from I - W >= m I.
+        """
+        compiled, like = self._compiled, next(iter(self._values.values())).new_zeros(())
+        factor = compiled.factor
+        if compiled.map is None:
             return like
+        if compiled.damps and compiled.weight is not None:
+            return like + _stands_for(self.fixed_of(parameters).value(compiled.weight), self.share)
         return like + math.inf if factor is None else self.fixed_of(parameters).number(factor.expr)
 
     def _measures(self) -> dict[str, object]:
@@ -360,6 +375,20 @@ class FormulaModel(DeclaredModel):
             values = {**values, SHARE: like + (self.share if share is None else share)}
         sizes = partial(self._sizes, {**inputs, **own})
         return FixedValues(values, sizes, self._compiled.rows.typed.definitions, like)
+
+
+def _stands_for(weight: Tensor, share: float) -> float:
+    """Return what stands for a contraction factor of a damped map."""
+    weight = weight.detach().double()
+    norm = float(torch.linalg.matrix_norm(weight, ord=2))
+    unit = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    least = float(torch.linalg.eigvalsh(unit - (weight + weight.mT) / 2)[0])
+    if share == 1 and norm < 1:
+        return norm  # as the slopes of a proximal map are at most one
+    if not least > 0:
+        return math.inf
+    gain = ((1 - share) + norm / least) / share
+    return gain / (1 + gain)
 
 
 def _best_share(weight: Tensor) -> float:

@@ -212,6 +212,7 @@ class PreparedRows:
             rows: Which.
         """
         found = copy(self)
+        found.__dict__.pop("compiled", None)
         found._X, found.count = self._X[rows], rows.shape[0]
         found.still = {step: value[rows] for step, value in self.still.items()}
         return found
@@ -226,6 +227,7 @@ class PreparedRows:
 
     __call__ = value
 
+    @cached_property
     def compiled(self) -> Callable[[Tensor], Tensor]:
         """Return the same function of the state, made for many calls: where steps follow one another, nothing else."""
         links = self.program.links

@@ -178,7 +178,7 @@ class LinearRows:
                 self._slopes[step] = (at > 0).to(at.dtype)
             else:
                 at = self.at(step.args[0])
-                self._slopes[step] = torch.func.vjp(self._rows.function(step), at)[1](torch.ones_like(at))[0]
+                self._slopes[step] = _derivatives(self._rows.function(step), at, 1)
         return self._slopes[step]
 
     def curvature(self, step: Row) -> Tensor:
@@ -187,14 +187,7 @@ class LinearRows:
         at = self.at(step.args[0])
         if facts is None or facts.sides is not None:
             return at.new_zeros(())
-        function = self._rows.function(step)
-
-        def slopes(row: Tensor) -> Tensor:
-            found: Tensor = torch.func.vjp(function, row)[1](torch.ones_like(row))[0]
-            return found
-
-        found: Tensor = torch.func.vjp(slopes, at)[1](torch.ones_like(at))[0]
-        return largest(found)
+        return largest(_derivatives(self._rows.function(step), at, 2))
 
     def passed(self, step: Row, cotangent: Tensor) -> list[Tensor]:
         """Return what a step passes back to each of its arguments.
@@ -381,3 +374,18 @@ class LinearRows:
 def largest(value: Tensor) -> Tensor:
     """Return the largest entry by size; 0 where there is none."""
     return value.abs().max() if value.numel() else value.new_zeros(())
+
+
+def _derivatives(function: Callable[[Tensor], Tensor], at: Tensor, order: int) -> Tensor:
+    """Return the first or second derivative of a function of each entry.
+
+    By the plain engine: `torch.func` takes seconds on its first call, and no transform is above.
+    """
+    with torch.enable_grad():
+        point = at.detach().requires_grad_()
+        found = function(point)
+        for left in reversed(range(order)):
+            if not found.requires_grad:
+                return torch.zeros_like(at)
+            (found,) = torch.autograd.grad(found.sum(), point, create_graph=left > 0)
+    return found

@@ -43,6 +43,8 @@ def test_wrong_counts_are_refused_with_the_signature(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - CONSTANT_NAMES))
 def test_statements_are_no_arguments(name: str) -> None:
     count = len(FUNCTIONS[name].parameters) - FUNCTIONS[name].optional
+    if Parameter.STATEMENT in FUNCTIONS[name].parameters:
+        return
     with pytest.raises(ExpressionError):
         typed(f"{name}({', '.join(['c < 1'] * count)})")
 

@@ -12,7 +12,7 @@ from ntk_deq.language.functions import FUNCTIONS
 ROOT = Path(ntk_deq.__file__).parent
 PARTS = ("language", "claims", "evaluation", "systems", "prove", "verify")
 
-_FORMULAS = {Parameter.VARIABLE, Parameter.FUNCTION, Parameter.OPERAND, Parameter.STATE}
+_FORMULAS = {Parameter.VARIABLE, Parameter.FUNCTION, Parameter.OPERAND, Parameter.STATEMENT, Parameter.STATE}
 OF_FORMULAS = {name for name, record in FUNCTIONS.items() if _FORMULAS & set(record.parameters)}
 """`grad`, `next`, `minimum` are no functions of values: each reader of formulas has its own meaning for them."""
 

@@ -63,7 +63,8 @@ def test_every_function_of_plain_matrices_occurs():
             for formula in (*claim.let.values(), *claim.assume.values(), *claim.conclude.values()):
                 used |= {node.name for node in formula.expr.walk() if node.kind is Kind.CALL}
     written_out = BY_NAME.keys() | {name for name, record in FUNCTIONS.items() if record.stands_for is not None}
-    of_functions = {name for name, record in FUNCTIONS.items() if Parameter.OPERAND in record.parameters}
+    of_formulas = {Parameter.OPERAND, Parameter.STATEMENT}
+    of_functions = {name for name, record in FUNCTIONS.items() if of_formulas & {*record.parameters}}
     assert used == set(FUNCTIONS) - {"fixed_point", "next"} - written_out - of_functions
 
 

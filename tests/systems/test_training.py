@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from declared_systems import FEED_FORWARD, MASKED, MONOTONE, OPT_EQ, OUTPUTS, SKIP, STRUCTURED, TWICE, drawn
+from declared_systems import FEED_FORWARD, MASKED, MONOTONE, OPT_EQ, OUTPUTS, SKIP, STRUCTURED, TWICE, drawn, system
 
-from ntk_deq.dynamics import GradientField, gradient_descent, gradient_flow, instantaneous_rate
+from ntk_deq.dynamics import GradientField, WellPosednessError, gradient_descent, gradient_flow, instantaneous_rate
 from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.recorders import BUILT_IN
-from ntk_deq.systems import certified_equilibrium, loss_gradients, predict, solve_equilibrium
+from ntk_deq.systems import certified_equilibrium, loss_gradients, model_class, predict, solve_equilibrium
 from ntk_deq.systems.losses import output_loss
 
 ALL = {**STRUCTURED, MASKED.name: MASKED}
@@ -159,3 +159,76 @@ def test_descent_of_a_layer_with_samples_in_columns_is_proven():
         assert float((proven.iterates[5][name] - value).norm()) <= float(proven.errors[name][5]) + 1e-14
     found = certified_equilibrium(model, X)
     assert float((found.value - solve_equilibrium(model, X).value).norm()) <= found.radius + 1e-13
+
+
+WEIGHT = "1/2*I(m) - A'*A + B - B'"
+ACTS = {
+    "tanh": ("tanh(W*Z + U*X)", torch.tanh),
+    "threshold": ("softthreshold(W*Z + U*X, 1/10)", lambda v: torch.relu(v - 0.1) - torch.relu(-v - 0.1)),
+    "signs": ("tanh(U*X - (-1)*W*Z)", torch.tanh),
+}
+
+
+def steep(act, scale=3.0):
+    """A monotone system with a weight whose norm is above one."""
+    sizes = "A:p:m,m B:p:m,m U:p:m,d u:p:m X:x:d,N y:y:N"
+    declared = system(f"steep-{act}", sizes, "Z", "mN", ACTS[act][0], "", W=WEIGHT, yhat="Z'*u")
+    model, X, y = drawn(replace(declared, monotone="1/2"))
+    return model.with_parameters({name: scale * model.parameters()[name] for name in "AB"}), X, y
+
+
+def plain_gradient(model, act, X, y):
+    """The same in plain torch: the equilibrium by damped and Newton's steps, the gradient by a dense solve."""
+    own = {name: value.clone().requires_grad_() for name, value in model.parameters().items()}
+    A, B, U, u = own.values()
+    W = torch.eye(len(u), dtype=u.dtype) / 2 - A.mT @ A + B - B.mT
+    assert float(torch.linalg.matrix_norm(W.detach(), 2)) > 1
+
+    def image(flat):
+        return ACTS[act][1](W @ flat.reshape(len(u), -1) + U @ X).reshape(-1)
+
+    z = torch.zeros(len(u) * X.shape[1], dtype=u.dtype)
+    with torch.no_grad():
+        for _ in range(2000):
+            z = z + (image(z) - z) / 50
+    for _ in range(5):
+        J = torch.autograd.functional.jacobian(image, z)
+        z = z + torch.linalg.solve(torch.eye(len(z), dtype=u.dtype) - J, (image(z) - z).detach())
+    state = z.detach().requires_grad_()
+    loss = (state.reshape(len(u), -1).mT @ u - y).square().sum() / 2
+    slope, direct = torch.autograd.grad(loss, [state, u])
+    V = torch.linalg.solve(torch.eye(len(z), dtype=u.dtype) - J.mT, slope)
+    found = dict(zip(own, torch.autograd.grad(image(z.detach()), [A, B, U], V), strict=False))
+    return {**found, "u": direct}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_monotone_system_is_trained_whatever_its_proximal_activation(act):
+    model, X, y = steep(act)
+    exact = plain_gradient(model, act, X, y)
+    for rtol in (1e-5, 1e-10):
+        found = GradientField(model, X, y, rtol=rtol).at(model.parameters(), 0.0)
+        assert 0 < found.contraction < 1
+        assert apart(found.gradients, exact) <= found.gradient_error + 1e-12 * size(exact)
+    run = gradient_descent(model, X, y, step=1e-3, steps=5)
+    assert (run.steps, run.error is not None) == (5, True)
+
+
+def test_a_system_that_is_not_monotone_as_it_says_is_not_trained():
+    model, X, y = steep("tanh")
+    declared = replace(model.signature, name="untrue", definitions={**model.signature.definitions, "W": "2*I(m) - A"})
+    untrue = model_class(declared).from_variables({**model.parameters(), "A": 0 * model.A})
+    with pytest.raises(WellPosednessError, match="No certificate that the equilibrium of untrue exists"):
+        gradient_descent(untrue, X, y, step=1e-3, steps=5)
+
+
+def test_a_system_that_names_no_certificate_is_trained_without_error_bounds_where_nothing_is_known():
+    sizes = "W:p:m,m U:p:m,d u:p:m X:x:d,N y:y:N"
+    declared = system("bare", sizes, "Z", "mN", "tanh(W*Z + U*X)", "norm(W)", yhat="Z'*u")
+    model, X, y = drawn(replace(declared, local=True))
+    assert gradient_descent(model, X, y, step=1e-3, steps=5).error is not None
+    long = model.with_parameters({"W": 1.2 * model.W / torch.linalg.matrix_norm(model.W, 2)})
+    found = gradient_descent(long, X, y, step=1e-3, steps=5)
+    assert (found.steps, found.error) == (5, None)
+    assert "No certificate" in found.detail
+    assert gradient_flow(long, X, y, until=0.99).error is None

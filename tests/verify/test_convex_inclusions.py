@@ -46,6 +46,12 @@ def test_of_numbers(tmp_path: Path, conclude: str, expected: str) -> None:
     assert verdict(tmp_path, conclude)[0] == expected
 
 
+@pytest.mark.parametrize("phi", ["huber(u, 1) - u^2/4"])
+def test_a_gradient_is_no_subgradient_of_what_is_not_convex(tmp_path: Path, phi: str) -> None:
+    let = f'{{"phi(u)": "{phi}"}}'
+    assert verdict(tmp_path, "phi(x) >= phi(z) + g*(x - z)", "g in subdiff(phi, z)", let=let)[0] != "refuted"
+
+
 def test_not_convex_is_said(tmp_path: Path) -> None:
     assert "not seen to be convex" in verdict(tmp_path, "x in subdiff(u -> -u^2/4, x)")[1]
 

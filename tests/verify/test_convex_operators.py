@@ -39,6 +39,9 @@ def verdict(folder: Path, statement: str, setting: str = "s", **options: object)
         "infimum(u[] -> u*y + abs(u)) <= 0",
         "prox(cos, x, 2) == x + 2*sin(prox(cos, x, 2))",
         "infimum(u[] -> sin(u)) == -1",
+        "infimum(u[] -> (u^2 - 1)^2 + u) <= -1 and infimum(u[] -> (u^2 - 1)^2 + u) >= -106/100",
+        "abs(argmin(u[] -> u^4 - 3*u^2 + u) + 13/10) <= 1/1000",
+        "minimum(u[] -> exp(u) - 3*u + u*sin(u)^2) <= 1",
     ],
 )
 def test_true_of_numbers(tmp_path: Path, statement: str) -> None:

@@ -21,7 +21,8 @@ from ntk_deq.language.written import BY_NAME
 
 STRUCTURAL = {"grad", "jac", "fixed_point", "next"}  # they need more than the values of their arguments
 SHORT = {name for name, function in FUNCTIONS.items() if function.stands_for}  # they are written out before
-OPERATORS = {name for name, function in FUNCTIONS.items() if Parameter.OPERAND in function.parameters}
+OF_FORMULAS = {Parameter.OPERAND, Parameter.STATEMENT}
+OPERATORS = {name for name, function in FUNCTIONS.items() if OF_FORMULAS & {*function.parameters}}
 EVALUATED = set(FUNCTIONS) - STRUCTURAL - SHORT - BY_NAME.keys() - (OPERATORS - {"grad", "jac"})
 # Pieces are in test_matrix_words.py.
 PLAIN = sorted(name for name in EVALUATED - CONSTANT_NAMES if FUNCTIONS[name].form is None)
@@ -72,7 +73,7 @@ def test_every_function_of_the_language_has_an_evaluator():
     from ntk_deq.evaluation.floats import FUNCTIONS as TENSOR_FUNCTIONS
     from ntk_deq.evaluation.functions.balls import OPERATIONS
 
-    assert set(OPERATIONS) == EVALUATED
+    assert set(OPERATIONS) == EVALUATED | {"indicator"}  # of a statement
     assert set(TENSOR_FUNCTIONS) == EVALUATED - WRITTEN
 
 

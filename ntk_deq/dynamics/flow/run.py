@@ -355,7 +355,7 @@ class _Flow:
             adjoint_iterations=sum(equation.adjoint_steps for equation in equations) / evaluations,
             evaluations=evaluations,
             seconds=seconds,
-            error=None if apart is None else apart.together + first.field_error,
+            error=None if apart is None or first.equation.caveat else apart.together + first.field_error,
             settings=describe_run(self._model, self._X, self._settings(first, apart)),
             detail=detail,
             continuation=self._state() if first.ended_at_a_step or first.status is RunStatus.INTERRUPTED else None,

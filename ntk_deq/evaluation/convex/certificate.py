@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from flint import arb, fmpq, fmpq_mat
@@ -27,6 +27,7 @@ from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
+from ntk_deq.evaluation.convex.sets import excess, met, rational
 from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
@@ -131,6 +132,11 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
         at = At(problem, problem.valued(numbers, off))
     slope, leaves = at.slope(contacts)
     value = at.value
+    if problem.links:
+        if not in_set(problem, at, contacts):
+            unknown = Scalar(sc.nan(), math.inf)
+            return Minimum(unknown, problem.valued(numbers, math.inf), "no point of the set is proven to be least")
+        value = At(replace(problem, body=problem.plain or problem.body, links=()), at.leaf.value).value
     size = (
         sc.upper(ct.frobenius(slope.value.ball)) if isinstance(slope.value, Matrix) else sc.upper(abs(slope.value.ball))
     )
@@ -168,6 +174,19 @@ def _legal(at: At, contact: Contact) -> bool:
     """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
     node = at.node(contact.node)
     return bool(slack(node, contact) >= 0)
+
+
+def in_set(problem: Problem, at: At, contacts: Sequence[Contact]) -> bool:
+    """Whether the point that contacts are met at lies in the set of a problem for certain."""
+    for link in problem.links:
+        node = at.tape.build(excess(link), problem.indices)
+        corner = next((kink for kink in at.kinks if kink.args[0] is node), None)
+        held = [
+            p for contact in contacts if corner is not None and contact.node == corner.number for p in contact.places
+        ]
+        if not met(numbers_of(node.value), held, "==" if link.operators[0] == "==" else "<="):
+            return False
+    return True
 
 
 _PLAIN, _NEARLY = 2.0**20, 2.0**-40
@@ -323,7 +342,7 @@ class _Part:
             return list(range(len(known))), []
         new, found = list[int](), list[list[fmpq]]()
         for place, line in enumerate(known):
-            more = [*lines, *found, [_rational(x) for x in line]]
+            more = [*lines, *found, [rational(x) for x in line]]
             if fmpq_mat(len(more), len(more[0]), [x for one in more for x in one]).rank() == len(more):
                 new.append(place)
                 found.append(more[-1])
@@ -332,11 +351,6 @@ class _Part:
 
 def _row(rows: ct.Ball, place: int) -> ct.Ball:
     return ct.block(rows, place, place + 1, 0, rows.shape[1])
-
-
-def _rational(x: arb) -> fmpq:
-    mantissa, exponent = x.mid().man_exp()
-    return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
 
 
 def _split(at: At, contact: Contact) -> list[_Part]:

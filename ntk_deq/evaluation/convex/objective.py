@@ -16,6 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
+from ntk_deq.evaluation.convex.sets import WEIGHTS, penalised, taken_apart
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import BOUND, Expr, Kind, Sign, Span
 from ntk_deq.language.types import ONE, SCALAR, Sort, Type
@@ -83,8 +84,12 @@ def is_nested(body: Expr) -> bool:
     return any(node.kind is Kind.FUNCTION for node in body.walk())
 
 
-def objective(expr: Expr) -> Expr:
+def objective(expr: Expr, weight: int = WEIGHTS[1]) -> Expr:
     """Return what an operator minimises: a formula in the function's argument and what the operator is given.
+
+    Args:
+        expr: The call.
+        weight: Of the penalty that stands for indicators; 0: without them.
 
     Example:
         >>> from ntk_deq.language.format import format_expr
@@ -95,6 +100,9 @@ def objective(expr: Expr) -> Expr:
     """
     function, type_ = expr.args[0], argument_type(expr)
     body = _in_corners(function.args[0])
+    plain, links, wrong = taken_apart(body)
+    if links and not wrong:
+        body = penalised(plain, links if weight else (), weight)
     point = Expr(Kind.NAME, _HERE, name=function.names[0], type=type_)
 
     def given(name: str, type_: Type) -> Expr:

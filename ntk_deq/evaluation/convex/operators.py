@@ -6,7 +6,7 @@ Where a function of one number is least on the whole line is found by branch and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,8 +17,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum
-from ntk_deq.evaluation.convex.curvature import curvatures, terms
+from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
+from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
 from ntk_deq.evaluation.convex.objective import (
     LARGEST,
     NEGATED,
@@ -32,158 +32,14 @@ from ntk_deq.evaluation.convex.objective import (
 )
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
+from ntk_deq.evaluation.convex.scalars import global_minimum
+from ntk_deq.evaluation.convex.sets import WEIGHTS, contradicts, excess, has_indicator, penalised, taken_apart
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
-from ntk_deq.evaluation.derivatives.cotangents import Node
-from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
 from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
-from ntk_deq.language.format import RESOLVENT
-from ntk_deq.language.functions import kink_of
-from ntk_deq.language.record import Kink
-from ntk_deq.language.tree import Expr, names_in
-
-_BOXES = 2000
-_SHORT = 2.0**-46  # relative; what is left of an interval that holds a minimiser
-_FARTHEST = 40  # powers of two that R is tried at
-
-
-def global_minimum(problem: Problem, guess: float) -> Minimum | None:
-    """Return the least value of a function of one number, and where it is reached; None where that is not known.
-
-    The point is `alone` where all of them lie in one narrow interval.
-
-    Args:
-        problem: The function.
-        guess: Where floats found it to be least.
-    """
-    try:
-        return _global_minimum(problem, guess)
-    except NtkDeqError:
-        return None
-
-
-def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
-    at = At(problem, Scalar(arb(guess), abs(guess)))
-    best = at.value
-    if not best.ball.is_finite() or any(
-        kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in _with_images(at.root)
-    ):
-        return None
-    reach = _reach(problem, at, guess, sc.upper(best.ball))
-    if reach is None:
-        return _by_range(problem, at, best)
-    boxes, least = _boxes(problem, reach, sc.upper(best.ball))
-    if not boxes:
-        return None
-    value = Scalar(sc.from_bounds(min(least, *(box[2] for box in boxes)), least), best.scale)
-    left, right = min(box[0] for box in boxes), max(box[1] for box in boxes)
-    narrow = right - left <= 64 * _SHORT * max(1.0, abs(left), abs(right))
-    return Minimum(value, Scalar(sc.from_bounds(left, right), max(abs(left), abs(right))), alone=narrow)
-
-
-def _with_images(root: Node) -> list[Node]:
-    """Return every node that a formula rests on, those inside of minima too."""
-    seen: dict[int, Node] = {}
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node.number not in seen:
-            seen[node.number] = node
-            waiting += [*node.args, *([] if node.image is None else [node.image])]
-    return list(seen.values())
-
-
-def _by_range(problem: Problem, at: At, best: Scalar) -> Minimum | None:
-    """Between what the values of the function can be by its form and one of them."""
-    low = at.shapes.of(at.root).range.low
-    if not math.isfinite(low):
-        return None
-    value = Scalar(
-        sc.from_bounds(min(math.nextafter(float(low), -math.inf), sc.upper(best.ball)), sc.upper(best.ball)), best.scale
-    )
-    return Minimum(value, problem.valued([arb(0)], math.inf), alone=False, reached=False)
-
-
-def _reach(problem: Problem, at: At, guess: float, best: float) -> float | None:
-    """Return R beyond which the function is larger than a value; None where none is found."""
-    size = 2.0 * max(1.0, abs(guess))
-    for _ in range(_FARTHEST):
-        problem.env.notes.check_time()
-        ends = [_beyond(problem, end, best) for end in (size, -size)]
-        if all(end is True for end in ends):
-            return size
-        if None in ends:
-            return None
-        size *= 2.0
-    return None
-
-
-def _beyond(problem: Problem, end: float, best: float) -> bool | None:
-    """Whether a function is larger than a value from a point outward; None where its form does not tell."""
-    at = At(problem, Scalar(arb(end), abs(end)))
-    ops, convex, low = Operations(at.tape), None, arb(0)
-    for factor, node in terms(at.root, at.shapes):
-        shape = at.shapes.of(node)
-        number = ops.times(at.tape.given(factor), ops.total(node if node.shape == (1, 1) else ops.made("sum", node)))
-        good = (shape.convex and factor.ball >= 0) or (shape.concave and factor.ball <= 0)
-        if good or (shape.degree is not None and shape.degree <= 2):
-            convex = number if convex is None else ops.plus(convex, number)
-            continue
-        bound = shape.range.low if factor.ball >= 0 else shape.range.high if factor.ball <= 0 else math.inf
-        if not math.isfinite(bound) or node.shape != (1, 1):
-            return None
-        low = low + factor.ball * sc.exact(bound)
-    if convex is None or not at.shapes.of(convex).convex:
-        return None
-    slope = ar.to_scalar(gradient(at.tape, convex, at.leaf, at.slopes([])).value).ball
-    value = ar.to_scalar(convex.value).ball + low
-    rises = slope >= 0 if end > 0 else slope <= 0
-    return bool(rises) and bool(value > best)
-
-
-Box = tuple[float, float, float]
-"""An interval, and a lower bound of the function on it."""
-
-
-def _boxes(problem: Problem, reach: float, least: float) -> tuple[list[Box], float]:
-    """Return narrow intervals that hold every minimiser, none where the budget ran out; and a bound of the minimum."""
-    waiting: list[Box] = [(-reach, reach, -math.inf)]
-    found: list[Box] = []
-    for _ in range(_BOXES):
-        if not waiting:
-            return [box for box in found if box[2] <= least], least
-        problem.env.notes.check_time()
-        left, right, _low = waiting.pop()
-        low, value, steep = _on(problem, left, right)
-        least = min(least, value)
-        if low > least or steep:
-            continue
-        if right - left <= _SHORT * max(1.0, abs(left), abs(right)):
-            found.append((left, right, low))
-            continue
-        middle = left + (right - left) / 2
-        waiting += [(left, middle, low), (middle, right, low)]
-    return [], least
-
-
-def _on(problem: Problem, left: float, right: float) -> tuple[float, float, bool]:
-    """Return a lower bound of the function on an interval, a value in its middle, and whether it is monotone."""
-    box = sc.from_bounds(left, right)
-    at = At(problem, Scalar(box, max(abs(left), abs(right))))
-    low = at.value.ball
-    middle = left + (right - left) / 2
-    value = At(problem, Scalar(arb(middle), abs(middle))).value.ball
-    slope = ar.to_scalar(at.slope([])[0].value).ball
-    if slope.is_finite() and value.is_finite():
-        mean = value + slope * (box - arb(middle))
-        bottom = max(sc.lower(low) if low.is_finite() else -math.inf, sc.lower(mean))
-    else:
-        bottom = sc.lower(low) if low.is_finite() else -math.inf
-    steep = slope.is_finite() and (bool(slope > 0) or bool(slope < 0))
-    return bottom, sc.upper(value) if value.is_finite() else math.inf, steep
-
+from ntk_deq.language.tree import RESOLVENT, Expr, names_in
 
 _NARROW = 1e-9  # relative to the point: what a claim's margins are measured in
 
@@ -234,13 +90,17 @@ def _value(value: Scalar | Matrix | Outcome) -> Scalar | Matrix:
 
 def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Scalar | Matrix | None:
     """Return the value of an operator in an environment that has what it is given by `given_names`; None: unknown."""
-    problem = Problem(env, objective(expr), expr.args[0].names[0], argument_shape(expr, env.sizes), indices)
+    problem = _problem(expr, env, indices)
     if problem.size > LARGEST:
         env.notes.doubt(f"{expr.name} of a function of {problem.size} numbers; at most {LARGEST} are looked for")
         return None
+    if wrong := _misused(expr):
+        env.notes.doubt(f"{expr.name} is not proven: {wrong}")
+        return None
+    if problem.links and _is_empty(problem):
+        env.notes.undefined(f"{expr.name} on a set that is empty", certain=True)
     try:
-        found, guess = _searched(problem, given_name("x", expr))
-        found = _of_convex(expr, problem, found)
+        found, guess = _looked_for(expr, problem)
         if found.reason or (expr.name in POINTS and not found.alone):
             return _without(expr, problem, found, guess)
     except OutsideClaimError as outside:
@@ -249,6 +109,51 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
         env.notes.doubt(f"{expr.name} is not proven: {outside}")  # a jump, of the function and not of the claim
         return None
     return _beside(found.point, env, expr) if expr.name in POINTS else _signed(expr, found.value)
+
+
+def _problem(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Problem:
+    """Return what an operator minimises, on the set of the indicators in it."""
+    name, shape = expr.args[0].names[0], argument_shape(expr, env.sizes)
+    links = taken_apart(expr.args[0].args[0])[1]
+    return Problem(env, objective(expr), name, shape, indices, objective(expr, 0), links)
+
+
+def _looked_for(expr: Expr, problem: Problem) -> tuple[Minimum, Tensor]:
+    """Return what is proven of a minimum; on a set, with the first weight of a penalty that proves anything."""
+    start = given_name("x", expr)
+    if not problem.links:
+        found, guess = _searched(problem, start)
+        return _of_convex(expr, problem, found), guess
+    tried: list[tuple[Minimum, Tensor]] = []
+    for weight in WEIGHTS:
+        close = CLOSER * math.sqrt(weight)  # floats end as far off from a corner whose slopes are wide apart
+        tried.append(_searched(replace(problem, body=objective(expr, weight)), start, ((FINE, close),)))
+        if _error(tried[-1][0]) <= _NARROW:
+            break
+    found, guess = min(tried, key=lambda one: _error(one[0]))
+    return _of_convex(expr, problem, found), guess
+
+
+def _misused(expr: Expr) -> str:
+    """Return why an indicator in a function cannot be read as a set; empty where it can."""
+    body = expr.args[0].args[0]
+    return "a supremum on a set" if expr.name == "supremum" and has_indicator(body) else taken_apart(body)[2]
+
+
+def _is_empty(problem: Problem) -> bool:
+    """Whether no point lies in the set of a problem, for certain."""
+    at = At(problem, problem.valued([arb(0)] * problem.size))
+    rows, signs = [], []
+    for link in problem.links:
+        node = at.tape.build(excess(link), problem.indices)
+        by = jacobian(at.tape, node, at.leaf)
+        if by is None or not at.shapes.of(node).affine:
+            continue
+        width, flat = problem.size, numbers_of(Matrix(by, 1.0))
+        values = numbers_of(node.value)
+        rows += [[*flat[k * width : (k + 1) * width], value] for k, value in enumerate(values)]
+        signs += ["==" if link.operators[0] == "==" else "<="] * len(values)
+    return contradicts(rows, signs)
 
 
 def _beside(point: Scalar | Matrix, env: Environment, expr: Expr) -> Scalar | Matrix:
@@ -266,14 +171,14 @@ def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
         env: What names mean, those of `given_names` among them.
         indices: Values of the step indices in scope.
     """
-    problem = Problem(env, objective(expr), expr.args[0].names[0], argument_shape(expr, env.sizes), indices)
+    problem = _problem(expr, env, indices)
     mu = env.variables.get(given_name("mu", expr))
     reason = f"at most {LARGEST} numbers are looked for" if problem.size > LARGEST else ""
     if mu is not None and not ar.to_scalar(mu).ball > 0:
         reason = "mu must be > 0"
+    reason = reason or _misused(expr)
     if not reason:
-        found, _ = _searched(problem, given_name("x", expr))
-        found = _of_convex(expr, problem, found)
+        found, _ = _looked_for(expr, problem)
         reason = found.reason or ("" if found.alone else "the function may be least elsewhere too")
         if not reason:
             return found.value, found.point
@@ -281,7 +186,13 @@ def least(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Least:
     return Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf)
 
 
-def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
+_WAYS = ((COARSE, CLOSE), (FINE, CLOSER))
+"""Distances over which corners are rounded off, and how close to one a point is taken to be at it."""
+
+
+def _searched(
+    problem: Problem, start: str, ways: Sequence[tuple[tuple[float, ...], float]] = _WAYS
+) -> tuple[Minimum, Tensor]:
     """Return what is proven near where floats lead to, roughly at first, else as well as they can."""
     names = tensor_names(problem.env)
     at = names.variables.get(start)
@@ -295,7 +206,7 @@ def _searched(problem: Problem, start: str) -> tuple[Minimum, Tensor]:
         reason = "no minimum is found by Newton's method on a function of minima"
         return Minimum(Scalar(sc.nan(), math.inf), problem.valued([arb(0)] * problem.size, math.inf), reason), first
     best: tuple[Minimum, Tensor] | None = None
-    for distances, close in ((COARSE, CLOSE), (FINE, CLOSER)):
+    for distances, close in ways:
         guess, _ = lowest_point(
             problem.body, problem.name, problem.shape, names, problem.indices, tensor_value, at, distances
         )
@@ -319,7 +230,10 @@ def _of_convex(expr: Expr, problem: Problem, found: Minimum) -> Minimum:
     """
     if expr.name != RESOLVENT or found.reason:
         return found
-    at = At(replace(problem, body=expr.args[0].args[0]), found.point)
+    plain = taken_apart(expr.args[0].args[0])[0]
+    if plain is None:
+        return found
+    at = At(replace(problem, body=plain, links=()), found.point)
     if at.shapes.of(at.root).convex or curvatures(at.tape, at.root, at.leaf, at.shapes).low >= 0:
         return found
     return replace(found, reason="the function is not seen to be convex, and only of such there is a subdifferential")
@@ -337,13 +251,15 @@ def _error(found: Minimum) -> float:
 def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Scalar | Matrix | None:
     """Return what is known where no minimum was proven near the point that floats led to."""
     env, is_point = problem.env, expr.name in POINTS
-    if unbounded_below(problem, guess):
+    if unbounded_on_set(problem, guess) if problem.links else unbounded_below(problem, guess):
         if expr.name in ("conjugate", "infimum", "supremum"):
             return Scalar(arb("-inf" if expr.name == "infimum" else "+inf"), math.inf)
         env.notes.undefined(f"{expr.name} of a function without a minimum: it falls for ever", certain=True)
-    if problem.shape is None:
+    if problem.shape is None and not problem.links and expr.name != RESOLVENT:  # which is one of convex functions
         wide = global_minimum(problem, float(guess[0]))
         known = wide is not None and (wide.reached or expr.name in ("conjugate", "infimum", "supremum"))
+        if is_point and wide is not None and wide.reason:
+            env.notes.undefined(f"{expr.name} has no value: {wide.reason}", certain=True)
         if wide is not None and known and not (is_point and not wide.alone):
             return wide.point if is_point else _signed(expr, wide.value)
     reason = found.reason or "the function may be least elsewhere too"
@@ -367,6 +283,25 @@ def unbounded_below(problem: Problem, guess: Tensor) -> bool:
         rays.insert(1, torch.where(guess.abs() < 1e-3 * size, 0.0, guess))
     rays += [torch.tensor([float(x.mid()) for x in numbers], dtype=torch.float64) for numbers in _downhill(at)]
     return any(bool(Growth(at.leaf, ray.tolist(), at.shapes).of(at.root) < 0) for ray in rays if bool(ray.any()))
+
+
+def unbounded_on_set(problem: Problem, guess: Tensor) -> bool:
+    """Whether a function falls for ever along a ray that begins at a point of its set and stays inside."""
+    plain = replace(problem, body=problem.plain or problem.body)
+    starts = [guess, torch.zeros_like(guess), torch.ones_like(guess)]
+    places = [At(plain, problem.valued([arb(x) for x in start.tolist()])) for start in starts if start.isfinite().all()]
+    inside = [at for at in places if in_set(plain, at, [])]
+    if not inside:
+        return False
+    at = inside[0]
+    bounds = [at.tape.build(penalised(None, [link], 1), problem.indices) for link in problem.links]
+    unit = torch.eye(len(guess), dtype=torch.float64)
+    rays = [*unit, *-unit, *(torch.tensor([float(x.mid()) for x in slope]).double() for slope in _downhill(at))]
+    for ray in rays:
+        growth = Growth(at.leaf, ray.tolist(), at.shapes)
+        if growth.of(at.root) < 0 and all(bool(growth.of(bound) == 0) for bound in bounds):
+            return True
+    return False
 
 
 def _downhill(at: At) -> list[list[arb]]:

@@ -40,6 +40,8 @@ class Problem:
         name: What it is to be least in.
         shape: Rows and columns of that; None for a number.
         indices: Values of the step indices in scope.
+        plain: Without the penalty that stands for a set.
+        links: The comparisons that the set is made of; none for the whole space.
     """
 
     env: Environment
@@ -47,6 +49,8 @@ class Problem:
     name: str
     shape: tuple[int, int] | None
     indices: Mapping[str, float] = field(default_factory=dict)
+    plain: Expr | None = None
+    links: tuple[Expr, ...] = ()
 
     @property
     def size(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from flint import arb
 
 from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.shapes import Shapes
 from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, number_place, reachable
@@ -215,3 +216,98 @@ def _bounded(rate: arb) -> arb:
     if not rate.is_finite():
         raise UnknownRateError
     return rate
+
+
+Bounds = list[arb]
+"""Coefficients that are balls: at each t >= 0 the value is a sum of c_k t^k, c_k in the k-th ball."""
+
+_MOST_DEGREE = 32
+
+
+class Beyond:
+    """The numbers of a formula of one number w at w = end + t and end >= 0, or w = end - t and end < 0, for all t >= 0.
+
+    Each is bounded by a polynomial in t whose coefficients are balls: polynomials by themselves, bounded functions by
+    their range, corners by the sign of their argument where that is certain for all t.
+
+    Args:
+        leaf: The variable w.
+        end: Where t is 0.
+        shapes: The shapes of the nodes.
+    """
+
+    def __init__(self, leaf: Node, end: float, shapes: Shapes) -> None:
+        self._shapes = shapes
+        self._known: dict[int, Bounds] = {leaf.number: [arb(end), arb(1 if end >= 0 else -1)]}
+
+    def of(self, root: Node) -> Bounds:
+        """Return the bounds of a number.
+
+        Raises:
+            UnknownRateError: They are not known.
+        """
+        for node in reversed(reachable([root])):
+            if node.number not in self._known:
+                self._known[node.number] = self._bounds(node)
+        return self._known[root.number]
+
+    def _bounds(self, node: Node) -> Bounds:
+        if node.shape != (1, 1):
+            raise UnknownRateError
+        if not self._shapes.moves(node):
+            number = ar.to_scalar(node.value).ball
+            if not number.is_finite():
+                raise UnknownRateError
+            return [number]
+        operation, parts = node.operation, [self._known[arg.number] for arg in node.args if arg.number in self._known]
+        if len(parts) < len(node.args) or not parts:
+            raise UnknownRateError
+        if operation in (Kind.ADD, Kind.SUBTRACT):
+            left, right = (part + [arb(0)] * (max(map(len, parts)) - len(part)) for part in parts)
+            return [a + b if operation == Kind.ADD else a - b for a, b in zip(left, right, strict=True)]
+        if operation == Kind.NEGATE:
+            return [-a for a in parts[0]]
+        if operation in (Kind.TRANSPOSE, "sum"):
+            return parts[0]
+        if operation in (Kind.MULTIPLY, "dot", "hadamard"):
+            return _multiplied(parts[0], parts[1])
+        if operation == Kind.DIVIDE and len(parts[1]) == 1 and not parts[1][0].contains(0):
+            return [a / parts[1][0] for a in parts[0]]
+        if operation == SQUARED_LENGTH:
+            return _multiplied(parts[0], parts[0])
+        if operation == Kind.POWER:
+            return _raised(parts[0], node.args[1].value)
+        return self._of_function(node, parts)
+
+    def _of_function(self, node: Node, parts: list[Bounds]) -> Bounds:
+        values = self._shapes.of(node).range
+        if math.isfinite(values.low) and math.isfinite(values.high):
+            return [sc.exact(values.low).union(sc.exact(values.high))]
+        if is_absolute(node) or node.operation == "relu":
+            low = -1 if is_absolute(node) else 0
+            if all(bool(a >= 0) for a in parts[0]):
+                return parts[0]
+            if all(bool(a <= 0) for a in parts[0]):
+                return [low * a for a in parts[0]]
+            return [arb(0).union(arb(a.abs_upper())) for a in parts[0]]
+        raise UnknownRateError
+
+
+def _multiplied(left: Bounds, right: Bounds) -> Bounds:
+    if len(left) + len(right) > _MOST_DEGREE:
+        raise UnknownRateError
+    found = [arb(0)] * (len(left) + len(right) - 1)
+    for j, a in enumerate(left):
+        for k, b in enumerate(right):
+            found[j + k] = found[j + k] + a * b
+    return found
+
+
+def _raised(base: Bounds, exponent: object) -> Bounds:
+    """Return a power with a whole exponent >= 0."""
+    if not isinstance(exponent, Scalar) or not exponent.ball.is_integer() or not 0 <= exponent.ball <= _MOST_DEGREE:
+        raise UnknownRateError
+    found = [arb(1)]
+    for _ in range(int(str(exponent.ball.unique_fmpz()))):
+        found = _multiplied(found, base)
+    return found

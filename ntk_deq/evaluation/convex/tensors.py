@@ -229,6 +229,29 @@ def _beside(names: Any, **changes: Any) -> Any:
     return found
 
 
+_ROUNDED = 1e-12  # relative; by how much a point may miss a set and count as one of it
+
+
+def tensor_indicator(statement: Expr, names: Any, indices: Mapping[str, float], evaluate: Evaluate) -> Tensor:
+    """Return 0 where a conjunction of comparisons holds up to rounding, inf elsewhere."""
+    if statement.kind is Kind.AND:
+        parts = [tensor_indicator(part, names, indices, evaluate) for part in statement.args]
+        return parts[0] + parts[1]
+    if statement.kind is not Kind.COMPARE:
+        return names.like.new_full(names.batch, torch.nan)
+    sides = [evaluate(arg, names, indices) for arg in statement.args]
+    outside = torch.zeros(names.batch, dtype=torch.bool, device=names.like.device)
+    for place, sign in enumerate(statement.operators):
+        left, right = (
+            side[..., None, None] if side.ndim < 2 and any(s.ndim > 1 for s in sides) else side
+            for side in sides[place : place + 2]
+        )
+        miss = {"==": (left - right).abs(), "<": left - right, "<=": left - right}.get(sign[:2], right - left)
+        far = miss > _ROUNDED * torch.maximum(left.abs(), right.abs())
+        outside = outside | (far.flatten(-2).any(-1) if far.ndim > 1 else far)
+    return torch.where(outside, torch.inf, 0.0).to(names.like)
+
+
 class Function:
     """A number as a function of one of its names, for each instance.
 

@@ -15,6 +15,7 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate, is_symmetric
 from ntk_deq.evaluation.convex.objective import NEGATED, POINTS, given_name, given_names, objective
+from ntk_deq.evaluation.convex.sets import has_indicator
 from ntk_deq.evaluation.derivatives.cotangents import (
     CONSTANT,
     EQUILIBRIUM,
@@ -161,6 +162,8 @@ class Tape:
 
         A least value moves as the function does where it is reached, which is held fixed.
         """
+        if has_indicator(expr.args[0].args[0]):
+            raise UndifferentiableError(f"`{expr.name}` on a set has no derivative here")
         given = {name: self._build(arg, frame) for name, arg in zip(given_names(expr), expr.args[1:], strict=True)}
         given = {
             name: self._as_number(node, frame.env) if name == given_name("mu", expr) else node

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from flint import arb
 
 from ntk_deq import certified as ct
+from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Environment
@@ -15,7 +16,7 @@ from ntk_deq.evaluation.functions.entrywise import TWINS, evaluated
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.evaluation.functions.softmax import softmax_matrix
 from ntk_deq.evaluation.functions.twin import Handler, Value, whole
-from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.written import definition_of, put
@@ -209,6 +210,16 @@ def _dot(args: Sequence[Value], env: Environment) -> Value:
     return ar.to_scalar(ar.multiply(ar.transpose(left), right, env.notes))
 
 
+def _indicator(args: Sequence[Value], env: Environment) -> Value:
+    """0 where a statement is true for certain, +inf where it is false."""
+    (outcome,) = args
+    assert isinstance(outcome, Outcome)
+    if outcome.truth in (Truth.TRUE, Truth.FALSE):
+        return Scalar(arb(0) if outcome.truth is Truth.TRUE else arb("+inf"), 1.0)
+    env.notes.doubt("whether a point lies in a set is not certain")
+    return Scalar(sc.nan(), 1.0)
+
+
 def _inverse(args: Sequence[Value], env: Environment) -> Value:
     return ar.inverse(ar.to_matrix(args[0]), env.notes)
 
@@ -232,6 +243,7 @@ OPERATIONS: dict[str, Handler] = {
     "max": _extreme(ct.maximum, ct.entry_max),
     "min": _extreme(ct.minimum, ct.entry_min),
     "norm": _norm(ct.spectral_norm),
+    "indicator": _indicator,
     "norm1": _norm(ct.norm1),
     "norminf": _norm(ct.norminf),
     "ones": _constant(1.0),

@@ -1,0 +1,202 @@
+"""Where a function of one number is least on the whole line, by branch and bound: no convexity is asked for.
+
+Beyond some R the function is above a value that it takes, since it is at least a polynomial there (`recession.Beyond`).
+Inside, intervals are cut in two until the function is above that value on them, or rises or falls throughout.
+
+References:
+    Moore, Kearfott, Cloud, Introduction to interval analysis, 2009, chapter 11.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import zip_longest
+
+from flint import arb
+
+from ntk_deq.certified import scalar as sc
+from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.convex.certificate import Minimum
+from ntk_deq.evaluation.convex.curvature import terms
+from ntk_deq.evaluation.convex.points import At, Problem
+from ntk_deq.evaluation.convex.recession import Beyond, UnknownRateError
+from ntk_deq.evaluation.derivatives.cotangents import Node, reachable
+from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
+from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.language.functions import FUNCTIONS, kink_of
+from ntk_deq.language.record import Change, Kink
+from ntk_deq.language.tree import Kind
+
+_BOXES = 2000
+_SHORT = 2.0**-46  # relative; what is left of an interval that holds a minimiser
+_FARTHEST = 40  # powers of two that R is tried at
+
+
+def global_minimum(problem: Problem, guess: float) -> Minimum | None:
+    """Return the least value of a function of one number, and where it is reached; None where that is not known.
+
+    The point is `alone` where all of them lie in one narrow interval.
+
+    Args:
+        problem: The function.
+        guess: Where floats found it to be least.
+    """
+    try:
+        return _global_minimum(problem, guess)
+    except NtkDeqError:
+        return None
+
+
+def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
+    at = At(problem, Scalar(arb(guess), abs(guess)))
+    best = at.value
+    if not best.ball.is_finite() or any(
+        kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in _with_images(at.root)
+    ):
+        return None
+    reach = _reach(problem, at, guess, sc.upper(best.ball))
+    if reach is None:
+        return _by_range(problem, at, best)
+    boxes, least = _boxes(problem, reach, sc.upper(best.ball))
+    if not boxes:
+        return None
+    value = Scalar(sc.from_bounds(min(least, *(box[2] for box in boxes)), least), best.scale)
+    left, right = min(box[0] for box in boxes), max(box[1] for box in boxes)
+    narrow = right - left <= 64 * _SHORT * max(1.0, abs(left), abs(right))
+    twice = not narrow and _parity(at) == 1 and all(box[0] > 0 or box[1] < 0 for box in boxes)
+    point = Scalar(sc.from_bounds(left, right), max(abs(left), abs(right)))
+    return Minimum(value, point, _TWICE if twice else "", alone=narrow)
+
+
+_TWICE = "the function is least at two points at least"
+
+
+def _parity(at: At) -> int:
+    """Return 1 for a function that is even by its form, so that it is least at -w where it is least at w; -1: odd."""
+    known: dict[int, int] = {at.leaf.number: -1}
+    for node in reversed(reachable([at.root])):
+        if node.number in known:
+            continue
+        signs = [known[arg.number] for arg in node.args]
+        if not at.shapes.moves(node) or (node.args and all(sign == 1 for sign in signs)):
+            known[node.number] = 1
+        elif node.operation in (Kind.ADD, Kind.SUBTRACT) and signs[0] == signs[1]:
+            known[node.number] = signs[0]
+        elif node.operation in (Kind.MULTIPLY, Kind.DIVIDE):
+            known[node.number] = signs[0] * signs[1]
+        elif node.operation == Kind.NEGATE:
+            known[node.number] = signs[0]
+        elif node.operation == Kind.POWER and isinstance(node.args[1].value, Scalar):
+            exponent = node.args[1].value.ball
+            whole = exponent.is_integer() and not at.shapes.moves(node.args[1])
+            known[node.number] = 0 if not whole else signs[0] ** (int(str(exponent.unique_fmpz())) % 2)
+        else:
+            facts = FUNCTIONS.get(node.operation)
+            blind = facts is not None and Change.SIGN in facts.blind and len(signs) == 1
+            known[node.number] = abs(signs[0]) if blind else 0
+    return known[at.root.number]
+
+
+def _with_images(root: Node) -> list[Node]:
+    """Return every node that a formula rests on, those inside of minima too."""
+    seen: dict[int, Node] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.number not in seen:
+            seen[node.number] = node
+            waiting += [*node.args, *([] if node.image is None else [node.image])]
+    return list(seen.values())
+
+
+def _by_range(problem: Problem, at: At, best: Scalar) -> Minimum | None:
+    """Between what the values of the function can be by its form and one of them."""
+    low = at.shapes.of(at.root).range.low
+    if not math.isfinite(low):
+        return None
+    value = Scalar(
+        sc.from_bounds(min(math.nextafter(float(low), -math.inf), sc.upper(best.ball)), sc.upper(best.ball)), best.scale
+    )
+    return Minimum(value, problem.valued([arb(0)], math.inf), alone=False, reached=False)
+
+
+def _reach(problem: Problem, at: At, guess: float, best: float) -> float | None:
+    """Return R beyond which the function is larger than a value; None where none is found."""
+    size = 2.0 * max(1.0, abs(guess))
+    for _ in range(_FARTHEST):
+        problem.env.notes.check_time()
+        ends = [_beyond(problem, end, best) for end in (size, -size)]
+        if all(end is True for end in ends):
+            return size
+        if None in ends:
+            return None
+        size *= 2.0
+    return None
+
+
+def _beyond(problem: Problem, end: float, best: float) -> bool | None:
+    """Whether a function is larger than a value from a point outward; None where its form does not tell.
+
+    There it is at least a polynomial in the distance t to the point, whose coefficients are those of polynomials and
+    bounded functions (`Beyond`), and of tangents of its convex terms. It is larger than its value at t = 0 where the
+    other coefficients are not negative.
+    """
+    at = At(problem, Scalar(arb(end), abs(end)))
+    ops, outward, total = Operations(at.tape), Beyond(at.leaf, end, at.shapes), [arb(0)]
+    for factor, node in terms(at.root, at.shapes):
+        number = ops.total(node if node.shape == (1, 1) else ops.made("sum", node))
+        try:
+            part = [factor.ball * coefficient for coefficient in outward.of(number)]
+        except UnknownRateError:
+            shape = at.shapes.of(node)
+            if not (shape.convex and factor.ball >= 0) and not (shape.concave and factor.ball <= 0):
+                return None
+            slope = ar.to_scalar(gradient(at.tape, number, at.leaf, at.slopes([])).value).ball
+            part = [factor.ball * ar.to_scalar(number.value).ball, factor.ball * slope * (1 if end > 0 else -1)]
+        total = [a + b for a, b in zip_longest(total, part, fillvalue=arb(0))]
+    if not all(coefficient.is_finite() for coefficient in total):
+        return None
+    return all(bool(coefficient >= 0) for coefficient in total[1:]) and bool(total[0] > best)
+
+
+Box = tuple[float, float, float]
+"""An interval, and a lower bound of the function on it."""
+
+
+def _boxes(problem: Problem, reach: float, least: float) -> tuple[list[Box], float]:
+    """Return narrow intervals that hold every minimiser, none where the budget ran out; and a bound of the minimum."""
+    waiting: list[Box] = [(-reach, reach, -math.inf)]
+    found: list[Box] = []
+    for _ in range(_BOXES):
+        if not waiting:
+            return [box for box in found if box[2] <= least], least
+        problem.env.notes.check_time()
+        left, right, _low = waiting.pop()
+        low, value, steep = _on(problem, left, right)
+        least = min(least, value)
+        if low > least or steep:
+            continue
+        if right - left <= _SHORT * max(1.0, abs(left), abs(right)):
+            found.append((left, right, low))
+            continue
+        middle = left + (right - left) / 2
+        waiting += [(left, middle, low), (middle, right, low)]
+    return [], least
+
+
+def _on(problem: Problem, left: float, right: float) -> tuple[float, float, bool]:
+    """Return a lower bound of the function on an interval, a value in its middle, and whether it is monotone."""
+    box = sc.from_bounds(left, right)
+    at = At(problem, Scalar(box, max(abs(left), abs(right))))
+    low = at.value.ball
+    middle = left + (right - left) / 2
+    value = At(problem, Scalar(arb(middle), abs(middle))).value.ball
+    slope = ar.to_scalar(at.slope([])[0].value).ball
+    if slope.is_finite() and value.is_finite():
+        mean = value + slope * (box - arb(middle))
+        bottom = max(sc.lower(low) if low.is_finite() else -math.inf, sc.lower(mean))
+    else:
+        bottom = sc.lower(low) if low.is_finite() else -math.inf
+    steep = slope.is_finite() and (bool(slope > 0) or bool(slope < 0))
+    return bottom, sc.upper(value) if value.is_finite() else math.inf, steep
