@@ -67,11 +67,11 @@ def weakenings() -> dict[str, Weakening]:
         ),
         "underflow": Weakening(
             "operations that underflow count as exact",
-            tuple((*place, 0.0) for place in _modules("TINY", "products", "arithmetic", "rounding", "norms")),
+            tuple((*place, 0.0) for place in _modules("TINY", "arithmetic", "rounding", "norms")),
         ),
         "radius": Weakening(
             "products forget the radii of their factors",
-            tuple((*place, _zero) for place in _modules("product_radius", "products", "arithmetic")),
+            tuple((*place, _zero) for place in _modules("product_radius", "arithmetic")),
         ),
         "weyl": Weakening(
             "norms and singular values forget the matrix's radius",
@@ -96,9 +96,9 @@ def weakenings() -> dict[str, Weakening]:
         "cholesky": Weakening(
             "a Cholesky factor proves its shift whatever its residual",
             (
-                *((*place, _zero) for place in _modules("residual_up", "definiteness")),
-                *((*place, _zero) for place in _modules("largest_entry", "definiteness")),
-                *((*place, _zero) for place in _modules("cholesky_shift", "definiteness", "extremes")),
+                *((*place, _zero) for place in _modules("residual_up", "extremes")),
+                *((*place, _zero) for place in _modules("largest_entry", "extremes")),
+                *((*place, _zero) for place in _modules("cholesky_shift", "extremes")),
             ),
         ),
         "discs": Weakening(

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.certified_fuzz import equilibrium_tally, matrix_tally
-from benchmarks.certified_weakening import weakenings
+from benchmarks.certified_weakening import weakened, weakenings
 
 LARGEST, STEPS = 12, 400
 
@@ -24,6 +24,12 @@ def test_every_equilibrium_is_in_its_ball():
     assert tally.culprits == []
     assert {name.removeprefix("equilibrium: ") for name in tally.checks} >= {"contraction", "approximate inverse"}
     assert tally.undecided.total() == 0
+
+
+def test_every_mistake_is_planted_where_there_is_something():
+    for name in weakenings():
+        with weakened(name):
+            pass
 
 
 @pytest.mark.parametrize("name", sorted({*weakenings()} - {"cholesky"}))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flow_samples import distance, linear_problem, theorem_problem
+from flow_samples import distance, linear_problem, smooth_relu_problem, theorem_problem
 
 from ntk_deq.dynamics import RunStatus, TrainingRun, gradient_descent, gradient_flow, resume
 from ntk_deq.dynamics.recorders import Recorder, every
@@ -24,7 +24,13 @@ def small() -> tuple[LinearImplicit, torch.Tensor, torch.Tensor]:
     return LinearImplicit(W=ONE / 2, U=ONE.clone(), b=ONE[0].clone()), ONE, ONE[0]
 
 
-@pytest.mark.parametrize("problem", [linear_problem, lambda: theorem_problem(beta=20.0, gamma=0.5)])
+def kinked_problem() -> Any:
+    return theorem_problem(beta=20.0, gamma=0.5)
+
+
+@pytest.mark.parametrize(
+    "problem", [linear_problem, smooth_relu_problem, pytest.param(kinked_problem, marks=pytest.mark.long)]
+)
 def test_a_flow_taken_up_is_the_flow_to_the_end(problem: Any, tmp_path: Path) -> None:
     model, X, y = problem()
     how = {"until": 1e-3, "tolerance": 1e-6}

@@ -71,7 +71,7 @@ def test_what_is_false_is_refuted_at_small_sizes(claim: Claim) -> None:
 
 @pytest.mark.parametrize("claim", TRUE, ids=lambda claim: claim.id)
 def test_what_is_true_is_not_refuted(claim: Claim) -> None:
-    found = attack(claim, budget=250)
+    found = attack(claim, budget=100)
     assert found.counterexamples == ()
     assert found.others
 

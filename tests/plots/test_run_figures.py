@@ -283,7 +283,7 @@ def linear_run(**options):
     return train(model, one, 3 * one[0], progress=False, **{"until": 0.0, **options})
 
 
-LENGTHS = (0, 1, 2, 3, 11, 57, 90, 100, 113, 150, 200, 300, 500, 1000, 3000)
+LENGTHS = (0, 1, 2, 3, 57, 90, 100, 3000)
 HORIZONS = (1e-6, 1e-3, 1.0)
 
 
@@ -350,12 +350,9 @@ def test_a_slice_is_drawn_from_where_it_starts():
 @pytest.mark.parametrize(
     "bound",
     [
-        1.0,
         1e300,
         lambda k: 1e-310,
-        lambda k: 1e305,
         lambda k: math.exp(min(k, 709)),
-        lambda k: 10.0 ** (300 - k),
         lambda k: 10.0 ** max(308 - 1.1 * k, -320),
         lambda k: math.inf,
         lambda k: math.nan,

@@ -32,7 +32,7 @@ def claim_of(folder: Path, domain: str, assume: str, conclude: str, let: str = "
 
 @pytest.mark.parametrize("name", TRUE)
 def test_a_true_claim_holds_on_many_instances(name):
-    result = judge(CLAIMS[name], Options(instances=40, search=60))
+    result = judge(CLAIMS[name], Options(instances=40, search=20))
     assert result.verdict in (Verdict.HOLDS, Verdict.PROVED)
     assert result.met >= FEW_MEET.get(name, 20)
 

@@ -44,14 +44,13 @@ def scorer_and_draws(tmp_path, conclude, *, setting="relu", step="eta", until="1
     return twin_of(claim).scorer(claim, claim.settings[0]), base, draws
 
 
-@pytest.mark.parametrize("setting", ["relu", "linear"])
 @pytest.mark.parametrize(
-    "conclude",
+    ("setting", "conclude"),
     [
-        "L[k+1] <= L[k] for all k",
-        "norm(b[k+1] - b[0]) <= path_length[k+1] for all k",
-        "L[3] + norm(Z[k+1]) <= L[0] for all k with k >= 3",
-        "L[p+1] <= 2*L[q] for all p, q with p >= q",
+        ("linear", "L[k+1] <= L[k] for all k"),
+        ("relu", "norm(b[k+1] - b[0]) <= path_length[k+1] for all k"),
+        ("linear", "L[3] + norm(Z[k+1]) <= L[0] for all k with k >= 3"),
+        ("relu", "L[p+1] <= 2*L[q] for all p, q with p >= q"),
     ],
 )
 def test_margins_are_those_of_single_runs(tmp_path, setting, conclude):

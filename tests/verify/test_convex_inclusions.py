@@ -46,6 +46,12 @@ def test_of_numbers(tmp_path: Path, conclude: str, expected: str) -> None:
     assert verdict(tmp_path, conclude)[0] == expected
 
 
+@pytest.mark.parametrize("phi", ["huber(u, 1) - u^2/4"])
+def test_a_gradient_is_no_subgradient_of_what_is_not_convex(tmp_path: Path, phi: str) -> None:
+    let = f'{{"phi(u)": "{phi}"}}'
+    assert verdict(tmp_path, "phi(x) >= phi(z) + g*(x - z)", "g in subdiff(phi, z)", let=let)[0] != "refuted"
+
+
 def test_not_convex_is_said(tmp_path: Path) -> None:
     assert "not seen to be convex" in verdict(tmp_path, "x in subdiff(u -> -u^2/4, x)")[1]
 
@@ -74,6 +80,13 @@ def test_how_it_is_written() -> None:
     assert r"\in \partial" in to_latex(tree)
     assert "∈" in to_mathml(tree)
     assert "∂" in to_mathml(tree)
+
+
+def test_a_derivative_at_a_point_of_the_same_name() -> None:
+    tree = infer(parse("grad(x -> x^2, x) == grad(x -> x^2, y)"), {"x": SCALAR, "y": SCALAR})
+    text = to_latex(tree)
+    assert "x = x" not in text
+    assert "x = y" in text
 
 
 @pytest.mark.parametrize("text", ["x in subdiff(abs)", "x in phi(abs, 0)", "x in subdiff(abs, 0, 1)"])

@@ -13,7 +13,6 @@ from ntk_deq.evaluation.margins import Part, parts
 from ntk_deq.falsify.search.space import movable
 from ntk_deq.falsify.shrink import entry_places
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.format import inclusion_of
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.symmetry import parity, sign_by_domain
 from ntk_deq.language.tree import Expr, Formula, Kind, negated, subtracted, sum_terms, total
@@ -131,7 +130,7 @@ class Equations:
 
     def inclusion(self, equation: Equation) -> Inclusion | None:
         """Return how `g in subdiff(phi, z)` is solved for z and g, where both are free and not in phi."""
-        found = _inclusion(equation)
+        found = equation.inclusion
         if found is None:
             return None
         subgradient, function, point = found
@@ -146,7 +145,7 @@ class Equations:
 
     def _of_inclusion(self, equation: Equation) -> Iterator[tuple[Free, Expr]]:
         """Yield what one variable of `g in subdiff(phi, z)` is: z = argmin phi - <g, .>, g = grad phi(z)."""
-        found = _inclusion(equation)
+        found = equation.inclusion
         if found is None:
             return
         subgradient, function, point = found
@@ -378,12 +377,6 @@ def _sides(part: Part) -> tuple[Expr, Expr] | None:
     if any(node.kind in (Kind.INDEX, Kind.FOR_ALL) for side in (left, right) for node in side.walk()):
         return None
     return left, right
-
-
-def _inclusion(equation: Equation) -> tuple[Expr, Expr, Expr] | None:
-    """Return g, phi and z of an equation that says that g is a subgradient of phi at z."""
-    sides = equation.left, equation.right
-    return inclusion_of(Expr(Kind.COMPARE, equation.left.span, sides, operators=("==",)))
 
 
 def _dot(left: Expr, right: Expr) -> Expr:

@@ -220,33 +220,28 @@ class _Proof:
         env = replace(self.env, notes=self._notes(), cache={})
         found = [evaluate(formula, env) for formula in step.formulas]
         require_certain(env.notes)
+        values = [_as_variable(variable, value) for variable, value in zip(step.variables, found, strict=True)]
         kept = (dict(self.values), set(self.exact), dict(self.met))
         try:
-            for variable, value in zip(step.variables, found, strict=True):
-                self._keep_found(variable, value, step.equation)
+            for variable, value in zip(step.variables, values, strict=True):
+                self._keep(variable, value, value, [step.equation])
         except NtkDeqError:
             self.values, self.exact, self.met = kept
             raise
         names = {variable.name for variable in step.variables}
-        if (
-            not names <= self.exact
-        ):  # one that floats hold is not known better than the other: both are recorded as near
+        if not names <= self.exact:  # one that floats hold is not known better than the other: both count as near
             self.exact -= names
 
     def _explicitly(self, step: Explicit) -> None:
         """Evaluate what a variable is equal to."""
         env = replace(self.env, notes=self._notes()).replaced(self.values)
-        found = evaluate(step.formula.expr, env)
+        value = _as_variable(step.variable, evaluate(step.formula.expr, env))
         require_certain(env.notes)
-        self._keep_found(step.variable, found, step.equation)
-
-    def _keep_found(self, variable: Free, found: object, equation: Equation) -> None:
-        """Keep what a variable is equal to, a number or a dense matrix as the variable is."""
-        assert isinstance(found, Scalar | Matrix)
-        value: Value = ar.to_scalar(found) if variable.type.sort is Sort.SCALAR else ar.to_matrix(found)
-        if isinstance(value, Matrix):
-            value = Matrix(dense_form(value.ball), value.scale)
-        self._keep(variable, value, value, [equation])
+        if step.equation.inclusion is not None:  # a gradient is a subgradient of a convex function: where this exists
+            inside = replace(env, notes=self._notes()).replaced({**self.values, step.variable.name: value})
+            evaluate(step.equation.right, inside)
+            require_certain(inside.notes)
+        self._keep(step.variable, value, value, [step.equation])
 
     def _keep(self, variable: Free, value: Value, known: Value, equations: Sequence[Equation]) -> None:
         """Keep a variable's value, if it lies in the domain for certain.
@@ -367,3 +362,12 @@ def _within(domain: Domain, low: arb, high: arb) -> bool:
         high < sc.exact(domain.high) if domain.high_open else high <= sc.exact(domain.high)
     )
     return above and below
+
+
+def _as_variable(variable: Free, found: object) -> Value:
+    """Return what a variable is equal to, a number or a dense matrix as the variable is."""
+    assert isinstance(found, Scalar | Matrix)
+    if variable.type.sort is Sort.SCALAR:
+        return ar.to_scalar(found)
+    matrix = ar.to_matrix(found)
+    return Matrix(dense_form(matrix.ball), matrix.scale)

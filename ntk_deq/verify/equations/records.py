@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from flint import arb
 
 from ntk_deq.language.domain import Free
+from ntk_deq.language.format import inclusion_of
 from ntk_deq.language.symmetry import parity, sign_by_domain, structure
 from ntk_deq.language.tree import Expr, Formula, Kind, subtracted, sum_terms
 
@@ -124,6 +125,12 @@ class Equation:
     def difference(self) -> Expr:
         """Left minus right."""
         return subtracted(self.left, self.right)
+
+    @property
+    def inclusion(self) -> tuple[Expr, Expr, Expr] | None:
+        """g, phi and z where it says that g is a subgradient of phi at z."""
+        sides = self.left, self.right
+        return inclusion_of(Expr(Kind.COMPARE, self.left.span, sides, operators=("==",)))
 
 
 @dataclass(frozen=True)
