@@ -56,6 +56,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "claims/mutation.py": ("names of mutation rules", "norm", "sign", "step"),
     "claims/mutation_rules.py": ("what a Kronecker product needs, and names of rules", "kron", "sign", "step"),
     "claims/systems.py": ("a reserved word of ranges", "max"),
+    "systems/declared_model.py": ("a method of models", "step"),
     "systems/formula_layer.py": ("the algebra of bounds and the short form of kernels", "max", "relu"),
     "systems/parameter_slopes.py": (ALGEBRA, "diag", "inv"),
     "prove/problem.py": ("the prover has terms for six functions", "min"),
