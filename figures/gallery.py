@@ -43,8 +43,9 @@ def residuals() -> Figure:
     values, palette = _digits(), seaborn.color_palette("deep")
     figure = _figure(1.9 * COLUMN, 2.4)
     panels = figure.subplots(1, 2, sharey=True)
+    every = []
     for ax, solver in zip(panels, ("picard", "anderson"), strict=True):
-        labels = []
+        labels: list[EndLabel] = []
         for number, (name, text) in enumerate((("small", "sd 0.01"), ("large", "sd 1"))):
             curves = np.array(values[f"{solver}_curve_{name}"])
             steps = np.tile(np.arange(curves.shape[1]), len(curves))
@@ -55,7 +56,9 @@ def residuals() -> Figure:
         ax.set(yscale="log", xlabel="solver step", ylabel=r"relative residual $\Vert f(z) - z\Vert/\Vert f(z)\Vert$")
         ax.set_xlim(0, curves.shape[1] - 1)
         ax.set_title(solver.capitalize(), loc="left", color=SOFT)
-        figure.draw_without_rendering()
+        every.append(labels)
+    figure.draw_without_rendering()  # labels stand where the ends lie once both panels have their common axis
+    for ax, labels in zip(panels, every, strict=True):
         label_ends(ax, labels)
     return figure
 
@@ -104,9 +107,10 @@ def widths() -> Figure:
     figure = _figure(COLUMN, 2.4)
     ax = figure.subplots()
     groups = {name: np.array(values[f"widths_{key}"]) for key, name in NETS.items()}
-    names = [name for name, rows in groups.items() for _ in range(rows.size)]
-    every = np.concatenate([rows.ravel() for rows in groups.values()])
-    seaborn.stripplot(x=names, y=every, ax=ax, size=2.6, color="#9db4c0", jitter=0.16, zorder=1)
+    jitter = np.random.default_rng(0)
+    for place, rows in enumerate(groups.values()):
+        at = place + jitter.uniform(-0.16, 0.16, rows.size)
+        ax.plot(at, rows.ravel(), "o", markersize=2.6, color="#9db4c0", markeredgewidth=0, zorder=1)
     means = np.concatenate([rows.mean(axis=1) for rows in groups.values()])
     seeds = [name for name, rows in groups.items() for _ in range(len(rows))]
     seaborn.pointplot(x=seeds, y=means, ax=ax, color=INK, errorbar=("pi", 100), markersize=4, linewidth=1.0, zorder=3)

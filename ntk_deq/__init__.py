@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         resume,
         train,
     )
-    from ntk_deq.equilibrium import Equilibrium, Status, fixed_point, solve_fixed_point
+    from ntk_deq.equilibrium import Equilibrium, Status, fixed_point, monotone_parameters, solve_fixed_point
     from ntk_deq.evaluation.convex.proximal import conjugate, moreau_envelope, prox
     from ntk_deq.quantities import (
         TangentKernel,
@@ -93,7 +93,7 @@ _HOMES = {
         "resume",
         "train",
     ),
-    "equilibrium": ("Equilibrium", "Status", "fixed_point", "solve_fixed_point"),
+    "equilibrium": ("Equilibrium", "Status", "fixed_point", "monotone_parameters", "solve_fixed_point"),
     "evaluation.convex.proximal": ("conjugate", "moreau_envelope", "prox"),
     "systems": (
         "ImplicitReLU",
@@ -176,6 +176,7 @@ __all__ = [
     "logarithmic",
     "loss_gradients",
     "measured_rate",
+    "monotone_parameters",
     "moreau_envelope",
     "neighbourhood_width",
     "ntk_gram",

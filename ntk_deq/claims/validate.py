@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ntk_deq.claims.schema import DEFINED, IDENTIFIER, LABEL, RUN_MODELS, ClaimFile
+from ntk_deq.claims.schema import (
+    DEFINED,
+    IDENTIFIER,
+    LABEL,
+    RUN_MODELS,
+    ClaimFile,
+    ClaimModel,
+    SettingModel,
+    SystemModel,
+)
 from ntk_deq.errors import Position, Problem
 from ntk_deq.files.problems import did_you_mean, shown
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, plain
@@ -117,6 +126,13 @@ def _foreign_key(method: str, key: str | int, claim: str | None, position: Posit
     return Problem(position, message, claim)
 
 
+def _elsewhere(location: list[str | int]) -> str | None:
+    """Return where a key stands that is unknown in a setting, a system or a claim; None: nowhere, or not in one."""
+    sections: dict[str, type[BaseModel]] = {"systems": SystemModel, "settings": SettingModel, "claims": ClaimModel}
+    found = [section for section, model in sections.items() if location[0] in model.model_fields]
+    return f"it stands in an entry of `{found[0]}`" if len(location) == len(found) == 1 else None
+
+
 def _method(node: Node) -> str | None:
     """Return the method of the run of a claim's node, where it is one."""
     run = node.entries.get("run") if isinstance(node, Mapping) else None
@@ -140,7 +156,8 @@ def _problem(model: type[BaseModel], node: Node, what: str, claim: str | None, e
         inside = f"`{'.'.join(str(step) for step in location[:-1])}` of {what}" if location[:-1] else what
         message = f"Unknown key `{location[-1]}` in {inside}. Allowed: {', '.join(allowed)}."
         hint = _REMEDIES.get(str(location[-1])) if location[0] == "run" else None
-        return Problem(position, message, claim, hint=hint or did_you_mean(str(location[-1]), allowed))
+        hint = hint or did_you_mean(str(location[-1]), allowed) or _elsewhere(location)
+        return Problem(position, message, claim, hint=hint)
     if kind == "missing":
         return Problem(place(node, location[:-1]), f"{_start(what)} needs the key `{path}`.", claim)
     subject = f"`{path}` of {what}" if path else _start(what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -29,10 +30,13 @@ from ntk_deq.errors import ArgumentError, ExpressionError, LimitError, Position
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
+from ntk_deq.language.application import Functions
+from ntk_deq.language.arguments import definition, is_head
+from ntk_deq.language.families import defined
 from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import base_name, entries_in, ordered, recursions_in, recursive_names
 from ntk_deq.language.run import MAX_STEPS, RECURSION
-from ntk_deq.language.tree import Formula
+from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.types import SCALAR, Type, matrix
 from ntk_deq.language.typing import infer
 from ntk_deq.package import __version__
@@ -58,8 +62,8 @@ def iterate(
     and for a callable, `error` is an estimate from a second run that is moved by 1e-8, relative, at every step.
 
     Args:
-        step: Formulas by name, or a callable: `step(state, k)` gives the state at k + 1 from that at k, a tensor, or a
-            mapping of tensors as `start` is one.
+        step: Formulas by name, functions of arguments such as `f(u)` among them; or a callable: `step(state, k)` gives
+            the state at k + 1 from that at k, a tensor, or a mapping of tensors as `start` is one.
         start: The state at step 0 of a callable, or a record of such a recursion, from whose end the run goes on.
             Formulas have their starts among them.
         steps: Number of steps, at most 10,000.
@@ -92,9 +96,11 @@ def iterate(
     else:
         if values:
             raise ArgumentError("`values` of iterate are for formulas; a callable has its own.")
+        _check_step(step)
         state, first = _start(start)
-        states, detail = _of_callable(step, state, first, steps, None)
-        moved, _ = _of_callable(step, state, first, steps, torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            states, detail = _of_callable(step, state, first, steps, None)
+            moved, _ = _of_callable(step, state, first, steps, torch.Generator().manual_seed(0))
         certified, error = False, _distance(states, moved)
     return _record(states, first, detail, error, certified, watch, time.perf_counter() - began)
 
@@ -107,13 +113,28 @@ def _start(start: Tensor | Mapping[str, Tensor] | TrainingRun | None) -> tuple[S
         return dict(start.parameters), int(start.end)
     if start is None:
         raise ArgumentError("`start` of iterate is missing: the state at step 0, a tensor or a mapping of tensors.")
+    if not isinstance(start, Tensor | Mapping):
+        raise ArgumentError(f"`start` of iterate must be a tensor or a mapping of tensors. Got {start!r:.100}.")
     state = {"state": start} if isinstance(start, Tensor) else dict(start)
     for name, value in state.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise ArgumentError(f"`start` of iterate must hold tensors of floats. Got {value!r} for {name!r}.")
     if not state:
         raise ArgumentError("`start` of iterate must hold a tensor. Got none.")
-    return state, 0
+    return {name: value.detach() for name, value in state.items()}, 0
+
+
+def _check_step(step: object) -> None:
+    """Refuse what cannot be called with a state and the number of its step."""
+    wanted = "`step` of iterate is called with a state and the number of its step, as step(z, k)"
+    if not callable(step):
+        raise ArgumentError(f"{wanted}, or holds formulas by name. Got {step!r:.100}.")
+    try:
+        inspect.signature(step).bind(None, 0)
+    except TypeError as error:
+        raise ArgumentError(f"{wanted}. Got {step!r:.100}: {error}.") from error
+    except ValueError:  # nothing is known of what it takes
+        return
 
 
 def _of_callable(
@@ -169,7 +190,15 @@ def _typed(step: Mapping[str, str], values: Mapping[str, Tensor | float]) -> tup
     types = {name: _type(name, value) for name, value in values.items()}
     steps_at: dict[str, Type] = {}
     try:
-        let = {key: Formula(key, text, parse(text), _HERE) for key, text in step.items()}
+        functions = {key: definition(key, text, parse(text)) for key, text in step.items() if is_head(key)}
+        read = {key: parse(text) for key, text in step.items() if key not in functions}
+        behind: dict[str, list[Expr]] = {}
+        for key, expr in read.items():
+            behind.setdefault(defined(key).name, []).append(expr)
+        opened = Functions.of(functions, {*values, *behind}, behind)
+        for function in functions.values():
+            opened.check(function)
+        let = {key: Formula(key, step[key], opened.written_out(expr), _HERE) for key, expr in read.items()}
         names = recursive_names(let)
         if not names:
             raise ArgumentError("`step` of iterate must hold a rule, such as z[k+1]: T(z[k]). Got none.")
@@ -266,7 +295,7 @@ def _record(
         raise ArgumentError(f"`start` of iterate has no value: {detail}.")
     lengths = [{name: _gap(new[name], old.get(name)) for name in new} for old, new in pairwise(states)]
     moved = [math.hypot(*length.values()) for length in lengths]
-    watched = [float(watch(state)) for state in states] if watch is not None else [*moved[:1], *moved] or [0.0]
+    watched = [_watched(watch, state) for state in states] if watch is not None else [*moved[:1], *moved] or [0.0]
     count = len(states) - 1
     chosen = sorted({round(k * count / (_SNAPSHOTS - 1)) for k in range(_SNAPSHOTS)})
     path: dict[str, float] = dict.fromkeys(states[-1], 0.0)
@@ -296,6 +325,14 @@ def _record(
         settings={"certified": certified, "version": __version__},
         detail=detail,
     )
+
+
+def _watched(watch: Callable[[State], float], state: State) -> float:
+    found = watch(state)
+    try:
+        return float(found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"`watch` of iterate must return a number for each state. Got {found!r:.100}.") from error
 
 
 def _gap(new: Tensor, old: Tensor | None) -> float:

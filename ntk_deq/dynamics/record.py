@@ -280,23 +280,25 @@ class TrainingRun:
         return self.detail or self.status.text
 
     def _rows(self) -> list[tuple[str, str]]:
-        size = f", step {self.step:g}" if self.step is not None else ""
+        recursion = self.method == "recursion"  # which has no step size, no gradients and no solves
+        size = f", step {self.step:g}" if self.step is not None and not recursion else ""
+        gradients = "" if recursion else f", {self.evaluations} gradients"
         first, last = self.snapshots[0], self.snapshots[-1]
         places = f"at {self._letter} = {first.at:g} to {self.loss:.6g} at {self._letter} = {last.at:g}"
         whole = "" if self.whole else " in the whole run"
         rows = [
             ("method", f"{self.method}{size}"),
             ("status", f"{self.status.value}: {self._ending}"),
-            ("steps", f"{self.steps}, {self.evaluations} gradients in {self.seconds:.3g} s{whole}"),
-            ("loss", f"{first.loss:.6g} {places}"),
+            ("steps", f"{self.steps}{gradients} in {self.seconds:.3g} s{whole}"),
+            ("followed" if recursion else "loss", f"{first.loss:.6g} {places}"),
             ("path length", f"{last.path_length:.6g}{'' if self.whole else ' from the start of the run'}"),
-            (
-                "iterations",
-                f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient{whole}",
-            ),
         ]
+        if not recursion:
+            solves = f"{self.forward_iterations:.3g} forward, {self.adjoint_iterations:.3g} adjoint a gradient{whole}"
+            rows.append(("iterations", solves))
         if self.error is not None:
-            rows.append(("error", f"about {self.error:.3g}{whole}"))
+            proven = "at most" if recursion and self.settings.get("certified") else "about"
+            rows.append(("error", f"{proven} {self.error:.3g}{whole}"))
         rows.append(("recorded", ", ".join(f"{name} ({len(s.at)})" for name, s in self.series.items())))
         return rows
 

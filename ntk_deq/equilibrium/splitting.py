@@ -223,6 +223,52 @@ class MonotoneLayer:
         return torch.add(-rows, self.resolvent(rows, step), alpha=2)
 
 
+def monotone_parameters(
+    weight: Float[Tensor, "n n"], modulus: float | None = None
+) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
+    """Return A and B with W = (1 - m) I - A'A + B - B', for W with I - W >= m I.
+
+    A is the symmetric square root of (1 - m) I - (W + W')/2, and B = (W - W')/4.
+
+    Symbols: A, B, m as in (3.3) of the thesis.
+
+    Args:
+        weight: W.
+        modulus: m > 0; None: the largest that is proven.
+
+    Raises:
+        ArgumentError: W is no square matrix, m is not above 0, or I - W >= m I does not hold.
+
+    References:
+        Winston and Kolter (2020), arXiv:2006.08591, Proposition 1.
+
+    Example:
+        >>> W = torch.tensor([[0.5, -2.0], [2.0, -1.0]]).double()
+        >>> A, B = monotone_parameters(W, 0.25)
+        >>> ((1 - 0.25) * torch.eye(2).double() - A.mT @ A + B - B.mT - W).abs().max().item() < 1e-15
+        True
+    """
+    where = "monotone_parameters"
+    if not (isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[0] == weight.shape[1]):
+        got = f"shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__
+        raise ArgumentError(f"`weight` of {where} must be a square matrix. Got {got}.")
+    layer = MonotoneLayer(weight, weight.new_zeros(0, len(weight)))
+    if modulus is not None and (isinstance(modulus, bool) or not 0 < modulus < math.inf):
+        raise ArgumentError(f"`modulus` of {where} must be a finite number > 0 or None. Got {modulus!r}.")
+    most = layer.checked_modulus(where)
+    both = (weight + weight.mT) / 2
+    # The proof loses a few roundings: a modulus that is the largest there is may lie above what is proven.
+    room = 8 * len(weight) * torch.finfo(weight.dtype).eps * max(1.0, layer.length)
+    if modulus is not None and modulus > most + room:
+        raise ArgumentError(
+            f"`modulus` of {where} must be at most {most:.6g}, the smallest eigenvalue of the symmetric part of I - W. "
+            f"Got {modulus:g}."
+        )
+    m = most if modulus is None else float(modulus)
+    values, vectors = torch.linalg.eigh((1 - m) * torch.eye(len(weight)).to(weight) - both)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.mT, (weight - weight.mT) / 4
+
+
 @dataclass(frozen=True, eq=False)
 class SplittingMap:
     """What is iterated in place of a layer.

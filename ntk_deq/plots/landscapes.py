@@ -112,7 +112,9 @@ def draw_plane(
     if kind == "surface":
         height = np.log10(loss) if logarithmic else loss
         facecolors = colors(norm(np.ma.masked_invalid(loss)))
-        ax.plot_surface(across, up, height, facecolors=facecolors, rstride=1, cstride=1, linewidth=0, antialiased=True)
+        # Without shading, which would make one colour of two losses, and with edges in its place.
+        look: dict[str, Any] = {"rstride": 1, "cstride": 1, "linewidth": 0.2, "edgecolor": "white", "shade": False}
+        ax.plot_surface(across, up, height, facecolors=facecolors, antialiased=True, **look)
         ax.set_zlabel(rf"$\log_{{10}}$ {label}" if logarithmic else label, labelpad=-4.0)
         ax.xaxis.labelpad = ax.yaxis.labelpad = -4.0
         ax.tick_params(pad=-2.0)

@@ -125,6 +125,8 @@ CALLS = {
     "grad": ("grad(L, W)", "matrix d x m"),
     "jac": ("jac(Z, A)", "matrix N*m x m^2"),
     "prox": ("prox(u -> norm(u), b, c)", "vector m"),
+    "resolvent": ("resolvent(u -> norm(u), b)", "vector m"),
+    "indicator": ("indicator(c <= 1)", "scalar"),
     "moreau": ("moreau(u -> fro(u), X, c)", "scalar"),
     "conjugate": ("conjugate(u -> norm(u)^2/2, b)", "scalar"),
     "argmin": ("argmin(u[m] -> norm(u - b)^2)", "vector m"),

@@ -13,10 +13,12 @@ from ntk_deq.language.tree import CONSTANT_NAMES
 
 
 def test_every_function_has_a_sample() -> None:
-    assert set(CALLS) == set(FUNCTIONS)
+    missing, unknown = FUNCTIONS.keys() - CALLS.keys(), CALLS.keys() - FUNCTIONS.keys()
+    assert not missing, "add a call to CALLS in tests/claims/expression_samples.py"
+    assert not unknown
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(CALLS))
 def test_sample_type(name: str) -> None:
     text, type_ = CALLS[name]
     assert str(typed(text).type) == type_
@@ -41,6 +43,8 @@ def test_wrong_counts_are_refused_with_the_signature(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - CONSTANT_NAMES))
 def test_statements_are_no_arguments(name: str) -> None:
     count = len(FUNCTIONS[name].parameters) - FUNCTIONS[name].optional
+    if Parameter.STATEMENT in FUNCTIONS[name].parameters:
+        return
     with pytest.raises(ExpressionError):
         typed(f"{name}({', '.join(['c < 1'] * count)})")
 

@@ -171,6 +171,8 @@ class TestIllFormed:
             ("conclude: c > 0 for all k", 37, "nothing here has steps", None),
             ("conclude: c > 0, tags: [a], tags: [b]", 55, "The key `tags` is here twice", None),
             ("conclude: c > 0, colour: red", 44, "Unknown key `colour`", None),
+            ("conclude: c > 0, domain: {}", 44, "Unknown key `domain`", "it stands in an entry of `settings`"),
+            ("conclude: c > 0, equilibrium: {}", 44, "`equilibrium`", "it stands in an entry of `systems`"),
         ],
     )
     def test_one_problem_with_its_place(self, suite, body, column, message, hint):

@@ -34,6 +34,10 @@ def test_page_is_up_to_date(generator):
 
 def test_every_part_stands_in_the_page_once(generator):
     found = re.findall(r"<!-- generated: ([\w-]+) -->", generator.PAGE.read_text("utf-8"))
+    missing = generator.PARTS.keys() - {*found}
+    assert not missing, (
+        "write `<!-- generated: NAME -->` and `<!-- end -->` where each belongs, and run docs/generate.py"
+    )
     assert sorted(found) == sorted(generator.PARTS)
 
 

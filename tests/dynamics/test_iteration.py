@@ -90,6 +90,11 @@ def test_a_run_is_drawn():
         ({"step": lambda z, k: z[:1], "start": W}, "of the shape of its start"),
         ({"step": lambda z, k: z, "start": torch.ones(2, dtype=torch.int64)}, "tensors of floats"),
         ({"step": lambda z, k: z, "start": W, "values": {"c": 1.0}}, "are for formulas"),
+        ({"step": lambda z, k: z, "start": [1.0]}, r"a tensor or a mapping of tensors. Got \[1.0\]"),
+        ({"step": lambda z: z, "start": W}, r"as step\(z, k\). Got .* too many positional"),
+        ({"step": W, "start": W}, "or holds formulas by name"),
+        ({"step": lambda z, k: z, "start": W, "watch": lambda state: state["state"]}, "a number for each state"),
+        ({"step": {"f(u)": "g(u)", "z[0]": "c", "z[k+1]": "f(z[k])"}}, "unknown"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, said):
@@ -133,3 +138,20 @@ def test_steps_in_floats_overwrite_nothing_that_is_used_again():
         assert torch.equal(names.at_steps["z", k], state)
         state = (c - state) / 2 - ((state + c) - 2 * (c - state * 1)) + (c + c) * 2 + state
     assert all(torch.equal(values[name], before[name]) for name in values)
+
+
+def test_formulas_may_use_functions_of_arguments():
+    formulas = {
+        "f(u)": "norm(W*u - b)^2/2",
+        "z[0]": "b",
+        "z[k+1]": "z[k] - grad(f, z[k])/2",
+        "p[k]": "prox(abs, z[k]{1}, 1)",
+    }
+    run = nd.iterate(formulas, values={"W": W, "b": B}, steps=3)
+    state = B
+    for _ in range(3):
+        state = state - W.T @ (W @ state - B) / 2
+    assert torch.allclose(run.parameters["z"], state, rtol=0, atol=1e-15)
+    assert run.settings["certified"]
+    assert "error: at most" in repr(run)
+    assert "gradients" not in repr(run)

@@ -21,7 +21,6 @@ def contraction(q, n, seed=0, dtype=torch.float64):
 
 
 def test_registry_names_match_the_classes():
-    assert set(SOLVERS) == {"picard", "damped", "anderson"}
     for name, cls in SOLVERS.items():
         assert cls.name == name
         assert make_solver(name) == cls()

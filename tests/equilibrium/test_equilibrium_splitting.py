@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import ntk_deq as nd
 from ntk_deq.equilibrium import MonotoneLayer, Status, fixed_point, make_solver, solve_fixed_point
 from ntk_deq.equilibrium.solvers import SPLITTINGS
 from ntk_deq.errors import ArgumentError
@@ -129,6 +130,38 @@ def test_many_samples_of_which_few_are_slow_are_solved_as_each_by_itself(solver,
     few = solved(given, solver, max_steps=9, raise_on_failure=False)
     assert (few.steps <= 9).all()
     assert few.status[1] == int(Status.MAX_STEPS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("modulus", "skew"), [(None, 1.0), (0.05, 1.0), (0.1, 1e3), (3.0, 0.0)])
+def test_a_monotone_weight_has_its_parameters(modulus, skew, dtype):
+    W = weights(6, m=3.0 if modulus == 3.0 else 0.1, skew=skew, dtype=dtype)
+    A, B = nd.monotone_parameters(W, modulus)
+    m = MonotoneLayer(W, W.new_zeros(0, 6)).modulus if modulus is None else modulus
+    again = (1 - m) * torch.eye(6).to(W) - A.mT @ A + B - B.mT
+    torch.testing.assert_close(again, W, rtol=0, atol=20 * torch.finfo(dtype).eps * (3 + 4 * skew))
+
+
+def test_a_modulus_at_the_edge_is_taken_and_one_beyond_is_not():
+    W = torch.diag(torch.tensor([0.5, 0.25, -3.0])).double()
+    A, B = nd.monotone_parameters(W, 0.5)
+    torch.testing.assert_close(0.5 * torch.eye(3).double() - A.mT @ A + B - B.mT, W, rtol=0, atol=1e-15)
+    with pytest.raises(ArgumentError, match=r"must be at most 0\.5, the smallest eigenvalue .* Got 0\.51"):
+        nd.monotone_parameters(W, 0.51)
+    with pytest.raises(ArgumentError, match=r"monotone_parameters needs a monotone layer: .* Got m = -0\.5"):
+        nd.monotone_parameters(W + torch.eye(3).double())
+    for modulus in (0, -1.0, math.nan, True):
+        with pytest.raises(ArgumentError, match=r"`modulus` of monotone_parameters must be a finite number > 0"):
+            nd.monotone_parameters(W, modulus)
+    with pytest.raises(ArgumentError, match=r"must be a square matrix. Got shape \(2, 3\)"):
+        nd.monotone_parameters(W[:2])
+
+
+@pytest.mark.parametrize("modulus", [0.0, -1.0])
+def test_a_modulus_that_is_none_is_refused(modulus):
+    eye = torch.eye(2).double()
+    with pytest.raises(ArgumentError, match=rf"`m` of monotone-deq must be a number with 0 < m. Got {modulus}"):
+        nd.system("monotone-deq")(A=eye, B=eye, U=eye, u=eye[0], m=modulus)
 
 
 def test_what_is_proven_of_a_weight_is_not_believed_of_another():

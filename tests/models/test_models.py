@@ -47,7 +47,8 @@ def test_every_registered_model_has_an_implementation_that_matches_its_signature
         own = signature.implementation != ""
         sizes = {"d": 3, "m": 2} if own else {letter: 2 for letter in signature.sizes}
         generator = torch.Generator().manual_seed(0)
-        model = draw(cls, 3, 2) if own else cls.random(generator=generator, values={"m": 0.5}, **sizes)
+        numbers = dict.fromkeys(signature.names(Role.HYPERPARAMETER), 0.5)
+        model = draw(cls, 3, 2) if own else cls.random(generator=generator, values=numbers, **sizes)
         assert cls.signature is signature
         assert tuple(model.parameters()) == signature.names(Role.PARAMETER)
         for parameter, value in model.parameters().items():

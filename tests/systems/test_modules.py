@@ -229,3 +229,43 @@ def test_wrong_arguments_are_said_and_random_numbers_are_left_alone():
     with pytest.raises(ArgumentError):
         nd.equilibrium_module(cell, nn.Linear(4, 1).double(), width=4, inputs=3)
     assert before.shape == state.shape
+
+
+class Convolution(nn.Module):
+    """The thesis' cell (4.1), with weights from N(0, deviation^2)."""
+
+    def __init__(self, deviation):
+        super().__init__()
+        self.first, self.second, self.read = (nn.Conv2d(k, 4, 3, padding=1, bias=False) for k in (4, 4, 1))
+        self.norms = nn.ModuleList(nn.GroupNorm(2, 4) for _ in range(3))
+        generator = torch.Generator().manual_seed(0)
+        for layer in (self.first, self.second):
+            layer.weight.data = deviation * torch.randn(layer.weight.shape, generator=generator)
+
+    def forward(self, z, x):
+        inner = self.norms[0](torch.relu(self.first(z)))
+        return self.norms[2](torch.relu(z + self.norms[1](self.read(x) + self.second(inner))))
+
+
+def convolution(deviation):
+    torch.manual_seed(0)
+    readout = nn.Sequential(nn.Flatten(), nn.Linear(4 * 25, 3))
+    return nd.equilibrium_module(Convolution(deviation), readout, width=(4, 5, 5), inputs=(1, 5, 5))
+
+
+@pytest.mark.parametrize("solver", ["picard", "damped", "anderson"])
+def test_a_convolution_that_does_not_converge_ends_with_a_status(solver):
+    model, X = convolution(1.0), torch.rand(4, 1, 5, 5, generator=torch.Generator().manual_seed(1))
+    found = model.solve(X, solver=solver, max_steps=40, raise_on_failure=False)
+    assert (found.status == int(nd.Status.MAX_STEPS)).all()
+    assert (found.steps == 40).all()
+    with pytest.raises(EquilibriumError, match=r"4 of 4 max steps .* still above the tolerance after `max_steps`"):
+        model.solve(X, solver=solver, max_steps=40)
+
+
+def test_an_image_of_the_wrong_shape_is_refused():
+    model = convolution(0.01)
+    assert model.solve(torch.rand(2, 1, 5, 5), solver="anderson", rtol=1e-3).all_converged
+    for shape in ((2, 1, 5, 6), (2, 5, 5), (2, 25), (1, 5, 5), (2, 3, 5, 5)):
+        with pytest.raises(ArgumentError, match=r"must be N x 1 x 5 x 5, as the model has. Got shape"):
+            model.solve(torch.rand(shape))
