@@ -177,6 +177,8 @@ def printed(expr: Expr) -> Expr:
         name, body = spelled(function)
         argument = replace(function.args[-1], kind=Kind.NAME, name=name, args=())
         derivative = replace(expr, args=(printed(body), argument))
+        if point.kind is Kind.NAME and point.name == name:  # at x = x says nothing
+            return derivative
         return replace(expr, kind=Kind.AT, args=(derivative, printed(point)), name="", names=(name,))
     if expr.kind is Kind.FUNCTION:
         name, body = spelled(expr)

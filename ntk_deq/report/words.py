@@ -129,9 +129,11 @@ def shown_margin(result: ClaimResult) -> tuple[Margin | None, float]:
     """Return the margin that a report shows of a result, and the scale that it is relative to (0: unknown).
 
     It is that of the counterexample where one is shown, and else the worst of all instances: what shrinking came from
-    may break the claim by more than what it came to.
+    may break the claim by more than what it came to. Where it is shown that nothing exists there is none.
     """
     broken = result.counterexample
+    if broken is not None and broken.argument and not broken.relation:
+        return None, 0.0
     return worst_margin(result) if broken is None else (broken.margin, broken.scale)
 
 

@@ -82,6 +82,13 @@ def test_how_it_is_written() -> None:
     assert "∂" in to_mathml(tree)
 
 
+def test_a_derivative_at_a_point_of_the_same_name() -> None:
+    tree = infer(parse("grad(x -> x^2, x) == grad(x -> x^2, y)"), {"x": SCALAR, "y": SCALAR})
+    text = to_latex(tree)
+    assert "x = x" not in text
+    assert "x = y" in text
+
+
 @pytest.mark.parametrize("text", ["x in subdiff(abs)", "x in phi(abs, 0)", "x in subdiff(abs, 0, 1)"])
 def test_mistakes(text: str) -> None:
     with pytest.raises(ExpressionError, match="behind `in` stands a subdifferential with two arguments"):

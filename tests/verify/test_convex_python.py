@@ -60,6 +60,13 @@ def test_what_is_not_proven_says_why() -> None:
         (lambda: nd.prox("2*u", X), "a number is needed"),
         (lambda: nd.prox("sum(u)", X, values={"u": X}), "which is the argument"),
         (lambda: nd.prox(lambda u: u, X), "must return one number"),
+        (lambda: nd.prox(3, X), "a formula in u, or a function of a tensor. Got int"),
+        (lambda: nd.prox("sum(abs(u))", [1.0]), "`x` must be a float64 tensor. Got list"),
+        (lambda: nd.prox("sum(abs(u))", X, "1"), "`mu` must be a number > 0. Got '1'"),
+        (lambda: nd.prox("dot(a, u)", X, values={"a": X.float()}), "`a` must be a float64 number"),
+        (lambda: nd.prox(lambda u: u.float().sum(), X), "must return torch.float64"),
+        (lambda: nd.prox(lambda u: 1.0, X), "a tensor of one number. Got float"),
+        (lambda: nd.prox(torch.sum, X, values={"a": X}), "is for the names of a formula"),
     ],
 )
 def test_bad_input(call, message: str) -> None:

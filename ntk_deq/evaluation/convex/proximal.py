@@ -132,14 +132,28 @@ def _result(
     name: str, phi: Phi, x: Tensor, mu: float | None, values: Mapping[str, Tensor] | None, convex: bool
 ) -> Extreme:
     what = "y" if name == "conjugate" else "x"
-    if x.dtype != torch.float64 or x.ndim > 2 or x.numel() == 0:
-        got = f"{x.dtype} of shape {tuple(x.shape)}"
-        raise ArgumentError(f"`{what}` must be a float64 number, vector or matrix. Got {got}.")
-    if mu is not None and not 0 < mu < math.inf:
-        raise ArgumentError(f"`mu` must be a number > 0. Got {mu}.")
+    for key, value in {what: x, **(values or {})}.items():
+        _check_tensor(key, value)
+    if mu is not None and (not isinstance(mu, int | float) or not 0 < mu < math.inf):
+        raise ArgumentError(f"`mu` must be a number > 0. Got {mu!r}.")
     if not isinstance(phi, str):
+        if not callable(phi):
+            got = type(phi).__name__
+            raise ArgumentError(f"`phi` must be a formula in u, or a function of a tensor. Got {got}.")
+        if values:
+            raise ArgumentError("`values` is for the names of a formula, and `phi` is a function.")
         return _of_tensors(name, phi, x, mu, convex)
     return _of_formula(name, phi, x, mu, values or {})
+
+
+def _check_tensor(name: str, value: object) -> None:
+    """Refuse what is no number, vector or matrix in float64."""
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"`{name}` must be a float64 tensor. Got {type(value).__name__}.")
+    if value.dtype != torch.float64 or value.ndim > 2 or value.numel() == 0 or not bool(value.isfinite().all()):
+        finite = "" if bool(value.isfinite().all()) else ", not all finite"
+        got = f"{value.dtype} of shape {tuple(value.shape)}{finite}"
+        raise ArgumentError(f"`{name}` must be a float64 number, vector or matrix. Got {got}.")
 
 
 def _of_formula(name: str, text: str, x: Tensor, mu: float | None, values: Mapping[str, Tensor]) -> Extreme:
@@ -190,8 +204,12 @@ def _of_tensors(name: str, phi: Callable[[Tensor], Tensor], x: Tensor, mu: float
     def objective(points: Tensor, _: float) -> Tensor:
         point = points[0].reshape(given.shape)
         value = phi(point)
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"`phi` must return a tensor of one number. Got {type(value).__name__}.")
         if value.numel() != 1:
             raise ArgumentError(f"`phi` must return one number. Got shape {tuple(value.shape)}.")
+        if value.dtype != x.dtype:
+            raise ArgumentError(f"`phi` must return {x.dtype}, as its argument is. Got {value.dtype}.")
         near = -(point * given).sum() if mu is None else ((point - given) ** 2).sum() / (2 * mu)
         return (value.reshape(()) + near).reshape(1)
 

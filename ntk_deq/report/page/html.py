@@ -213,7 +213,7 @@ def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
         matrices=[_matrix(name, value) for name, value in others],
         sizes=_pairs(witness.sizes),
         steps=_pairs(witness.step),
-        margin=margin_cell(witness.margin, witness.scale),
+        margin=margin_cell(witness.margin, witness.scale) if witness.relation else Cell("no witness", witness.argument),
         hypotheses=[(name, typeset_number(sides)) for name, sides in witness.hypotheses],
         computed_scalars=[
             (c.name, symbol(c.name), Cell(typeset_number(c.value), c.value))
