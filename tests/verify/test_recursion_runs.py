@@ -60,6 +60,14 @@ def scalar_claim(conclude, rule="a*x[k]", assume="", steps=40):
         ("(x[j] < x[k] for some j with j <= k) for all k", Verdict.REFUTED),
         ("(x[j] < x[k] for some j with j > k) for all k", Verdict.UNDECIDED),  # at k = 40 a later step is smaller
         ("(x[j] < x[k] for some j with j > k and j <= 40) for all k", Verdict.REFUTED),
+        ("x[k] <= x0 for all k with k <= 40", Verdict.HOLDS),
+        ("x[k] <= x0 for all k with k <= 41", Verdict.UNDECIDED),  # a range with an end is seen whole
+        ("x[k+1] <= x[k] for all k with k <= 40", Verdict.UNDECIDED),
+        ("x[k] <= x0 for all k with k <= x0 + 41", Verdict.UNDECIDED),
+        ("(x[k] <= x[j] for all j) for some k", Verdict.UNDECIDED),  # a step after the last may be smaller
+        ("(x[k] <= x[j] for all j with j <= k + 1) for some k", Verdict.UNDECIDED),
+        ("(x[k] <= x[j] for all j with j <= 40) for some k", Verdict.HOLDS),
+        ("(x[j] <= x0 for all j with j <= k + 1) for all k with k <= 40", Verdict.UNDECIDED),
         ("x[k] >= 1.0e-9 for all k", Verdict.REFUTED),  # small steps are not near zero
         ("path_length[k] == x0 - x[k] for all k", Verdict.HOLDS),
         ("sum(x[k] for k in 0..3) <= 2*x0", Verdict.HOLDS),
@@ -189,3 +197,33 @@ def test_a_step_that_is_zero_in_truth_is_near_zero(tmp_path):
 """
     result = result_of(tmp_path, claim, instances=8)
     assert result.verdict is Verdict.HOLDS, result.reason
+
+
+ISTA = """
+suite: ista
+settings:
+  lasso:
+    sizes: {m: 1..3, n: 2..4}
+    domain: {A: "real[m, n]", y: "real[m]", x0: "real[n]", v: "real[n]", lam: positive, Ls: positive}
+claims:
+  - id: R
+    setting: lasso
+    let:
+      g(u): lam*sum(abs(u))
+      F(u): norm(A*u - y)^2/2 + g(u)
+      x[0]: x0
+      x[k+1]: prox(g, x[k] - A'*(A*x[k] - y)/Ls, 1/Ls)
+    assume: {smooth: norm(A)^2 <= Ls}
+    run: {method: recursion, steps: 50}
+    conclude: F(x[k]) - F(v) <= Ls*norm(x0 - v)^2/(2*k) for all k with k >= 1
+"""
+
+
+@pytest.mark.parametrize(("second", "verdict"), [("", Verdict.HOLDS), ("norm(x[k]) >= norm(x0)", Verdict.REFUTED)])
+def test_forward_backward_with_a_proximal_map_is_certified(tmp_path, second, verdict):
+    path = tmp_path / "claims.yaml"
+    rate = "F(x[k]) - F(v) <= Ls*norm(x0 - v)^2/(2*k)"
+    path.write_text(ISTA.replace(rate, second or rate), encoding="utf-8")
+    (claim,) = load_suite(str(path)).claims
+    result = judge(claim, Options(instances=3, search=0, shrink=False))
+    assert (result.verdict, result.evidence) == (verdict, "certified"), result.reason
