@@ -219,8 +219,13 @@ def compare_chain(
     return conjunction(links)
 
 
+def is_number(value: Value) -> bool:
+    """Whether a value is a number, or a matrix of one."""
+    return isinstance(value, Scalar) or (isinstance(value, Matrix) and value.ball.shape == (1, 1))
+
+
 def _compare(left: Scalar | Matrix | Outcome, relation: str, right: Scalar | Matrix | Outcome, steps: Steps) -> Outcome:
-    plain = all(isinstance(v, Scalar) or (isinstance(v, Matrix) and v.ball.shape == (1, 1)) for v in (left, right))
+    plain = is_number(left) and is_number(right)
     if plain:
         return _compare_scalars(to_scalar(left), relation, to_scalar(right), steps)
     if relation == "==":

@@ -18,8 +18,17 @@ from ntk_deq.evaluation.functions.balls import call
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.indices import conjuncts, index_names, same_at, shown_by_steps, step_of
-from ntk_deq.language.ranges import Ranges
+from ntk_deq.language.indices import (
+    index_names,
+    is_bounded,
+    ranges_inside,
+    same_at,
+    shown_by_steps,
+    step_of,
+    steps_in,
+    upper_bounds,
+)
+from ntk_deq.language.ranges import never_equal
 from ntk_deq.language.symmetry import parity
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort
@@ -209,7 +218,7 @@ def _is_gram(left: Expr, right: Expr, env: Environment, indices: Indices) -> boo
 
 def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     values = [evaluate(arg, env, indices) for arg in expr.args]
-    if env.notes.sides is not None and len(values) == 2 and all(map(_plain, values)):
+    if env.notes.sides is not None and len(values) == 2 and all(map(ar.is_number, values)):
         env.notes.sides.append(Sides(expr, dict(indices), *map(ar.to_scalar, values)))
     same = [False] * len(expr.operators)
     if (
@@ -222,25 +231,10 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
     for place, operator in enumerate(expr.operators):
         outcome = compare_chain(values[place : place + 2], [operator], steps, same[place : place + 1])
         sides = expr.args[place], expr.args[place + 1]
-        if outcome.truth is Truth.STRICT_TIGHT and _by_range(*sides, operator, env):
+        if outcome.truth is Truth.STRICT_TIGHT and never_equal(*sides, operator, env.lets):
             outcome = replace(outcome, truth=Truth.TRUE)
         links.append(outcome)
     return conjunction(links)
-
-
-def _by_range(left: Expr, right: Expr, operator: str, env: Environment) -> bool:
-    """Whether the functions in a strict comparison leave no room for equality: abs(tanh(x)) < 1, however large x is."""
-    if operator not in _STRICT:
-        return False
-    low, high = (right, left) if operator == ">" else (left, right)
-    ranges = Ranges(env.lets, {})
-    apart = ranges.of(high) - ranges.of(low)
-    either = (-apart).above(0, or_at=False) if operator == "!=" else False
-    return apart.above(0, or_at=False) or either
-
-
-def _plain(value: Value) -> bool:
-    return isinstance(value, Scalar) or (isinstance(value, Matrix) and value.ball.shape == (1, 1))
 
 
 def _and(expr: Expr, env: Environment, indices: Indices) -> Outcome:
@@ -287,11 +281,13 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
 
     Along a training run a bound is often an equality at the start by construction, L[0] <= c^0 L[0]; such a tie says
     nothing about the steps after it and is left out where there are some. Like a part of `and`, a step at which the
-    statement has no value does not matter where another one breaks it.
+    statement has no value does not matter where another one breaks it. Of a range without a bound the budget is
+    judged; one that is bounded is seen whole, or the statement is open.
     """
     outcomes: list[Outcome] = []
     tie, broken, outside = None, False, None
     nested = any(node.kind in QUANTIFIERS for node in expr.args[0].walk())
+    whole = env.moments is None and ends(expr, env, indices)
     for scope, sure in shown_scopes(expr, env, indices):
         try:
             outcome = evaluate_truth(expr.args[0], env, scope)
@@ -300,6 +296,8 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
             continue
         if not sure and outcome.truth is not Truth.TRUE:
             outcome = replace(outcome, truth=Truth.UNSURE, reason=_UNSURE_STEP)
+        if whole:
+            outcome = _seen_inside(outcome, expr, env, scope)
         if env.moments is not None and _is_tie(outcome, at_the_start=not any(scope.values())):
             tie = outcome
             continue
@@ -310,6 +308,8 @@ def _for_all(expr: Expr, env: Environment, indices: Indices) -> Outcome:
             break
     if outside is not None and not broken:
         raise outside
+    if not broken and not whole and env.moments is None and is_bounded(expr):
+        return Outcome(Truth.UNSURE, conjunction(outcomes).comparison, _BEYOND.format(env.last_step))
     if not outcomes and tie is None and env.recursions.rules:
         return Outcome(Truth.TRUE, None, NO_STEP)
     return conjunction(outcomes or ([] if tie is None else [tie]))
@@ -328,6 +328,7 @@ def _for_some(expr: Expr, env: Environment, indices: Indices) -> Outcome:
             continue
         if not sure and outcome.truth is not Truth.FALSE:
             outcome = replace(outcome, truth=Truth.UNSURE, reason=_UNSURE_STEP)
+        outcome = _seen_inside(outcome, expr, env, scope)
         if outcome.truth is Truth.TRUE:
             env.likely[id(expr)] = tuple(scope[name] for name in expr.names)
             return outcome
@@ -342,6 +343,15 @@ def _for_some(expr: Expr, env: Environment, indices: Indices) -> Outcome:
 
 
 _UNSURE_STEP = "it is not certain which steps are meant"
+_BEYOND = "a range goes on beyond step {}, and later steps were not looked at"
+
+
+def _seen_inside(outcome: Outcome, expr: Expr, env: Environment, scope: Indices) -> Outcome:
+    """Return the outcome at a step; open where it is not false and a `for all` in it goes on beyond the budget."""
+    known = env.moments is not None or outcome.truth is Truth.FALSE
+    if known or all(ends(node, env, scope) for node in ranges_inside(expr.args[0])):
+        return outcome
+    return replace(outcome, truth=Truth.UNSURE, reason=_BEYOND.format(env.last_step))
 
 
 def ends(expr: Expr, env: Environment, indices: Indices) -> bool:
@@ -351,23 +361,11 @@ def ends(expr: Expr, env: Environment, indices: Indices) -> bool:
     name = expr.names[0]
     later = env.last_step + 1
     for node in expr.args[0].walk():
-        if node.kind is Kind.INDEX and any(part.name == name for part in node.args[0].walk()):
+        if node.kind is Kind.INDEX and name in index_names(node.args[0]) <= {*indices, name}:
             later = min(later, int(env.last_step + 1 - step_of(node.args[0], {**indices, name: 0})))
-    return any(_excludes(part, name, env, {**indices, name: later}) for part in conjuncts(expr.args[1]))
-
-
-def _excludes(part: Expr, name: str, env: Environment, at: Indices) -> bool:
-    """Whether a comparison bounds an index from above by what does not change with it, and fails at a step."""
-    if part.kind is not Kind.COMPARE:
-        return False
-    for (left, right), relation in zip(pairwise(part.args), part.operators, strict=True):
-        small, large = (left, right) if relation in ("<=", "<") else (right, left)
-        free = not any(node.name == name for node in large.walk())
-        if relation in ("<=", "<", ">=", ">") and small.kind is Kind.NAME and small.name == name and free:
-            alone = replace(part, args=(left, right), operators=(relation,))
-            if evaluate_truth(alone, env, at).truth is Truth.FALSE:
-                return True
-    return False
+    at = {**indices, name: later}
+    known = [bound for bound in upper_bounds(expr) if steps_in(bound) <= at.keys()]
+    return any(evaluate_truth(bound, env, at).truth is Truth.FALSE for bound in known)
 
 
 def _is_tie(outcome: Outcome, *, at_the_start: bool) -> bool:

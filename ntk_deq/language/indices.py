@@ -193,6 +193,38 @@ def conjuncts(expr: Expr) -> Iterator[Expr]:
         yield from conjuncts(part) if part.kind is Kind.AND else (part,)
 
 
+def steps_in(expr: Expr) -> set[str]:
+    """Return the step indices in a typed formula."""
+    return {node.name for node in expr.walk() if node.kind is Kind.NAME and node.type and node.type.sort.is_index}
+
+
+def upper_bounds(expr: Expr) -> Iterator[Expr]:
+    """Yield comparisons that bound the index of a quantifier from above, by what does not change with it."""
+    name = expr.names[0]
+    for part in conjuncts(expr.args[1]) if len(expr.args) > 1 else ():
+        if part.kind is not Kind.COMPARE:
+            continue
+        for (left, right), relation in zip(pairwise(part.args), part.operators, strict=True):
+            small, large = (left, right) if relation in ("<=", "<") else (right, left)
+            free = not any(node.name == name for node in large.walk())
+            if relation in ("<=", "<", ">=", ">") and small.kind is Kind.NAME and small.name == name and free:
+                yield replace(part, args=(left, right), operators=(relation,))
+
+
+def is_bounded(expr: Expr) -> bool:
+    """Whether the index of a quantifier ranges up to a number, so that a statement speaks of so many steps alone."""
+    return len(expr.names) == 1 and any(steps_in(bound) <= {*expr.names} for bound in upper_bounds(expr))
+
+
+def ranges_inside(expr: Expr) -> Iterator[Expr]:
+    """Yield the quantifiers of a statement, the outermost ones, that speak of every step of theirs."""
+    if expr.kind not in QUANTIFIERS:
+        for arg in expr.args:
+            yield from ranges_inside(arg)
+    elif expr.kind is Kind.FOR_ALL:
+        yield expr
+
+
 def shown_by_steps(expr: Expr, indices: Indices) -> bool | None:
     """Return whether a condition on steps is true, as whole numbers; None where it compares something else with them.
 

@@ -146,6 +146,17 @@ class Ranges:
         return power_range(self.of(base), self.of(exponent))
 
 
+def never_equal(left: Expr, right: Expr, operator: str, lets: Mapping[str, Formula]) -> bool:
+    """Whether the functions in a strict comparison leave no room for equality: abs(tanh(x)) < 1, however large x is."""
+    if operator not in ("<", ">", "!="):
+        return False
+    low, high = (right, left) if operator == ">" else (left, right)
+    ranges = Ranges(lets, {})
+    apart = ranges.of(high) - ranges.of(low)
+    either = (-apart).above(0, or_at=False) if operator == "!=" else False
+    return apart.above(0, or_at=False) or either
+
+
 def comparisons(statement: Expr) -> Iterator[tuple[Expr, str, Expr]]:
     """Yield the comparisons that a statement is the conjunction of, as far as it is one."""
     if statement.kind is Kind.AND:

@@ -60,6 +60,14 @@ def scalar_claim(conclude, rule="a*x[k]", assume="", steps=40):
         ("(x[j] < x[k] for some j with j <= k) for all k", Verdict.REFUTED),
         ("(x[j] < x[k] for some j with j > k) for all k", Verdict.UNDECIDED),  # at k = 40 a later step is smaller
         ("(x[j] < x[k] for some j with j > k and j <= 40) for all k", Verdict.REFUTED),
+        ("x[k] <= x0 for all k with k <= 40", Verdict.HOLDS),
+        ("x[k] <= x0 for all k with k <= 41", Verdict.UNDECIDED),  # a range with an end is seen whole
+        ("x[k+1] <= x[k] for all k with k <= 40", Verdict.UNDECIDED),
+        ("x[k] <= x0 for all k with k <= x0 + 41", Verdict.UNDECIDED),
+        ("(x[k] <= x[j] for all j) for some k", Verdict.UNDECIDED),  # a step after the last may be smaller
+        ("(x[k] <= x[j] for all j with j <= k + 1) for some k", Verdict.UNDECIDED),
+        ("(x[k] <= x[j] for all j with j <= 40) for some k", Verdict.HOLDS),
+        ("(x[j] <= x0 for all j with j <= k + 1) for all k with k <= 40", Verdict.UNDECIDED),
         ("x[k] >= 1.0e-9 for all k", Verdict.REFUTED),  # small steps are not near zero
         ("path_length[k] == x0 - x[k] for all k", Verdict.HOLDS),
         ("sum(x[k] for k in 0..3) <= 2*x0", Verdict.HOLDS),

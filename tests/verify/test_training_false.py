@@ -180,10 +180,12 @@ class TestFirstInstants:
         result = judge(loaded(tmp_path, conclude), sought(verdict))
         assert result.verdict is verdict, result.reason
 
-    @pytest.mark.parametrize(
-        ("most", "verdict"),
-        [("6.03", Verdict.REFUTED), pytest.param("5.99", Verdict.HOLDS, marks=pytest.mark.long)],
-    )
+    def test_a_rate_of_a_narrow_range(self, tmp_path):
+        claim = loaded(tmp_path, "L[t] <= exp(-c*t)*L[0] for all t", given='{c: "[6.01, 6.03]"}')
+        assert judge(claim, Options(instances=1, search=0)).verdict is Verdict.REFUTED
+
+    @pytest.mark.long
+    @pytest.mark.parametrize(("most", "verdict"), [("6.03", Verdict.REFUTED), ("5.99", Verdict.HOLDS)])
     def test_a_rate_that_is_quantified(self, tmp_path, most, verdict):
         claim = loaded(tmp_path, "L[t] <= exp(-c*t)*L[0] for all t", given=f'{{c: "(0, {most}]"}}')
         assert judge(claim, sought(verdict)).verdict is verdict

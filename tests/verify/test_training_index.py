@@ -134,7 +134,9 @@ def test_steps_38_and_39_are_not_judged(tmp_path):
         ("{late: 'k*L[190] <= 100 for all k', wrong: 'L[0] > 1000'}", {Verdict.REFUTED}),
     ],
 )
-@pytest.mark.parametrize("further", [True, False], ids=["all steps", "the first steps only"])
+@pytest.mark.parametrize(
+    "further", [pytest.param(True, marks=pytest.mark.long), False], ids=["all steps", "the first steps only"]
+)
 def test_what_a_breaker_said_of_the_index(tmp_path, request, conclude, verdicts, further):
     if not further:
         request.getfixturevalue("first_steps_only")
@@ -152,7 +154,9 @@ def test_what_a_breaker_said_of_the_index(tmp_path, request, conclude, verdicts,
         "((k - 38)^2 > 0 or L[k] < 0) for all k",
     ],
 )
-@pytest.mark.parametrize("further", [True, False], ids=["all steps", "the first steps only"])
+@pytest.mark.parametrize(
+    "further", [pytest.param(True, marks=pytest.mark.long), False], ids=["all steps", "the first steps only"]
+)
 def test_nothing_false_between_judged_steps_is_certified(tmp_path, request, false, further):
     if not further:
         request.getfixturevalue("first_steps_only")

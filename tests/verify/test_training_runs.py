@@ -200,7 +200,7 @@ def test_the_same_verdict_twice(tmp_path):
     ("run", "conclude"),
     [
         (DESCENT, "'L[k] <= (1/10)^k*L[0] for all k'"),
-        (FLOW, "'L[t] <= exp(-1000*t)*L[0] for all t'"),
+        pytest.param(FLOW, "'L[t] <= exp(-1000*t)*L[0] for all t'", marks=pytest.mark.long),
         ("{method: gradient-flow, until: 1e-9, horizon: 1/8}", "'norm(b[t]-b[0]) <= 0 for all t'"),
     ],
 )
