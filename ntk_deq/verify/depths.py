@@ -204,6 +204,7 @@ class DepthResults:
             conclusions=_conclusions(self.claim, results),
             tightest=None if first.counterexample else next((r.tightest for r in results if r.tightest), None),
             nearest=first.nearest if verdict is Verdict.VACUOUS else None,
+            undecided=first.undecided if verdict is Verdict.UNDECIDED else None,
             statement=statement_lines(self.claim),
             warnings=tuple(dict.fromkeys([*own, *(text for r in results for text in r.warnings)])),
             starts=tuple(start for r in results for start in r.starts),

@@ -19,7 +19,14 @@ from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Evidence, Finding, Support, Witness
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.trial import WRITING, Trial, is_out_of_memory
-from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness, written_out
+from ntk_deq.verify.witness import (
+    counterexample_witness,
+    nearest_witness,
+    plainness,
+    tightest_witness,
+    undecided_witness,
+    written_out,
+)
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
@@ -370,6 +377,7 @@ def _result(
         counterexample=_counterexample(claim, shown, options) if shown is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
+        undecided=_undecided(claim, tally) if verdict is Verdict.UNDECIDED and not trial.stopped else None,
         statement=statement,
         source=dict(claim.source),
         position=str(claim.position),
@@ -383,6 +391,11 @@ def _result(
 def _counterexample(claim: Claim, shown: Judgement, options: Options) -> Witness:
     """Return the record of a counterexample; with all that follows from it where it is the plainest, for people."""
     return written_out(claim, shown) if options.shrink else counterexample_witness(shown)
+
+
+def _undecided(claim: Claim, tally: Tally) -> Witness | None:
+    """Return the record of the instance that the reason of an undecided verdict speaks of, if it speaks of one."""
+    return None if tally.undecided is None else undecided_witness(claim, tally.undecided)
 
 
 def _support(trial: Trial, verdict: Verdict) -> Support:
