@@ -342,6 +342,7 @@ def _result(
     proven = {} if trial.proof is None else {k: how for k, how in trial.proof.proven.items() if not is_membership(k)}
     conclusions = tuple(replace(record, proven=proven.get(record.name, "")) for record in tally.conclusion_records())
     replay = trial.saved() if save else None
+    asked = verdict is Verdict.UNDECIDED and not trial.stopped  # else the reason speaks of no instance
     return ClaimResult(
         id=claim.id,
         title=claim.title,
@@ -377,7 +378,7 @@ def _result(
         counterexample=_counterexample(claim, shown, options) if shown is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
-        undecided=_undecided(claim, tally) if verdict is Verdict.UNDECIDED and not trial.stopped else None,
+        undecided=undecided_witness(claim, tally.undecided) if tally.undecided is not None and asked else None,
         statement=statement,
         source=dict(claim.source),
         position=str(claim.position),
@@ -391,11 +392,6 @@ def _result(
 def _counterexample(claim: Claim, shown: Judgement, options: Options) -> Witness:
     """Return the record of a counterexample; with all that follows from it where it is the plainest, for people."""
     return written_out(claim, shown) if options.shrink else counterexample_witness(shown)
-
-
-def _undecided(claim: Claim, tally: Tally) -> Witness | None:
-    """Return the record of the instance that the reason of an undecided verdict speaks of, if it speaks of one."""
-    return None if tally.undecided is None else undecided_witness(claim, tally.undecided)
 
 
 def _support(trial: Trial, verdict: Verdict) -> Support:

@@ -115,7 +115,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
             continue
         if isinstance(value, Scalar):
             yield Computed(name, show_ball(value.ball))
-        elif isinstance(value, Matrix):
+        elif isinstance(value, Matrix) and value.ball.radius < float("inf"):
             yield _matrix(name, value)
 
 
@@ -173,7 +173,7 @@ def undecided_witness(claim: Claim, judgement: Judgement) -> Witness:
     found = witness(judgement, name, outcome)
     return replace(
         found,
-        argument=outcome.reason or judgement.reason or ("" if found.relation else "it could not be decided"),
+        argument=judgement.reason or outcome.reason or ("" if found.relation else "it could not be decided"),
         hypotheses=tuple((name, _sides(outcome)) for name, outcome in judgement.hypotheses.items()),
         computed_values=() if twin_of(claim).unwritten else (*found.computed_values, *_computed(claim, judgement)),
     )
