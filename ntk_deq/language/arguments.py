@@ -307,7 +307,7 @@ class Scoped:
             type_ = type_of(rest[0])
             type_ = SCALAR if type_.sort.is_index else type_
         if type_ is None and _is_of_a_number(function):
-            type_ = SCALAR
+            type_ = SCALAR  # the least value of `softplus` is over numbers, as it has no other
         if type_ is None:
             name = function.names[0]
             hint = f"state it, as in {name}[n], or name a variable, as in {node.name}(..., x)"
