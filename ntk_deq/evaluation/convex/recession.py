@@ -318,7 +318,7 @@ class Around(Beyond):
             UnknownRateError: They are not known.
         """
         try:
-            return self._inside(root)
+            return self.exactly(root)
         except UnknownRateError:
             shape = self._shapes.of(root)
             if not shape.convex:
@@ -331,12 +331,9 @@ class Around(Beyond):
         Raises:
             UnknownRateError: They are not known.
         """
-        return self._inside(root)
-
-    def _inside(self, node: Node) -> Bounds:
-        if node.number not in self._known:
-            self._known[node.number] = self._found(node)
-        return self._known[node.number]
+        if root.number not in self._known:
+            self._known[root.number] = self._found(root)
+        return self._known[root.number]
 
     def _found(self, node: Node) -> Bounds:
         if node.shape != (1, 1):
@@ -358,7 +355,7 @@ class Around(Beyond):
             return self._total(node.args[0])
         for arg in node.args:
             if moves and node.operation != "sum":
-                self._inside(arg)
+                self.exactly(arg)
         return self._bounds(node)
 
     def _affine(self, node: Node, slope: Node) -> Bounds:
