@@ -119,7 +119,7 @@ class CertifiedRun:
         weight = self.parameters[form.weight]
         scaled = add_up(self.start[form.weight], multiply_up(self.off, add_up(weight.fro, self.start[form.weight])))
         self.errors = {**self.start, form.weight: scaled}
-        self.error = _together(self.errors.values())
+        self.error = together(self.errors.values())
         self._norms = {name: CarriedNorm(self.share) for name in self.parameters}
         self._spectrum = CarriedSpectrum(self.share)
         self._kernel = CarriedNorm(self.share)
@@ -204,13 +204,13 @@ class CertifiedRun:
         apart = {
             name: add_up(defects[name], multiply_up(eta, jump.gradients[at])) for at, name in enumerate(form.names)
         }
-        self.growth, self.defect = self._expansion(eta, point, sizes, far), _together(apart.values())
+        self.growth, self.defect = self._expansion(eta, point, sizes, far), together(apart.values())
         error = add_up(multiply_up(self.growth, self.error), self.defect)
         errors = {
             name: add_up(self.errors[name], multiply_up(eta, far.gradients[at]), apart[name])
             for at, name in enumerate(form.names)
         }
-        error = min(error, _together(errors.values()))
+        error = min(error, together(errors.values()))
         if not error <= largest_error:
             return self._stopped(index, error, jump, updated)
         self.error = error
@@ -277,7 +277,8 @@ def _lipschitz(bend: float, stiff: float) -> float:
     return max(add_up(1.0, bend), add_up(bend, -subtract_down(1.0, stiff)) if stiff > 1.0 else 0.0)
 
 
-def _together(radii: Collection[float]) -> float:
+def together(radii: Collection[float]) -> float:
+    """Return an upper bound of the length of a vector whose parts have these lengths at most."""
     return root_up(add_up(*(multiply_up(radius, radius) for radius in radii)))
 
 
