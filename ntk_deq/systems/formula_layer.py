@@ -26,7 +26,7 @@ from ntk_deq.language.row_program import Op, Row, is_number
 from ntk_deq.language.rows import RowModel
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.formula_values import FixedValues, PreparedRows, RowProgram
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.model import SingleLayer
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DeclaredLayer:
     inner: Activation
     transposed: bool
 
-    def form(self, values: Mapping[str, Tensor]) -> LayerForm | None:
+    def form(self, values: Mapping[str, Tensor]) -> SingleLayer | None:
         """Return the layer for the values of a model; None where its factor is no float, or not positive.
 
         Args:
@@ -58,7 +58,7 @@ class DeclaredLayer:
         exact = self.number * (1 if self.scalar is None else Fraction(float(values[self.scalar])))
         if exact <= 0 or Fraction(float(exact)) != exact:
             return None
-        return LayerForm(*self.names, float(exact), self.activation, self.inner, transposed=self.transposed)
+        return SingleLayer(*self.names, float(exact), self.activation, self.inner, transposed=self.transposed)
 
 
 def declared_layer(signature: ModelSignature, model: RowModel) -> DeclaredLayer | None:

@@ -175,6 +175,19 @@ def test_the_exact_run_is_within_the_proven_distance(tmp_path, name, loss):
         flint.ctx.prec = before
 
 
+def test_a_proof_stops_where_a_pre_activation_may_be_zero(tmp_path):
+    start = {**START["layer"], "b": [0.0, -0.125, 0.5], "W": [[0.0, 0.0], *START["layer"]["W"][1:]]}
+    found = window(tmp_path, "layer", {**start, "U": [[0.0, 0.0], *start["U"][1:]]})
+    assert [point.at for point in found.points] == [0]
+    assert "zero" in found.reason
+
+
+def test_a_long_proof_is_not_begun(tmp_path):
+    found = window(tmp_path, "layer", START["layer"], steps=65)
+    assert not found.points
+    assert "a proof of 65 steps for 17 parameters would take too long" in found.reason
+
+
 def matrix(value):
     rows = torch.tensor(value, dtype=torch.float64)
     rows = rows.reshape(len(rows) if rows.ndim else 1, -1).tolist()

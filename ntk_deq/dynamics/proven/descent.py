@@ -316,7 +316,7 @@ def certified_descent(
         eta = `step`; theta = all parameters; Z the equilibrium.
 
     Args:
-        model: A model with a `layer_form`; no step is proven where its loss is no such multiple.
+        model: A model that is a `single_layer`; no step is proven where its loss is no such multiple.
         X: Inputs, one sample a row.
         y: Targets.
         step: Step size > 0; a scalar ball means any fixed number in it.
@@ -326,7 +326,7 @@ def certified_descent(
         start_error: How far, in the Frobenius norm, the exact start may be from the model's floats: each parameter, or
             one number for all together.
         data_error: How far, in the Frobenius norm, the exact X and the exact y may be from the floats.
-        factor_error: How far the exact factor of the weight may be from that of the model's `layer_form`.
+        factor_error: How far the exact factor of the weight may be from that of the layer.
         largest_error: Stop where the error bound would exceed this.
         share: A new decomposition is made when a matrix has moved by this share of its norm (of its smallest singular
             value for the state); in between Weyl's inequality carries the bounds.
@@ -360,13 +360,13 @@ def certified_descent(
     starts = start_error if isinstance(start_error, Mapping) else dict.fromkeys(parameters, start_error)
     errors = {"start_error": starts.values(), "data_error": data_error, "factor_error": [factor_error]}
     _check(eta, spread, steps, rtol, errors, largest_error, keep)
-    form = model.layer_form()
+    form = model.single_layer()
     table = BoundsTable(eta, parameters, keep)
     multiple = output_loss(model, X, y).multiple
     if multiple is None:
         return table.result(f"the loss of {model.signature.name} is no multiple of norm(yhat - y)^2")
     if form is None:
-        return table.result(f"the model {model.signature.name} has no curvature bound (`layer_form`)")
+        return table.result(f"the model {model.signature.name} is no single layer, by whose bounds the run is proven")
     factor = arb(fmpq(multiple.numerator, multiple.denominator))
     if multiple != 1:
         eta, spread = near_and_spread(given * factor)

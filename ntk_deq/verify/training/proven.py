@@ -36,7 +36,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel, LayerForm
+from ntk_deq.systems.model import EquilibriumModel, SingleLayer
 from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Point, Trainee, descended, placed
 
 MOST_STEPS = 2000
@@ -81,7 +81,7 @@ def proven_window(trainee: Trainee, env: Environment, *, step: Scalar, ats: Sequ
     model, X, y = trainee.model, trainee.X, trainee.y
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
-    form, scalars = model.layer_form(), trainee.scalar_radius
+    form, scalars = model.single_layer(), trainee.scalar_radius
     if form is None or trainee.multiple is None or any(_number(model, name) != form.factor for name in scalars):
         return _window_by_hessians(trainee, env, step, ats)
     entries = sum(value.numel() for value in model.parameters().values())
@@ -273,7 +273,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         trainee: What is trained.
         env: The environment of the instance.
     """
-    form = trainee.model.layer_form()
+    form = trainee.model.single_layer()
     if env.model is None:
         return False
     if form is None:
@@ -312,7 +312,7 @@ def _is_zero(text: str, env: Environment) -> bool:
     return isinstance(value, Matrix) and bool(frobenius(value.ball) == 0)
 
 
-def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
+def rests_exactly(trainee: Trainee, form: SingleLayer, state: torch.Tensor) -> bool:
     """Whether the gradient is zero in every entry over the rationals, as where the residuals of equal inputs cancel.
 
     The loss is a multiple of norm(yhat - y)^2, whose gradient is zero where that of half the squares is.
