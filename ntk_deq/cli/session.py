@@ -25,13 +25,12 @@ import torch
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
-from ntk_deq.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_OPEN, EXIT_UNEXPECTED, EXIT_USAGE
+from ntk_deq.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_OPEN, EXIT_UNEXPECTED, EXIT_USAGE, Interruption
 from ntk_deq.cli.figures import DRAWN_BY
 from ntk_deq.cli.figures import FOLDER as FIGURES
-from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.select import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, DataError, shortened
-from ntk_deq.files.atomic import is_partial
+from ntk_deq.files import is_partial
 from ntk_deq.package import versions
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance, format_number, with_values
-from ntk_deq.falsify.domains import is_cone, within
-from ntk_deq.falsify.draws import stream
+from ntk_deq.falsify.domains import is_cone, stream, within
 from ntk_deq.falsify.score import Scorer
 from ntk_deq.falsify.search.feasible import Inside
 from ntk_deq.falsify.search.space import Space, movable

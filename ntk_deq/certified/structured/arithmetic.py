@@ -11,7 +11,7 @@ from functools import reduce
 import torch
 from flint import arb
 
-from ntk_deq.certified import arithmetic, inversion, rounding, structure
+from ntk_deq.certified import arithmetic, ball, inversion, rounding
 from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.ball import Ball, no_information, require_alike, require_one_form, require_square
 from ntk_deq.certified.exactness import LOWEST
@@ -122,7 +122,7 @@ def transpose(a: MatrixBall) -> MatrixBall:
         >>> transpose(Ball(torch.ones(2, 3))).shape
         (3, 2)
     """
-    return a.transposed() if isinstance(a, Structured) else structure.transpose(a)
+    return a.transposed() if isinstance(a, Structured) else ball.transpose(a)
 
 
 def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:

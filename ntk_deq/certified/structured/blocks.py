@@ -17,7 +17,7 @@ from flint import arb
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified import arithmetic, structure
+from ntk_deq.certified import arithmetic, ball
 from ntk_deq.certified.ball import Ball
 from ntk_deq.certified.rounding import fro_up, largest_entry, multiply_up, root_up
 from ntk_deq.certified.structured.stack import Stack, exact_stack, inverse_each, scale_each, stretch, transpose_each
@@ -209,7 +209,7 @@ class Diagonal(Structured):
 
     def form(self) -> Ball:
         """Return the dense ball."""
-        return structure.diag(self.column)
+        return ball.diag(self.column)
 
     def transposed(self) -> Diagonal:
         """Return the transpose."""

@@ -28,7 +28,7 @@ from ntk_deq.certified.exactness import (
     sum_error,
 )
 from ntk_deq.certified.rounding import TINY, all_finite, certification_fault, multiply_up, outward, root_up
-from ntk_deq.certified.structured.each import (
+from ntk_deq.certified.structured.discs import (
     Bounds,
     add_each,
     divide_each,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.draws import choose, stream
+from ntk_deq.falsify.domains import choose, stream
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.score import Score, Scorer
 from ntk_deq.falsify.search import descents

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance, format_number, shape_of
-from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.domains import choose
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.ladder import sizes_at
 from ntk_deq.falsify.scalars import scalar_ladder
