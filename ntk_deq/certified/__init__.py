@@ -1,6 +1,6 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth.
 
-ball.py, scalar.py      a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats and devices lose
+ball.py, scalar.py      a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats lose
 arithmetic.py, norms.py, functions.py    sums, products, norms, entrywise functions
 spectra.py, extremes.py, eigenvalues.py, inversion.py    singular values and their derivatives, eigenvalues, inverses
 roots.py                square roots of symmetric matrices, pseudoinverses

@@ -1,4 +1,4 @@
-"""What variables range over: sets with exact membership, and draws from distributions such as `beta * normal(0, 1/m)`."""
+"""What variables range over: sets with exact membership, and draws from distributions such as `normal(0, 1/m)`."""
 
 from __future__ import annotations
 

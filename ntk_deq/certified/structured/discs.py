@@ -1,4 +1,4 @@
-"""Bounds for many matrices at once, and discs around the eigenvalues of one block, cheap where many of its rows have a diagonal entry only.
+"""Discs around the eigenvalues of one block, and upward bounds for many matrices at once.
 
 With D = diag(0 or 1) many rows of I - gamma D A' are rows of I. A permutation brings such a block to the form
 B = [[B1, C], [0, c I]], with eigenvalue c and those of B1: eigenvectors are needed of B1 only, half the size and with a
