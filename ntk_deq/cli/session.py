@@ -314,7 +314,7 @@ def _results(
     judged = sum(isinstance(claim, Claim) for claim in claims)
     jobs = max(1, min(judged, arguments.jobs or _default_jobs(options.device, arguments.threads)))
     if arguments.dask is not None:
-        from ntk_deq.verify.cluster import judge_on_cluster
+        from ntk_deq.verify.pool import judge_on_cluster
 
         return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
     memory = arguments.memory or default_memory(jobs)

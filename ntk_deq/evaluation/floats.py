@@ -23,9 +23,9 @@ from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tensor_indicator
 from ntk_deq.evaluation.environment import ModelFormulas
+from ntk_deq.evaluation.functions import scalar, vec
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
-from ntk_deq.evaluation.functions.twin import scalar, vec
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.indices import step_of

@@ -28,8 +28,7 @@ from ntk_deq.data.samples import (
     summed,
 )
 from ntk_deq.errors import ArgumentError, nearest_name
-from ntk_deq.language.distributions import DISTRIBUTIONS, SCALAR_FUNCTIONS
-from ntk_deq.language.domain import Domain, DomainKind
+from ntk_deq.language.domain import DISTRIBUTIONS, SCALAR_FUNCTIONS, Domain, DomainKind
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.tree import Expr, Kind
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.format import format_expr, short_decimal
-from ntk_deq.language.notation.names import latex_letter, symbol
+from ntk_deq.language.notation import latex_letter, symbol
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.package import install_line
 from ntk_deq.report.console import one_line

@@ -26,8 +26,8 @@ from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.runs import Course, RunTwin
+from ntk_deq.verify.training import Moments, Point
 from ntk_deq.verify.training.between import needs_the_run
-from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.twins import twin_of, twins
 
 FILE = """

@@ -20,8 +20,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.rounding import add_up, fro_up
 from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.proven import CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.proven.descent import certified_descent
-from ntk_deq.dynamics.proven.record import CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.evaluation.arithmetic import to_matrix
@@ -33,7 +33,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel, LayerForm
-from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Point, Trainee
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
