@@ -1,6 +1,6 @@
 """Bounds that are proven for runs: descent in balls, curvature, kinks; errors along recursions.
 
-Here: the record of a certified run of descent, bounds at every step and float iterates at some. descent.py makes it, from
+Here: the record of a certified run of descent, bounds at every step, iterates at some. descent.py makes it, from
 point.py (one iterate in balls, by operations.py), curvature.py (how far a step can take two iterates apart) and
 kink_jump.py (where signs are not certain); recursion.py is for recursions.
 """
