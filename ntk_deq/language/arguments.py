@@ -306,6 +306,9 @@ class Scoped:
         if type_ is None and rest and node.name in PLACES:
             type_ = type_of(rest[0])
             type_ = SCALAR if type_.sort.is_index else type_
+        body = function.args[0]
+        if type_ is None and body.name in FUNCTIONS and FUNCTIONS[body.name].by_entries:
+            type_ = SCALAR  # the least value of `softplus` is over numbers, as it has no other
         if type_ is None:
             name = function.names[0]
             hint = f"state it, as in {name}[n], or name a variable, as in {node.name}(..., x)"

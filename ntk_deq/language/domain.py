@@ -108,13 +108,15 @@ def parse_domain(text: str) -> tuple[Domain, Type | None]:
 def is_literal(text: str) -> bool:
     """Whether a text where a domain may stand is a matrix written out: such a name is defined and varies over nothing.
 
-    `[0, 1]` is the interval, and `[0, 1][n, m]` a matrix of entries in it.
+    `[0, 1]` is the interval, `[0, 1][n, m]` a matrix of entries in it, and `[0, 1] for l in 1..L` a family of numbers.
 
     Example:
         >>> [is_literal(text) for text in ("[2, 1; 1, 2]", "[1, 2, 3]", "[0, 1]", "[0, 1] [n, m]", "psd[m, m]")]
         [True, True, False, False, False]
+        >>> is_literal("[0, 1] for l in 1..L")
+        False
     """
-    body = text.strip()
+    body = text.partition(" for ")[0].strip()
     if not body.startswith("[") or ";" in body:
         return body.startswith("[")
     if _INTERVAL.fullmatch(body):

@@ -277,7 +277,7 @@ class TerminalReport:
         say(console, (expectation(result), "red"), reason, indent=_INDENT)
         for problem in result.problems:
             render_problem(console, problem, indent=_INDENT)
-        witness = result.counterexample or result.nearest
+        witness = result.counterexample or result.undecided or result.nearest
         if witness is not None:
             self._witness(witness, result)
         worst, scale = worst_margin(result)
@@ -295,10 +295,11 @@ class TerminalReport:
     def _witness(self, witness: Witness, result: ClaimResult) -> None:
         console = self._console
         if witness.relation:
+            truth = "open" if witness is result.undecided else "false"
             say(
                 console,
                 (f"{witness.conclusion}: ", "cyan"),
-                f"{witness.lhs} {witness.relation} {witness.rhs} is false, "
+                f"{witness.lhs} {witness.relation} {witness.rhs} is {truth}, "
                 f"margin {margin_words(witness.margin, witness.scale)}",
                 indent=_INDENT,
             )

@@ -228,6 +228,13 @@ class Tally:
         return Verdict.HOLDS, ""
 
     @property
+    def undecided(self) -> Judgement | None:
+        """The instance that the reason of an undecided verdict speaks of."""
+        if self.doubts:
+            return self.doubts[0]
+        return self.unsure_example if self.met == 0 else None
+
+    @property
     def unconfirmed(self) -> tuple[str, ...]:
         """The conclusions that no instance bears out for certain."""
         return tuple(name for name, tally in self.conclusions.items() if not tally.confirmed)

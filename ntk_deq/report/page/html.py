@@ -208,7 +208,7 @@ def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
         lhs=typeset_number(witness.lhs),
         relation=_RELATIONS.get(witness.relation, witness.relation),
         rhs=typeset_number(witness.rhs),
-        broken=kind != "holds",
+        broken=kind not in ("holds", "undecided"),
         scalars=scalars,
         matrices=[_matrix(name, value) for name, value in others],
         sizes=_pairs(witness.sizes),
@@ -228,6 +228,8 @@ def _witnesses(result: ClaimResult) -> list[WitnessView]:
     views = []
     if result.counterexample is not None:
         views.append(witness_view("Counterexample", "refuted", result.counterexample))
+    if result.undecided is not None:
+        views.append(witness_view("Undecided instance", "undecided", result.undecided))
     if result.nearest is not None:
         views.append(witness_view("Nearest to meeting the hypotheses", "vacuous", result.nearest))
     if result.tightest is not None and result.counterexample is None:
