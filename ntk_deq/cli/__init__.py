@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from select import select as wait_until_ready
 from types import FrameType, TracebackType
 from typing import Any, TextIO
 
@@ -69,7 +69,7 @@ class UnfailingFile(io.FileIO):
         if not self.lost:
             try:
                 while (written := super().write(data)) is None:  # a pipe that does not wait for its reader
-                    select.select([], [self], [])
+                    wait_until_ready([], [self], [])
                 return written
             except OSError:
                 self.lost = True
