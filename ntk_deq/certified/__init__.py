@@ -1,6 +1,6 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth.
 
-ball.py, scalar.py      a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats lose
+dense.py, scalar.py     a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats lose
 arithmetic.py, norms.py, functions.py    sums, products, norms, entrywise functions
 spectra.py, extremes.py, eigenvalues.py, inversion.py    singular values and their derivatives, eigenvalues, inverses
 roots.py                square roots of symmetric matrices, pseudoinverses
@@ -10,7 +10,6 @@ carried.py, dispatch.py    one operation for every kind of matrix
 """
 
 from ntk_deq.certified.arithmetic import EntryComparison
-from ntk_deq.certified.ball import Ball, ball, commutation, from_scalar
 from ntk_deq.certified.carried import (
     CarriedSpectrum,
     above,
@@ -55,6 +54,7 @@ from ntk_deq.certified.carried import (
     transpose,
     vec,
 )
+from ntk_deq.certified.dense import Ball, ball, commutation, from_scalar
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,

@@ -21,16 +21,16 @@ from ntk_deq.certified.arithmetic import matmul as _matmul
 from ntk_deq.certified.arithmetic import negate as _negate
 from ntk_deq.certified.arithmetic import scale as _scale
 from ntk_deq.certified.arithmetic import subtract as _subtract
-from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.ball import above as _above
-from ntk_deq.certified.ball import absolute as _absolute
-from ntk_deq.certified.ball import as_scalar as _as_scalar
-from ntk_deq.certified.ball import beside as _beside
-from ntk_deq.certified.ball import block as _block
-from ntk_deq.certified.ball import relu as _relu
-from ntk_deq.certified.ball import step as _step
-from ntk_deq.certified.ball import transpose as _transpose
-from ntk_deq.certified.ball import vec as _vec
+from ntk_deq.certified.dense import Ball
+from ntk_deq.certified.dense import above as _above
+from ntk_deq.certified.dense import absolute as _absolute
+from ntk_deq.certified.dense import as_scalar as _as_scalar
+from ntk_deq.certified.dense import beside as _beside
+from ntk_deq.certified.dense import block as _block
+from ntk_deq.certified.dense import relu as _relu
+from ntk_deq.certified.dense import step as _step
+from ntk_deq.certified.dense import transpose as _transpose
+from ntk_deq.certified.dense import vec as _vec
 from ntk_deq.certified.dispatch import generic
 from ntk_deq.certified.eigenvalues import lambda_max as _lambda_max
 from ntk_deq.certified.eigenvalues import lambda_min as _lambda_min

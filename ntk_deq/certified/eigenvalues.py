@@ -16,7 +16,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import add, matmul, scale, subtract
-from ntk_deq.certified.ball import Ball, require_square, transpose
+from ntk_deq.certified.dense import Ball, require_square, transpose
 from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up

@@ -17,7 +17,7 @@ from flint import arb, arb_mat
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, matmul, subtract
-from ntk_deq.certified.ball import Ball, first_reason, identity, no_information, require_alike, require_square
+from ntk_deq.certified.dense import Ball, first_reason, identity, no_information, require_alike, require_square
 from ntk_deq.certified.norms import entries
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import upper

@@ -29,7 +29,7 @@ from flint import arb_mat, fmpq, fmpq_mat
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, matmul, scale, subtract
-from ntk_deq.certified.ball import Ball, above, beside, block, no_information, require_square, transpose
+from ntk_deq.certified.dense import Ball, above, beside, block, no_information, require_square, transpose
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.inversion import inverse, nearest_ball
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, whole_matrix

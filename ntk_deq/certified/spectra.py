@@ -12,7 +12,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import column_multiples, matmul, orthogonality_up, residual_up, scale, subtract
-from ntk_deq.certified.ball import Ball, require_square, transpose
+from ntk_deq.certified.dense import Ball, require_square, transpose
 from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import power, square_root
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix

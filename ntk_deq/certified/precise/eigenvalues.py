@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import flint
 from flint import acb_mat, arb, arb_mat, fmpq, fmpq_mat
 
-from ntk_deq.certified.ball import require_square
+from ntk_deq.certified.dense import require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.arithmetic import (

@@ -16,7 +16,7 @@ from flint import arb
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.scalar import from_bounds
 from ntk_deq.errors import ArgumentError
 

@@ -52,7 +52,7 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import product_radius, summing_error
-from ntk_deq.certified.ball import Ball, transpose
+from ntk_deq.certified.dense import Ball, transpose
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,

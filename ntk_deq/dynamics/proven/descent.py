@@ -27,8 +27,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import add, hadamard, matmul, near_and_spread, scale
-from ntk_deq.certified.ball import Ball, ball, first_reason, transpose
 from ntk_deq.certified.carried import CarriedSpectrum
+from ntk_deq.certified.dense import Ball, ball, first_reason, transpose
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import exact, lower, upper, with_radius

@@ -24,7 +24,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import algebraic as al
 from ntk_deq.certified import functions
 from ntk_deq.certified.algebraic import Number, UndecidedError, sign
-from ntk_deq.certified.ball import no_information
+from ntk_deq.certified.dense import no_information
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
