@@ -8,7 +8,6 @@ from functools import reduce
 
 from flint import arb
 
-from ntk_deq import certified as ct
 from ntk_deq.certified.scalar import exact, from_bounds, nan
 from ntk_deq.errors import ArgumentError
 
@@ -206,15 +205,15 @@ def rising(function: Enclosure) -> Enclosure:
     """Return the enclosure on balls of a function that nowhere falls, from its values at numbers.
 
     Example:
-        >>> wide, function = ct.from_bounds(-5.0, 5.0), lambda x: x + (-x).exp().log1p()
+        >>> wide, function = from_bounds(-5.0, 5.0), lambda x: x + (-x).exp().log1p()
         >>> function(wide) > 0, 0.006 < rising(function)(wide) < 5.01
         (False, True)
     """
 
     def enclosed(x: arb) -> arb:
         if not x.is_finite() or x.is_exact():
-            return function(x) if x.is_finite() else ct.nan()
-        return ct.from_bounds(function(x.lower()), function(x.upper()))
+            return function(x) if x.is_finite() else nan()
+        return from_bounds(function(x.lower()), function(x.upper()))
 
     return enclosed
 
@@ -229,18 +228,18 @@ def even(enclosure: Enclosure) -> Enclosure:
     """Return the enclosure of an even function from one for numbers that are not negative.
 
     Example:
-        >>> even(falling(lambda x: 1 / (1 + x * x)))(ct.from_bounds(-1.0, 2.0)) > 0.19
+        >>> even(falling(lambda x: 1 / (1 + x * x)))(from_bounds(-1.0, 2.0)) > 0.19
         True
     """
 
     def enclosed(x: arb) -> arb:
         if not x.is_finite():
-            return ct.nan()
+            return nan()
         size = abs(x)
         if x.is_exact():
             return enclosure(size)
         low = size.lower()
-        return enclosure(ct.from_bounds(low if low > 0 else arb(0), size.upper()))
+        return enclosure(from_bounds(low if low > 0 else arb(0), size.upper()))
 
     return enclosed
 
@@ -263,7 +262,7 @@ def _bell(x: arb) -> arb:
 
 
 def _arccos(x: arb) -> arb:
-    return x.acos() if abs(x) <= 1 else ct.nan()
+    return x.acos() if abs(x) <= 1 else nan()
 
 
 def _huber(size: arb) -> arb:
@@ -290,12 +289,12 @@ step = rising(lambda x: arb(1) if x > 0 else arb(0))
 
 def sin(x: arb) -> arb:
     """Return the sine; nothing is known of it where nothing is of x, which may have no value."""
-    return x.sin() if x.is_finite() else ct.nan()
+    return x.sin() if x.is_finite() else nan()
 
 
 def cos(x: arb) -> arb:
     """Return the cosine, likewise."""
-    return x.cos() if x.is_finite() else ct.nan()
+    return x.cos() if x.is_finite() else nan()
 
 
 def tanh_slope(x: arb) -> arb:
@@ -315,4 +314,4 @@ def arctan_slope(x: arb) -> arb:
 
 def arccos_slope(x: arb) -> arb:
     """Return -1/sqrt(1 - x^2); no information where the ends of the domain are in the ball."""
-    return -even(rising(lambda size: ct.divide(arb(1), ct.square_root((1 - size) * (1 + size)))))(x)
+    return -even(rising(lambda size: divide(arb(1), square_root((1 - size) * (1 + size)))))(x)
