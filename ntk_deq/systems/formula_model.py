@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import matmul, scale
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.scalar import exact
 from ntk_deq.equilibrium.slopes import RELU, BallLayer
 from ntk_deq.equilibrium.splitting import MonotoneLayer

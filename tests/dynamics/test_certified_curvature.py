@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntk_deq.certified.ball import Ball, ball
+from ntk_deq.certified.dense import Ball, ball
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.scalar import upper
 from ntk_deq.dynamics.proven.curvature import (

@@ -11,9 +11,9 @@ from descent_truth import ExactDescent, matrix, violations
 from torch import Tensor
 
 from ntk_deq import certified as ct
+from ntk_deq.dynamics.proven import CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.proven import descent as certified_run
 from ntk_deq.dynamics.proven.descent import certified_descent
-from ntk_deq.dynamics.proven.record import CertifiedDescent, CertifiedStep
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 

@@ -14,7 +14,7 @@ from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.language.parser import parse
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.training.moments import Trainee
+from ntk_deq.verify.training import Trainee
 from ntk_deq.verify.training.proven import proven_window
 
 SUITE = """

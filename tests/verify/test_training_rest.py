@@ -8,7 +8,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 from ntk_deq.verify.judge import Standing, judge_instance
-from ntk_deq.verify.training.moments import Trainee
+from ntk_deq.verify.training import Trainee
 from ntk_deq.verify.training.proven import rests_exactly
 
 SUITE = """

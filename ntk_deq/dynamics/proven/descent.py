@@ -27,12 +27,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import add, hadamard, matmul, near_and_spread, scale
-from ntk_deq.certified.ball import Ball, ball, first_reason
 from ntk_deq.certified.carried import CarriedSpectrum
+from ntk_deq.certified.dense import Ball, ball, first_reason, transpose
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import exact, lower, upper, with_radius
-from ntk_deq.certified.structure import transpose
+from ntk_deq.dynamics.proven import BoundsTable, CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.proven.curvature import (
     CarriedEigenvalues,
     Reach,
@@ -48,7 +48,6 @@ from ntk_deq.dynamics.proven.curvature import (
 from ntk_deq.dynamics.proven.kink_jump import Jump, kink_jump
 from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, longest_row, moved, multiple
 from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem, certified_point
-from ntk_deq.dynamics.proven.record import BoundsTable, CertifiedDescent, CertifiedStep
 from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import is_number

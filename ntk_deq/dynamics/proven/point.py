@@ -22,9 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import negate
-from ntk_deq.certified.ball import Ball, no_information
+from ntk_deq.certified.dense import Ball, no_information, transpose
 from ntk_deq.certified.rounding import add_up, multiply_up
-from ntk_deq.certified.structure import transpose
 from ntk_deq.dynamics.proven.operations import multiple, product, row_multiples, total
 from ntk_deq.systems.model import SingleLayer
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.ball import no_information
+from ntk_deq.certified.dense import no_information
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
 from ntk_deq.certified.precise import PreciseMatrix, as_ball, precise
 from ntk_deq.certified.precise.matrix import from_rows

@@ -21,8 +21,8 @@ from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, unit_roundoff
 from ntk_deq.dynamics.field import GradientField
+from ntk_deq.dynamics.proven import CertifiedDescent
 from ntk_deq.dynamics.proven.descent import certified_descent, together
-from ntk_deq.dynamics.proven.record import CertifiedDescent
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.errors import LimitError
@@ -37,7 +37,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel, SingleLayer
-from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Point, Trainee, descended, placed
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, placed
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
