@@ -23,9 +23,9 @@ from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tensor_indicator
 from ntk_deq.evaluation.environment import ModelFormulas
+from ntk_deq.evaluation.functions import scalar, vec
 from ntk_deq.evaluation.functions.entrywise import from_above
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, OPERATORS, entry_by_entry
-from ntk_deq.evaluation.functions.twin import scalar, vec
 from ntk_deq.evaluation.steps import Program
 from ntk_deq.evaluation.steps import at_step as value_at_step
 from ntk_deq.language.arguments import type_of

@@ -16,10 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.functions.entrywise import TWINS
-from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
-from ntk_deq.evaluation.functions.softmax import tensor_softmax
-from ntk_deq.evaluation.functions.twin import (
+from ntk_deq.evaluation.functions import (
     Magnitude,
     Sized,
     frobenius,
@@ -32,6 +29,9 @@ from ntk_deq.evaluation.functions.twin import (
     vec,
     where_finite,
 )
+from ntk_deq.evaluation.functions.balls import tensor_softmax
+from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
 from ntk_deq.language.tree import Kind
 
 _APART = 1e-9
