@@ -12,21 +12,24 @@ References:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from flint import arb
 
 from ntk_deq import certified as ct
+from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.shapes import Shapes
 from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Cotangent, Node
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
 from ntk_deq.evaluation.derivatives.reverse import Reverse, quotient_rule
 from ntk_deq.evaluation.derivatives.tape import Tape
-from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError
-from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Kink
@@ -201,6 +204,39 @@ def _of_quadratic(tape: Tape, root: Node, leaf: Node) -> Curvatures:
     except NoRuleError:
         return NOTHING
     return NOTHING if hessian is None else extreme_curvatures(hessian)
+
+
+def quadratic(
+    env: Environment, formula: Expr, names: Sequence[str]
+) -> tuple[list[Scalar | Matrix], list[list[ct.Ball]]] | None:
+    """Return gradient and Hessian of a number that is a polynomial of degree two at most in some variables together.
+
+    The Hessian is the same everywhere. That the number is such a polynomial is read off its formula.
+
+    Args:
+        env: What the names mean.
+        formula: The number.
+        names: The variables.
+
+    Returns:
+        The gradient in each variable at its value, and by variable, twice, the blocks of the Hessian, entries row after
+        row; None where the number is not seen to be one, or these are not known.
+    """
+    inside = replace(env, notes=Notes(deadline=env.notes.deadline))
+    tape = Tape(inside)
+    try:
+        root = tape.build(formula, {})
+        leaves = [tape.base.variables[name] for name in names]
+        if Shapes(frozenset(leaf.number for leaf in leaves)).of(root).degree not in (0, 1, 2):
+            return None
+        slopes = [gradient(tape, root, leaf, {}) for leaf in leaves]
+        blocks = [[jacobian(tape, slope, leaf) for leaf in leaves] for slope in slopes]
+        values = [slope.value for slope in slopes]
+    except (NoRuleError, OutsideClaimError, UndifferentiableError, LimitError):
+        return None
+    if inside.notes.unsure or inside.notes.estimated or any(None in row for row in blocks):
+        return None
+    return values, [[block for block in row if block is not None] for row in blocks]
 
 
 def extreme_curvatures(hessian: ct.Ball) -> Curvatures:
