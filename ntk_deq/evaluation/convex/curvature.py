@@ -206,12 +206,25 @@ def _of_quadratic(tape: Tape, root: Node, leaf: Node) -> Curvatures:
     return NOTHING if hessian is None else extreme_curvatures(hessian)
 
 
-def quadratic(
-    env: Environment, formula: Expr, names: Sequence[str]
-) -> tuple[list[Scalar | Matrix], list[list[ct.Ball]]] | None:
-    """Return gradient and Hessian of a number that is a polynomial of degree two at most in some variables together.
+@dataclass(frozen=True)
+class Quadratic:
+    """A number that is a polynomial of degree two at most in some variables together.
 
-    The Hessian is the same everywhere. That the number is such a polynomial is read off its formula.
+    Attributes:
+        gradient: In each variable, at its value.
+        hessian: By variable, twice, the blocks of the Hessian, entries row after row; it is the same everywhere.
+        bowl: Whether it is convex and nowhere negative.
+    """
+
+    gradient: list[Scalar | Matrix]
+    hessian: list[list[ct.Ball]]
+    bowl: bool
+
+
+def quadratic(env: Environment, formula: Expr, names: Sequence[str]) -> Quadratic | None:
+    """Return what is known of a number that is a polynomial of degree two at most in some variables together.
+
+    That it is one, is convex and is nowhere negative is read off its formula.
 
     Args:
         env: What the names mean.
@@ -219,15 +232,15 @@ def quadratic(
         names: The variables.
 
     Returns:
-        The gradient in each variable at its value, and by variable, twice, the blocks of the Hessian, entries row after
-        row; None where the number is not seen to be one, or these are not known.
+        Its gradient and Hessian; None where it is not seen to be one, or these are not known.
     """
     inside = replace(env, notes=Notes(deadline=env.notes.deadline))
     tape = Tape(inside)
     try:
         root = tape.build(formula, {})
         leaves = [tape.base.variables[name] for name in names]
-        if Shapes(frozenset(leaf.number for leaf in leaves)).of(root).degree not in (0, 1, 2):
+        shape = Shapes(frozenset(leaf.number for leaf in leaves)).of(root)
+        if shape.degree not in (0, 1, 2):
             return None
         slopes = [gradient(tape, root, leaf, {}) for leaf in leaves]
         blocks = [[jacobian(tape, slope, leaf) for leaf in leaves] for slope in slopes]
@@ -236,7 +249,8 @@ def quadratic(
         return None
     if inside.notes.unsure or inside.notes.estimated or any(None in row for row in blocks):
         return None
-    return values, [[block for block in row if block is not None] for row in blocks]
+    known = [[block for block in row if block is not None] for row in blocks]
+    return Quadratic(values, known, shape.convex and shape.rises)
 
 
 def extreme_curvatures(hessian: ct.Ball) -> Curvatures:

@@ -98,6 +98,7 @@ class FlowTwin(TrainingTwin):
             end_error=course.end_error,
             resting=course.resting,
             endless=course.resting and run.horizon is None,
+            decays=course.decays,
         )
 
     def given_up(self, done: TrainingRun, run: Run) -> bool:
@@ -197,14 +198,17 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         rtol=SOLVER_TOLERANCE,
         check=env.notes.check_time,
     )
+    end = end_at_the_start(done, env)
+    if done.status is RunStatus.LOSS_FLOOR and done.end == 0 and not end.unsure:  # there is nothing but the start
+        start = estimated_point(done, 0, StartError(trainee.start_radius, 0.0), stepwise=False)
+        return Trajectory(done, (start,), None, (), certified=True, seconds=0.0, end=end)
     proven = proven_flow(done, trainee, env, until=float(run.until), off=off if run.horizon is not None else None)
     if proven is not None:
-        end, seconds = end_at_the_start(done, env), time.perf_counter() - started
-        return replace(proven, seconds=seconds, end=end)
+        return replace(proven, seconds=time.perf_counter() - started, end=end)
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     begun = (StartError(trainee.start_radius, 0.0), *repeat(_NO_ERROR, len(done.snapshots) - 1))
     points = tuple(estimated_point(done, i, begun[i], stepwise=False) for i in range(len(done.snapshots)))
-    end_error, end = 0.0, end_at_the_start(done, env)
+    end_error = 0.0
     if done.status is RunStatus.LOSS_FLOOR and done.end > 0 and not end.unsure:
         last, end_error, end = end_of_flow(done, trainee, points[-1], float(run.until))
         points = (*points[:-1], last)
@@ -308,9 +312,8 @@ def proven_flow(
     known = quadratic(env, parse(LOSS), names)
     if known is None:
         return None
-    values, blocks = known
-    gradient = [number for value in values for number in numbers_of(value)]
-    hessian = [list(chain(*pieces)) for row in blocks for pieces in zip(*map(_rows, row), strict=True)]
+    gradient = [number for value in known.gradient for number in numbers_of(value)]
+    hessian = [list(chain(*pieces)) for row in known.hessian for pieces in zip(*map(_rows, row), strict=True)]
     flow = AffineFlow(arb_mat(len(start), 1, gradient), arb_mat(hessian), evaluate_scalar(parse(LOSS), env).ball)
     last = _end(flow, done, until) if done.status is RunStatus.LOSS_FLOOR else off or 0.0
     if last is None:
@@ -336,7 +339,7 @@ def proven_flow(
     if not all(point.path.is_finite() and math.isfinite(sum(point.radius.values())) for point in points):
         return None
     ranges = tuple(a.union(b) for a, b in pairwise(losses))
-    return Trajectory(done, tuple(points), None, ranges, certified=True, seconds=0.0, end_error=last)
+    return Trajectory(done, tuple(points), None, ranges, certified=True, seconds=0.0, end_error=last, decays=known.bowl)
 
 
 def _rows(block: Ball) -> list[list[arb]]:
