@@ -17,8 +17,7 @@ from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_d
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.distributions import check_distribution
-from ntk_deq.language.domain import Free
+from ntk_deq.language.domain import Free, check_distribution
 from ntk_deq.language.expansion import Expansion
 from ntk_deq.language.families import (
     Defined,
@@ -188,9 +187,10 @@ def written_out(
     out: dict[Key, Formula] = {}
     origins: dict[Key, Key] = {}
     for key, formula in formulas.items():
+        over = _entry(key, recursive).reach
         for name, own in places[key]:
             try:
-                expr = expansion.formula(formula.expr, own)
+                expr = expansion.formula(formula.expr, own, over)
             except ExpressionError as error:
                 raise DepthError(key, error, expansion.where) from None
             text = formula.text if name == key[1] else format_expr(expr)
@@ -300,9 +300,14 @@ def _ordered(let: Mapping[str, Formula]) -> tuple[list[str], list[str]]:
     return ordered(let, names)
 
 
+def _entry(key: Key, recursive: Set[str]) -> Defined:
+    """Return what a formula defines; a statement has a name alone."""
+    return entry_of(key[1], recursive) if key[0] in ("let", "define") else Defined(key[1])
+
+
 def _places(key: Key, depth: Mapping[str, int], recursive: Set[str]) -> list[tuple[str, dict[str, int]]]:
     """Return the names that a formula is written out under, each with the value of the letter in its index."""
-    entry = entry_of(key[1], recursive) if key[0] in ("let", "define") else Defined(key[1])
+    entry = _entry(key, recursive)
     step = "" if entry.step is None else f"[{index_text(entry.step)}]"
     try:
         if entry.reach is not None:
@@ -368,7 +373,7 @@ def _drawn(
             type_ = concrete_type(draw.type, depth, own)
             _check_size(own_name, type_, sizes)
             try:
-                expr = expansion.formula(draw.distribution, own)
+                expr = expansion.formula(draw.distribution, own, draw.over)
                 check_distribution(expr, type_, sizes)
             except ExpressionError as error:
                 raise DepthError(("setting", name), error) from None

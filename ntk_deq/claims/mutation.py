@@ -182,8 +182,15 @@ def changed_claim(claim: Claim, key: Key, expr: Expr | None) -> Claim | None:
     Args:
         claim: The claim.
         key: Section and name of the formula.
-        expr: The new formula, typed or not; None removes it.
+        expr: The new formula, typed or not; None removes it. Of a claim about sets of functions a
+            hypothesis can be removed, and nothing else.
     """
+    if claim.variants:  # a formula is another one for each choice of functions
+        variants = [changed_claim(variant, key, None) for variant in claim.variants] if expr is None else []
+        if not variants or None in variants or key[0] != "assume":
+            return None
+        kept = {name: formula for name, formula in claim.assume.items() if name != key[1]}
+        return replace(claim, assume=kept, variants=tuple(v for v in variants if v is not None))
     formulas: dict[Key, Formula] = {}
     for section in ("let", "assume", "conclude"):
         formulas |= {(section, name): formula for name, formula in getattr(claim, section).items()}

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ntk_deq.cli import EXIT_OK, EXIT_USAGE
+from ntk_deq.cli import EXIT_OK, EXIT_USAGE, run_process
 from ntk_deq.cli.arguments import parse_arguments
-from ntk_deq.cli.process import run_process
 
 if TYPE_CHECKING:
     from rich.console import Console

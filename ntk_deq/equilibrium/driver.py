@@ -221,12 +221,13 @@ def _iterate(
         improved = residual < best
         best = torch.where(improved, residual, best)
         near = residual <= size * rounding + criteria.atol
-        if bool((near & ~(solved | failed)).any()):
+        asked = near & ~(solved | failed)
+        if bool(asked.any()):
             each, progress = units.judge(
                 lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z),
                 point,
                 image,
-                near,
+                asked,
                 eager | (~improved & (idle + taken >= (1 if tight else PROBE_PATIENCE))),
             )
             solved = solved | each
@@ -248,7 +249,10 @@ def _iterate(
             taken = min(strides.after(residual / units.row_allowance(point), active), criteria.max_steps - count)
             for _ in range(taken - 1):
                 proposal = step(proposal)
-        point = proposal if going == samples else torch.where(active.unsqueeze(1), proposal, point)
+        if going < samples:
+            rest = torch.nonzero(~active).squeeze(1)
+            proposal = proposal.index_copy(0, rest, point[rest])
+        point = proposal
         count, before = count + taken, count
         if count // DYING_EVERY > before // DYING_EVERY:
             point = units.try_zeros(lambda z: _evaluate(step, z.reshape(shape)).reshape_as(z), point, residual, active)
@@ -325,31 +329,45 @@ class _Units:
         rounding moves would hide small ones, and in the other those that cancel.
         """
         rtol, atol = self._criteria.rtol, self._criteria.atol
-        sizes, gaps = point.abs(), (image - point).abs()
+        count = int(near.sum())
+        # Of some samples, their rows alone; of most, all, without a copy.
+        some = torch.nonzero(near).squeeze(1) if count < FEWER * len(near) else slice(None)
+        near, asking, here = near[some], asking[some], point[some]
+        sizes, gaps = here.abs(), (image[some] - here).abs()
         allowed = self._share * (atol + rtol * sizes)
         if self._noise is not None:
-            allowed = torch.maximum(allowed, self._noise)
+            allowed = torch.maximum(allowed, self._noise[some])
         known = gaps <= allowed
-        whole = row_norms(gaps) <= self.row_allowance(point)
-        solved = near & whole & known.all(dim=1)
-        ask = near & asking & ~solved & ~self._probed
+        whole = row_norms(gaps) <= self.row_allowance(here, some)
+        found = near & whole & known.all(dim=1)
+        ask = near & asking & ~found & ~self._probed[some]
         self._rested += 1
         if self._rested > self._rest and bool(ask.any()):
             self._rested = 0
-            known = known | (gaps <= self._probe(step, point, image, ask))
-            solved = near & (row_norms(gaps) <= self.row_allowance(point)) & known.all(dim=1)
+            asked = torch.zeros_like(self._probed)
+            asked[some] = ask
+            known = known | (gaps <= self._probe(step, point, image, asked)[some])
+            found = near & (row_norms(gaps) <= self.row_allowance(here, some)) & known.all(dim=1)
         rest = torch.where(known, 0.0, gaps)
         tiny = torch.finfo(point.dtype).tiny
         lag = torch.stack([row_norms(rest), row_norms(rest / sizes.clamp(min=tiny))])
-        progress = near & (lag < self._best).any(dim=0)
-        self._best = torch.where(near, torch.minimum(lag, self._best), self._best)
+        best = self._best[:, some]
+        moved = near & (lag < best).any(dim=0)
+        self._best[:, some] = torch.where(near, torch.minimum(lag, best), best)
+        solved, progress = torch.zeros_like(self._probed), torch.zeros_like(self._probed)
+        solved[some], progress[some] = found, moved
         return solved, progress
 
-    def row_allowance(self, point: Tensor) -> Tensor:
-        """Return how large the residual of a solved sample may be."""
+    def row_allowance(self, point: Tensor, some: Tensor | slice = slice(None)) -> Tensor:
+        """Return how large the residual of a solved sample may be.
+
+        Args:
+            point: The samples.
+            some: Which of all they are.
+        """
         rtol, atol = self._criteria.rtol, self._criteria.atol
         asked = self._share * (atol + rtol * row_norms(point))
-        return asked if self._noise is None else torch.maximum(asked, row_norms(self._noise))
+        return asked if self._noise is None else torch.maximum(asked, row_norms(self._noise[some]))
 
     def _probe(self, step: Callable[[Tensor], Tensor], point: Tensor, image: Tensor, ask: Tensor) -> Tensor:
         """Find out how far a change of every entry by a few roundings moves each entry of the image."""

@@ -227,20 +227,21 @@ class Anderson(Solver):
         right = None
         if state.point is not None and state.defect is not None and state.residual is not None:
             if bool(rejected.any()):
-                back = rejected.unsqueeze(1)
-                point = torch.where(back, state.point, point)
-                defect = torch.where(back, state.defect, defect)
+                back = torch.nonzero(rejected).squeeze(1)
+                point = point.index_copy(0, back, state.point[back])
+                defect = defect.index_copy(0, back, state.defect[back])
                 residual = torch.where(rejected, state.residual, residual)
             valid, right = self._remember(point - state.point, defect - state.defect, defect, state)
             valid = valid & ~rejected.unsqueeze(1)
         if self.restart_every is not None and state.count % self.restart_every == 0:
             valid = torch.zeros_like(valid)
         weights = self._weights(state, valid, right)
-        plain = point + self.mixing * defect
+        plain = torch.add(point, defect, alpha=self.mixing)
         accelerated = (weights != 0).any(dim=1)
-        proposal = plain - torch.bmm(weights.unsqueeze(1), state.moves).squeeze(1)
+        proposal = torch.baddbmm(plain.unsqueeze(1), weights.unsqueeze(1), state.moves, alpha=-1).squeeze(1)
         if not bool(accelerated.all()):
-            proposal = torch.where(accelerated.unsqueeze(1), proposal, plain)
+            rest = torch.nonzero(~accelerated).squeeze(1)
+            proposal = proposal.index_copy(0, rest, plain[rest])
         new = replace(
             state,
             valid=valid,
@@ -263,8 +264,8 @@ class Anderson(Solver):
         slot = (state.count - 1) % self.memory
         state.changes[:, slot] = change
         state.moves[:, slot] = move + self.mixing * change
-        # One pass over the history, with the rows in front: as a product with one column it takes ten times as long.
-        products, right = torch.bmm(torch.stack([change, defect], dim=1), state.changes.mT).unbind(dim=1)
+        # One pass over the history, for two columns: a product with a single one takes ten times as long.
+        products, right = torch.bmm(state.changes, torch.stack([change, defect], dim=1).mT).unbind(dim=2)
         state.gram[:, slot] = products
         state.gram[:, :, slot] = products
         valid = state.valid.clone()

@@ -237,7 +237,7 @@ class Functions:
             place = Expr(Kind.NAME, node.span, name=OPEN)
             return self._partial(Expr(Kind.CALL, node.span, (*_member_of(node), place), name=_name_of(node)), local)
         facts = FUNCTIONS.get(node.name) if node.kind is Kind.NAME and node.name not in self.values else None
-        if facts is not None and facts.by_entries and facts.takes(1):
+        if facts is not None and facts.takes_matrices and node.name not in OPERATORS and facts.takes(1):
             argument = Expr(Kind.NAME, node.span, name="x")
             body = Expr(Kind.CALL, node.span, (argument,), name=node.name)
             return Expr(Kind.FUNCTION, node.span, (body,), names=("x",))

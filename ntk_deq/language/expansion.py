@@ -124,18 +124,19 @@ class Expansion:
     _count: int = field(default=0, init=False)
     _all: int = field(default=0, init=False)
 
-    def formula(self, expr: Expr, values: Mapping[str, int] | None = None) -> Expr:
+    def formula(self, expr: Expr, values: Mapping[str, int] | None = None, over: Reach | None = None) -> Expr:
         """Return a typed tree written out; the result has no types.
 
         Args:
             expr: The tree, typed as long as the depth is open: what is empty takes its shape from there.
             values: Values of the letters around it, as in the definition of a member.
+            over: What the letter in the definition of a member runs over, by which ranges that start at it are read.
 
         Raises:
             ExpressionError: A member is outside its range, something empty has no value, or too much is written out.
         """
         self._count, self.where = 0, ""
-        return self._visit(expr, {**self.depth, **(values or {})}, {})
+        return self._visit(expr, {**self.depth, **(values or {})}, {} if over is None else {over.letter: over})
 
     def size(self, text: str) -> Size:
         """Return a size of the state of a model written out."""

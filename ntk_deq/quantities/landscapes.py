@@ -13,8 +13,13 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+import multiprocessing
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any
 
 import torch
@@ -22,7 +27,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.quantities.objective import (
     Loss,
     Normalisation,
@@ -112,6 +117,7 @@ def landscape(
     path: Iterable[Mapping[str, Tensor]] | None = None,
     generator: torch.Generator | None = None,
     chunk: int | None = None,
+    workers: int = 1,
     progress: Progress | None = None,
     solver: Any = "anderson",
     rtol: float = 1e-6,
@@ -135,6 +141,7 @@ def landscape(
         path: Parameters along a path, as `[s.parameters for s in run.snapshots]`; parameters left out stay.
         generator: Of the random directions.
         chunk: Samples evaluated at a time; None: all.
+        workers: Processes that share the points, each of one thread; more than one on Linux and the CPU only.
         progress: Called after each point with the number done and the number of all.
         solver: As in `solve_equilibrium`.
         rtol: Likewise.
@@ -157,21 +164,16 @@ def landscape(
         ((5, 5), True)
     """
     where = "landscape"
-    _check_counts(dimensions, points, reach)
+    _check_counts(dimensions, points, reach, workers)
     scaled = _normalisation(normalisation)
-    objective = Objective.of(
-        model,
-        X,
-        y,
-        loss=loss,
-        chunk=chunk,
-        solver=solver,
-        rtol=rtol,
-        max_steps=max_steps,
-        where=where,
-        unsolved=unsolved,
-    )
-    values, centre = objective.parameters, objective.centre()
+    options = {"solver": solver, "rtol": rtol, "max_steps": max_steps, "unsolved": unsolved}
+    objective = Objective.of(model, X, y, loss=loss, chunk=chunk, where=where, **options)
+    values = objective.parameters
+    if workers > 1 and any(value.device.type != "cpu" for value in values.values()):
+        raise ArgumentError(f"`workers` of landscape must be 1 on a GPU. Got {workers}.")
+    threads = 1 if workers > 1 else torch.get_num_threads()
+    with _threads(threads):
+        centre = objective.centre()
     walked = None if path is None else walked_values(values, path)
     explained: tuple[float, ...] = ()
     if walked is None:
@@ -183,12 +185,15 @@ def landscape(
         reach = 1.0 if coordinates is None else 1.1 * float(coordinates.abs().max())
     half = (points - 1) // 2
     line = torch.arange(-half, half + 1, dtype=torch.float64) * (reach / half)
-    total, found = points**dimensions, list[float]()
-    for places in torch.cartesian_prod(*[line] * dimensions).reshape(total, dimensions).tolist():
-        found.append(objective.at(moved(values, directions, places)))
-        if progress is not None:
-            progress(len(found), total)
-    surface = torch.tensor(found, dtype=torch.float64).reshape([points] * dimensions)
+    places = torch.cartesian_prod(*[line] * dimensions).reshape(points**dimensions, dimensions).tolist()
+
+    def at(number: int) -> tuple[float, bool]:
+        before = len(objective.failed)
+        return objective.at(moved(values, directions, places[number])), len(objective.failed) > before
+
+    with _threads(threads):
+        found = _evaluated(at, len(places), workers, progress)
+    surface = torch.tensor([value for value, _ in found], dtype=torch.float64).reshape([points] * dimensions)
     return Landscape(
         at=(line,) * dimensions,
         loss=surface,
@@ -197,11 +202,76 @@ def landscape(
         normalisation=scaled if walked is None else None,
         centre=centre,
         cosine=cosine(*directions) if dimensions == 2 else 0.0,
-        unsolved=len(objective.failed),
+        unsolved=sum(lost for _, lost in found),
         path=coordinates,
         off_plane=off,
         explained=explained,
     )
+
+
+def _evaluated(
+    at: Callable[[int], tuple[float, bool]], count: int, workers: int, progress: Progress | None
+) -> list[tuple[float, bool]]:
+    """Return what `at` says of each number below `count`, in order; with more workers, by copies of this process."""
+    found: dict[int, tuple[float, bool]] = {}
+
+    def keep(number: int, value: tuple[float, bool]) -> None:
+        found[number] = value
+        if progress is not None:
+            progress(len(found), count)
+
+    if workers == 1:
+        for number in range(count):
+            keep(number, at(number))
+        return [found[number] for number in range(count)]
+    copies, ends, works = multiprocessing.get_context("fork"), list[Any](), list[Any]()
+    try:
+        for first in range(workers):
+            ours, theirs = copies.Pipe(duplex=False)
+            works.append(copies.Process(target=_share, args=(at, range(first, count, workers), theirs), daemon=True))
+            with warnings.catch_warnings():
+                # Python 3.12 and later warn of other threads, which the copies do without.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                works[-1].start()
+            theirs.close()
+            ends.append(ours)
+        while ends:
+            for ours in list[Any](connection.wait(ends)):
+                try:
+                    answer = ours.recv()
+                except EOFError:
+                    ends.remove(ours)
+                    continue
+                if isinstance(answer, str):
+                    raise NtkDeqError(f"A worker of landscape failed: {answer}")
+                keep(*answer)
+    finally:
+        for work in works:
+            work.kill()
+            work.join()
+    if len(found) < count:
+        raise NtkDeqError(f"A worker of landscape was ended from outside, with {len(found)} of {count} points done.")
+    return [found[number] for number in range(count)]
+
+
+def _share(at: Callable[[int], tuple[float, bool]], numbers: Iterable[int], end: Any) -> None:
+    """Answer for some of the numbers, in a process of its own."""
+    try:
+        for number in numbers:
+            end.send((number, at(number)))
+    except Exception as error:  # the boundary: an error of the caller's own need not survive the way as such
+        end.send(f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Have products take so many threads: a copy of a process has none of the others, and the centre is to agree."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,18 +373,8 @@ def neighbourhood_width(
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ArgumentError(f"`{name}` of {where} must be an integer >= 1. Got {count!r}.")
     scaled = _normalisation(normalisation)
-    objective = Objective.of(
-        model,
-        X,
-        y,
-        loss=loss,
-        chunk=chunk,
-        solver=solver,
-        rtol=rtol,
-        max_steps=max_steps,
-        where=where,
-        unsolved=unsolved,
-    )
+    options = {"solver": solver, "rtol": rtol, "max_steps": max_steps, "unsolved": unsolved}
+    objective = Objective.of(model, X, y, loss=loss, chunk=chunk, where=where, **options)
     values, limit = objective.parameters, objective.centre() + rise
     widths, capped, lost = list[float](), 0, 0
     for number in range(directions):
@@ -360,7 +420,11 @@ def _normalisation(given: str | Normalisation) -> Normalisation:
     return Normalisation(given)
 
 
-def _check_counts(dimensions: int, points: int, reach: float | None) -> None:
+def _check_counts(dimensions: int, points: int, reach: float | None, workers: int) -> None:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ArgumentError(f"`workers` of landscape must be an integer >= 1. Got {workers!r}.")
+    if workers > 1 and sys.platform != "linux":
+        raise ArgumentError(f"`workers` of landscape must be 1 on systems other than Linux. Got {workers}.")
     if dimensions not in (1, 2) or isinstance(dimensions, bool):
         raise ArgumentError(f"`dimensions` of landscape must be 1 or 2. Got {dimensions!r}.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 3 or points % 2 == 0:

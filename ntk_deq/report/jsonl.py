@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ntk_deq.errors import DataError, nearest_name
-from ntk_deq.files.atomic import append_line, replace_file
-from ntk_deq.files.inputs import open_regular
+from ntk_deq.files import append_line, open_regular, replace_file
 from ntk_deq.language.interval import Margin
 from ntk_deq.report.words import count_verdicts
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, TrainingRecord, Witness
@@ -84,9 +83,9 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     Keys: `id, verdict, evidence, expected, as_expected, instances, met, tight, unsure, worst_margin, seed, seconds,
     reason`, then `title, where, tags, mutates, note, source, position, dtype, device, settings, estimated, refined,
     settled, exact, precision, searched, untested, support, replay, warnings, statement, hypotheses, conclusions,
-    counterexample, tightest, nearest, findings, starts, runs, depths, problems, trace`. A conclusion holds at most
-    MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them, and their number in `margins_total`. `runs` is
-    a list, empty for a claim without training.
+    counterexample, tightest, nearest, undecided, findings, starts, runs, depths, problems, trace`. A conclusion holds
+    at most MARGIN_LIMIT of its margins `[lo, hi, scale]`, the worst among them, and their number in `margins_total`.
+    `runs` is a list, empty for a claim without training.
 
     Args:
         result: The verdict on one claim.
@@ -113,7 +112,7 @@ def result_to_dict(result: ClaimResult) -> dict[str, Any]:
     ]
     entry["hypotheses"] = [_hypothesis(record) for record in result.hypotheses]
     entry["conclusions"] = [_conclusion(record) for record in result.conclusions]
-    for name in ("counterexample", "tightest", "nearest"):
+    for name in ("counterexample", "tightest", "nearest", "undecided"):
         entry[name] = _witness(getattr(result, name))
     entry["findings"] = json_safe(result.findings)
     entry["starts"] = json_safe(result.starts)

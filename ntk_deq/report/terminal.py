@@ -26,7 +26,6 @@ from ntk_deq.report.console import (
     short_seconds,
     showable,
 )
-from ntk_deq.report.runs.words import starts_words, terminal_lines
 from ntk_deq.report.words import (
     EXIT_MEANINGS,
     LOOKS,
@@ -38,6 +37,8 @@ from ntk_deq.report.words import (
     replay_command,
     second_look,
     shown_margin,
+    starts_words,
+    terminal_lines,
     verdict_style,
     worst_margin,
 )
@@ -276,7 +277,7 @@ class TerminalReport:
         say(console, (expectation(result), "red"), reason, indent=_INDENT)
         for problem in result.problems:
             render_problem(console, problem, indent=_INDENT)
-        witness = result.counterexample or result.nearest
+        witness = result.counterexample or result.undecided or result.nearest
         if witness is not None:
             self._witness(witness, result)
         worst, scale = worst_margin(result)
@@ -294,10 +295,11 @@ class TerminalReport:
     def _witness(self, witness: Witness, result: ClaimResult) -> None:
         console = self._console
         if witness.relation:
+            truth = "open" if witness is result.undecided else "false"
             say(
                 console,
                 (f"{witness.conclusion}: ", "cyan"),
-                f"{witness.lhs} {witness.relation} {witness.rhs} is false, "
+                f"{witness.lhs} {witness.relation} {witness.rhs} is {truth}, "
                 f"margin {margin_words(witness.margin, witness.scale)}",
                 indent=_INDENT,
             )

@@ -7,16 +7,33 @@ out among the depths.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from ntk_deq.claims.claim import Claim, Depth, Verdict
 from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.statement import statement_lines
+from ntk_deq.evaluation.instance import Instance, shape_of
+from ntk_deq.falsify.domains import contains
+from ntk_deq.language.families import member_name
 from ntk_deq.language.tree import names_in
+from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.feasible import planned
+from ntk_deq.verify.judge import judge_instance
 from ntk_deq.verify.options import Options
-from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Evidence, HypothesisRecord, Support, TriedDepth
+from ntk_deq.verify.results import (
+    ClaimResult,
+    ConclusionRecord,
+    Evidence,
+    HypothesisRecord,
+    Support,
+    TriedDepth,
+    Witness,
+)
 
 LEAST = 8
 """Instances of a depth at least, unless the claim asks for fewer in all."""
@@ -47,6 +64,76 @@ def shared_options(options: Options, depths: int) -> Options:
     search = options.search if not options.search else max(1, options.search // depths)
     limit = None if options.time_limit is None else options.time_limit / depths
     return replace(options, search=search, time_limit=limit, findings=False, smallest=())
+
+
+def shallower_counterexample(
+    parts: Sequence[Claim], results: Sequence[ClaimResult], options: Options
+) -> tuple[int, Instance] | None:
+    """Return what is left of the last depth's counterexample at the smallest depth at which it still is one.
+
+    Members that follow each other are left out of every family, those behind them move up, and matrices are cut, or
+    filled with zeros, so that they fit. A depth was searched before deeper ones; this finds what the search missed.
+
+    Args:
+        parts: The claim at each depth.
+        results: What each depth came to, as far as they were judged.
+        options: How a depth is judged.
+
+    Returns:
+        The place of the smaller depth, and the instance; None where there is none.
+    """
+    deep, witness = parts[len(results) - 1], results[-1].counterexample
+    if witness is None or not options.shrink or deep.costly or deep.sought or not deep.settings[0].universal:
+        return None
+    if deep.depth is None or deep.depth.members or None in witness.values.values():
+        return None
+    for place, part in enumerate(parts[: len(results) - 1]):
+        for instance in _fewer_members(witness, deep, part):
+            judgement = judge_instance(part, instance, device=torch.device(options.device), dtype=options.dtype)
+            if refutes(judgement):
+                return place, instance
+    return None
+
+
+def _fewer_members(witness: Witness, deep: Claim, part: Claim) -> Iterator[Instance]:
+    """Yield an instance with members left out, for each place where they may be; of one letter fewer."""
+    assert deep.depth is not None
+    assert part.depth is not None
+    more, fewer = dict(deep.depth.letters), dict(part.depth.letters)
+    changed = [letter for letter in more if more[letter] != fewer.get(letter)]
+    if part.depth.setting != deep.depth.setting or len(changed) != 1 or fewer[changed[0]] > more[changed[0]]:
+        return
+    (setting,), dropped = part.settings, more[changed[0]] - fewer[changed[0]]
+    variables = {**setting.free, **part.given}
+    for place in range(max(more.values()) + 2):
+
+        def old(name: str, place: int = place) -> str:
+            family, _, index = name.removesuffix("]").partition("[")
+            return name if not index or int(index) < place else member_name(family, int(index) + dropped)
+
+        sizes = {letter: witness.sizes.get(old(letter), span.low) for letter, span in setting.sizes.items()}
+        sizes = {
+            letter: min(max(size, setting.sizes[letter].low), setting.sizes[letter].high)
+            for letter, size in sizes.items()
+        }
+        if any(old(name) not in witness.values for name in variables):
+            continue
+        values = {
+            name: _fitted(witness.values[old(name)], shape_of(free.type, sizes, name=name))
+            for name, free in variables.items()
+        }
+        if all(contains(free.domain, values[name]) for name, free in variables.items()):
+            family = f"{witness.family}, with fewer members"
+            yield Instance(setting.name, family, sizes, values, witness.index)
+
+
+def _fitted(value: Any, shape: tuple[int, ...]) -> Tensor:
+    """Return a value cut, or filled with zeros, to a shape."""
+    old = torch.tensor(value, dtype=torch.float64)
+    new = torch.zeros(shape, dtype=torch.float64)
+    common = tuple(slice(min(a, b)) for a, b in zip(old.shape, shape, strict=True))
+    new[common] = old[common]
+    return new
 
 
 @dataclass
@@ -117,6 +204,7 @@ class DepthResults:
             conclusions=_conclusions(self.claim, results),
             tightest=None if first.counterexample else next((r.tightest for r in results if r.tightest), None),
             nearest=first.nearest if verdict is Verdict.VACUOUS else None,
+            undecided=first.undecided if verdict is Verdict.UNDECIDED else None,
             statement=statement_lines(self.claim),
             warnings=tuple(dict.fromkeys([*own, *(text for r in results for text in r.warnings)])),
             starts=tuple(start for r in results for start in r.starts),

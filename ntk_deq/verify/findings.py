@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ntk_deq.certified.scalar import lower, upper
-from ntk_deq.claims.claim import Claim, Verdict
+from ntk_deq.claims.claim import Claim, Depth, Verdict
+from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.mutation import changed_claim
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate_scalar, shown_scopes
@@ -22,6 +23,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.language.format import format_expr, format_number
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort
+from ntk_deq.verify.depths import planned_depths, shared_options
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.formulas import instance_environment
@@ -57,9 +59,7 @@ def findings(claim: Claim, options: Options, result: ClaimResult, judge: Judge) 
     if result.verdict not in (Verdict.HOLDS, Verdict.PROVED):
         return ()
     # Variants of the claim are judged by the way: they leave nothing behind.
-    plain = replace(options, findings=False, store=None, out=None)
-    if claim.depths:  # an instance belongs to one depth, and a constant of the bound to all
-        return tuple(hypothesis_findings(claim, plain, judge))
+    plain = replace(options, findings=False, smallest=(), store=None, out=None)
     return (*hypothesis_findings(claim, plain, judge), *constant_findings(claim, plain, judge))
 
 
@@ -102,7 +102,7 @@ class Bound:
     Attributes:
         conclusion: Name of the conclusion.
         left, relation, right: The inequality.
-        quantifiers: The quantifiers around it, outermost first.
+        quantifiers: The quantifiers around it, over steps and over ranges, outermost first.
     """
 
     conclusion: str
@@ -140,7 +140,7 @@ def _bounds(name: str, expr: Expr, around: tuple[Expr, ...]) -> Iterator[Bound]:
     if expr.kind is Kind.AND:
         for part in expr.args:
             yield from _bounds(name, part, around)
-    elif expr.kind is Kind.FOR_ALL:
+    elif expr.kind in (Kind.FOR_ALL, Kind.EACH):
         yield from _bounds(name, expr.args[0], (*around, expr))
     elif expr.kind is Kind.COMPARE:
         for left, relation, right in zip(expr.args, expr.operators, expr.args[1:], strict=False):
@@ -177,25 +177,48 @@ def constant_findings(claim: Claim, options: Options, judge: Judge) -> Iterator[
 
     The factor is at most the smallest ratio of the two sides over the claim's instances. The stricter claim is then
     judged as any other, search included: where that refutes it, smaller factors are tried. Bounds along a training run
-    are left out: the report shows how much of each is used.
+    are left out: the report shows how much of each is used. With families a bound is one bound for each member at each
+    depth; it could be moved by as much as all of them could.
     """
-    if claim.costly:
+    if claim.costly or claim.members:  # what is said of some functions is a bound of its own for each of them
         return
     rooms = {bound: Room() for bound in bounds(claim)}
     if not rooms:
         return
-    for instance in met_instances(claim, options):
-        notes = Notes()
-        device = torch.device(options.device)
-        env = instance_environment(claim, instance, device=device, dtype=options.dtype, notes=notes)
-        _, env = solve(claim, instance, env, dtype=options.dtype, anew=False)
-        for bound, room in rooms.items():
-            room.add(smallest_ratio(bound, env), instance)
+    for part, judged_as, own in _parts(claim, rooms, options):
+        for instance in met_instances(part, judged_as):
+            notes = Notes()
+            device = torch.device(options.device)
+            env = instance_environment(part, instance, device=device, dtype=options.dtype, notes=notes)
+            _, env = solve(part, instance, env, dtype=options.dtype, anew=False)
+            for bound, room in rooms.items():
+                ratios = [smallest_ratio(member, env) for member in own[bound]]
+                room.add(min((ratio for ratio in ratios if ratio is not None), default=None), instance)
     for bound, room in rooms.items():
         if room.tightest is not None and room.factor < float("inf"):
             room.factor = _kept(claim, bound, room.factor, options, judge)
             if room.factor >= LEAST_ROOM:
                 yield _roomy(bound, room)
+
+
+def _parts(
+    claim: Claim, found: Iterable[Bound], options: Options
+) -> Iterator[tuple[Claim, Options, dict[Bound, list[Bound]]]]:
+    """Yield the claim at each of its depths, how it is judged there, and what each bound is there."""
+    if not claim.depths:
+        yield claim, options, {bound: [bound] for bound in found}
+        return
+    alone = {bound: changed_claim(claim, ("conclude", bound.conclusion), bound.moved(1.0)) for bound in found}
+    planned_parts = planned_depths(claim, options)
+    for part, _ in planned_parts:
+        assert part.depth is not None
+        own = {bound: [] if changed is None else _there(bound, changed, part.depth) for bound, changed in alone.items()}
+        yield part, shared_options(options, len(planned_parts)), own
+
+
+def _there(bound: Bound, alone: Claim, depth: Depth) -> list[Bound]:
+    """Return what a bound of a claim with families is at a depth, from the claim that has it as its conclusion."""
+    return [member for member in bounds(at_depth(alone, depth)) if member.conclusion == bound.conclusion]
 
 
 def _kept(claim: Claim, bound: Bound, factor: float, options: Options, judge: Judge) -> float:

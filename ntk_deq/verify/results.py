@@ -249,11 +249,12 @@ class Witness:
             family says so.
         solved: Variables that a hypothesis gives by an equation, and whose values are its solution up to rounding.
         scale: Size of the terms that the sides are computed from; the margin over it is the relative one. 0: unknown.
-        hypotheses: Of a counterexample: each hypothesis by name, with both sides as text.
-        computed_values: Of a counterexample: the equilibrium and the definitions, as far as they are known.
+        hypotheses: Of a counterexample and an undecided instance: each hypothesis by name, with both sides as text.
+        computed_values: Of these: the equilibrium and the definitions, as far as they are known.
         script: Of a counterexample: a Python script that reproduces both sides with NumPy alone, or nothing.
         unwritten: Why there is no script.
-        argument: Of a counterexample to a claim that something exists: why nothing does.
+        argument: Of a counterexample to a claim that something exists: why nothing does. Of an undecided instance: why
+            the formula is open.
     """
 
     setting: str
@@ -389,6 +390,7 @@ class ClaimResult:
     counterexample: Witness | None = None
     tightest: Witness | None = None
     nearest: Witness | None = None
+    undecided: Witness | None = None  # of an undecided claim: the instance that its reason speaks of
     statement: tuple[StatementLine, ...] = ()
     source: dict[str, Any] = field(default_factory=dict)  # title, authors, url
     position: str = ""

@@ -10,15 +10,23 @@ from typing import Protocol
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict, is_membership
 from ntk_deq.claims.statement import StatementLine, statement_lines
+from ntk_deq.evaluation.instance import Instance
 from ntk_deq.language.setting import Setting
-from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
+from ntk_deq.verify.depths import DepthResults, planned_depths, shallower_counterexample, shared_options
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.results import ClaimResult, Evidence, Finding, Support, Witness
 from ntk_deq.verify.tally import Tally
 from ntk_deq.verify.trial import WRITING, Trial, is_out_of_memory
-from ntk_deq.verify.witness import counterexample_witness, nearest_witness, plainness, tightest_witness, written_out
+from ntk_deq.verify.witness import (
+    counterexample_witness,
+    nearest_witness,
+    plainness,
+    tightest_witness,
+    undecided_witness,
+    written_out,
+)
 
 __all__ = ["Feasible", "Listener", "Options", "judge", "judge_claims", "planned"]
 
@@ -187,18 +195,17 @@ def _judge_depths(claim: Claim, options: Options, listener: Listener | None, ove
             done += count
             if found.results[-1].verdict in (Verdict.REFUTED, Verdict.ERROR):
                 break
+        fewer = shallower_counterexample([part for part, _ in parts], found.results, own)
+        if fewer is not None:
+            place, start = fewer
+            again = _Judging(parts[place][0], own, None, _DepthOverseer(overseer, found), first=(start,)).result()
+            found.results[place] = again if again.verdict is Verdict.REFUTED else found.results[place]
         result = found.merged(whole=len(found.results) == len(parts))
-        if options.findings:
-            from ntk_deq.verify.findings import findings
-
-            result = replace(result, findings=findings(claim, options, result, judge))
-        if options.smallest:
-            from ntk_deq.verify.smallest import smallest_over_depths
-
-            judged = [(part, depth) for (part, _), depth in zip(parts, found.results, strict=False)]
-            deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
-            more = smallest_over_depths(claim, judged, options, deadline=deadline)
-            result = replace(result, findings=(*result.findings, *more))
+        for find in _depth_finders(claim, options, parts, found.results, overseer):
+            known = Known(result, whole=True)
+            overseer.keep(lambda known=known: known, pressing=True)  # type: ignore[misc]
+            overseer.allow(options.time_limit)
+            result = replace(result, findings=(*result.findings, *find(result)))
         return result
     except Exception as error:  # the boundary, as for a claim without families
         trace = traceback.format_exc()
@@ -209,13 +216,46 @@ def _judge_depths(claim: Claim, options: Options, listener: Listener | None, ove
         return bare_result(claim, options, Verdict.ERROR, reason, started=found.started, trace=trace)
 
 
+def _depth_finders(
+    claim: Claim,
+    options: Options,
+    parts: Sequence[tuple[Claim, int]],
+    results: Sequence[ClaimResult],
+    overseer: Overseer,
+) -> Iterator[Callable[[ClaimResult], Iterable[Finding]]]:
+    """Yield what looks for findings about a claim with families, where they are asked for."""
+    if options.findings:
+        from ntk_deq.verify.findings import findings
+
+        def variant(changed: Claim, how: Options) -> ClaimResult:
+            # Each variant has a limit of its own, and so has what is looked at after it.
+            overseer.allow(None if options.time_limit is None else 2 * options.time_limit)
+            return judge(changed, how)
+
+        yield lambda result: findings(claim, options, result, variant)
+    if options.smallest:
+        from ntk_deq.verify.smallest import smallest_over_depths
+
+        judged = [(part, depth) for (part, _), depth in zip(parts, results, strict=False)]
+        deadline = None if options.time_limit is None else time.thread_time() + options.time_limit
+        yield lambda _: smallest_over_depths(claim, judged, options, deadline=deadline)
+
+
 class _Judging:
     """One claim's judgement, stage by stage."""
 
-    def __init__(self, claim: Claim, options: Options, listener: Listener | None, overseer: Overseer) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        options: Options,
+        listener: Listener | None,
+        overseer: Overseer,
+        *,
+        first: tuple[Instance, ...] = (),
+    ) -> None:
         self._claim, self._options = claim, options
         self._listener, self._overseer = listener, overseer
-        self._trial = Trial(claim, options, time.perf_counter(), self._heard, entered=self._entered)
+        self._trial = Trial(claim, options, time.perf_counter(), self._heard, entered=self._entered, first=first)
         self._statement: tuple[StatementLine, ...] = ()
         self._refuted = False
 
@@ -302,6 +342,7 @@ def _result(
     proven = {} if trial.proof is None else {k: how for k, how in trial.proof.proven.items() if not is_membership(k)}
     conclusions = tuple(replace(record, proven=proven.get(record.name, "")) for record in tally.conclusion_records())
     replay = trial.saved() if save else None
+    asked = verdict is Verdict.UNDECIDED and not trial.stopped  # else the reason speaks of no instance
     return ClaimResult(
         id=claim.id,
         title=claim.title,
@@ -337,6 +378,7 @@ def _result(
         counterexample=_counterexample(claim, shown, options) if shown is not None else None,
         tightest=tightest_witness(tally.tightest) if tally.tightest is not None and shown is None else None,
         nearest=nearest_witness(tally.nearest) if tally.nearest is not None and tally.met == 0 else None,
+        undecided=undecided_witness(claim, tally.undecided) if tally.undecided is not None and asked else None,
         statement=statement,
         source=dict(claim.source),
         position=str(claim.position),

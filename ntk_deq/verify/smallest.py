@@ -53,15 +53,34 @@ NEAR = 0.98
 def names_to_move(claims: Sequence[Claim | IllFormed]) -> frozenset[str]:
     """Return what `smallest_findings` can be asked for: size letters with a range, and quantified scalars."""
     whole = [claim for claim in claims if isinstance(claim, Claim)]
-    parts = [at_depth(claim, depth) for claim in whole for depth in claim.depths[:1]]
+    parts = [at_depth(claim, depth) for claim in whole for depth in claim.depths]
     settings = [
         (claim, setting)
         for claim in (*(claim for claim in whole if not claim.depths), *parts)
         for setting in claim.settings
     ]
-    depths = {letter for claim in whole for depth in claim.depths for letter, _ in depth.letters}
+    depths = {
+        letter
+        for claim in whole
+        for depth in claim.depths
+        for letter, _ in depth.letters
+        if letter not in claim.members
+    }
     letters = depths | {letter for _, setting in settings for letter, size in setting.sizes.items() if not size.fixed}
-    return frozenset(letters | {name for claim, setting in settings for name in scalars(claim, setting)})
+    found = letters | {name for claim, setting in settings for name in scalars(claim, setting)}
+    return frozenset(found | {_family(name) for name in found})
+
+
+def _family(name: str) -> str:
+    """The family that a member is of, or the name itself."""
+    return name.partition("[")[0]
+
+
+def _members(names: Sequence[str], claim: Claim, setting: Setting) -> Iterator[str]:
+    """Yield the names that there are: a family stands for its members at this depth."""
+    there = [*setting.sizes, *scalars(claim, setting)]
+    for name in names:
+        yield from dict.fromkeys(own for own in there if name in (own, _family(own)))
 
 
 def smallest_findings(
@@ -73,11 +92,13 @@ def smallest_findings(
 
     Args:
         claim: The claim.
-        names: Size letters or quantified scalars.
+        names: Size letters or quantified scalars; a family of them stands for each of its members.
         options: How to search: seed, budget, device, dtype.
         deadline: When to stop, on the clock of `time.thread_time`.
     """
-    tasks = [(setting, count, name) for setting, count in planned(claim, options) for name in names]
+    tasks = [
+        (setting, count, name) for setting, count in planned(claim, options) for name in _members(names, claim, setting)
+    ]
     for place, (setting, count, name) in enumerate(tasks):
         size = setting.sizes.get(name)
         scalar = name in scalars(claim, setting)
@@ -105,7 +126,11 @@ def smallest_over_depths(
         options: How to search, and for which names.
         deadline: When to stop, on the clock of `time.thread_time`.
     """
-    found = [list(smallest_findings(part, options.smallest, options, deadline=deadline)) for part, _ in parts]
+    found = []
+    for place, (part, _) in enumerate(parts):
+        now = time.thread_time()
+        share = None if deadline is None else now + (deadline - now) / (len(parts) - place)
+        found.append(list(smallest_findings(part, options.smallest, options, deadline=share)))
     reached = [
         result.met > 0 or any(finding.detail["value"] is not None for finding in own)
         for (_, result), own in zip(parts, found, strict=True)

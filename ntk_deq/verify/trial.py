@@ -78,6 +78,7 @@ class Trial:
         deadline: When to give up, on the clock of `time.thread_time`, or None.
         ended: Whether every stage is over.
         entered: Called with what is done from now on, in words; with "" where instances are judged that were planned.
+        first: Instances that are judged before all others.
     """
 
     claim: Claim
@@ -97,6 +98,7 @@ class Trial:
     deadline: float | None = field(init=False)
     ended: bool = False
     entered: Callable[[str], None] = _nothing
+    first: tuple[Instance, ...] = ()
 
     def __post_init__(self) -> None:
         """Begin with nothing tried."""
@@ -218,9 +220,8 @@ class Trial:
         return proof.verdict, proof.evidence, proof.reason
 
     def _stored(self) -> None:
-        if self.store is not None:
-            for instance in self.store.stored_instances(self.claim):
-                self.judged(instance)
+        for instance in (*self.first, *(() if self.store is None else self.store.stored_instances(self.claim))):
+            self.judged(instance)
 
     def _ladder(self) -> None:
         left = AFTER_REFUTATION if self.options.shrink else 0

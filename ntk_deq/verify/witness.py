@@ -20,7 +20,7 @@ from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.judge import Judgement
+from ntk_deq.verify.judge import Judgement, Standing
 from ntk_deq.verify.results import Computed, Witness
 from ntk_deq.verify.scripts.printer import UnwritableError
 from ntk_deq.verify.scripts.script import counterexample_script
@@ -106,7 +106,8 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
         model = [name for name in (env.formulas.state, *env.formulas.definitions) if name]
         for name, expr in reversed(env.formulas.definitions.items()):  # each uses earlier ones only
             named |= {node.name for node in expr.walk()} if name in named else set()
-    for name in [*(name for name in model if name in named), *claim.let]:
+    definitions = claim.recursions.lets if claim.recursions.rules else claim.let
+    for name in [*(name for name in model if name in named), *definitions]:
         try:
             value = evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env)
         except DeadlineError:
@@ -115,7 +116,7 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
             continue
         if isinstance(value, Scalar):
             yield Computed(name, show_ball(value.ball))
-        elif isinstance(value, Matrix):
+        elif isinstance(value, Matrix) and value.ball.radius < float("inf"):
             yield _matrix(name, value)
 
 
@@ -155,6 +156,28 @@ def nearest_witness(judgement: Judgement) -> Witness:
     """Return the record of an instance that fails a hypothesis, and of that hypothesis."""
     name, outcome = next((n, o) for n, o in judgement.hypotheses.items() if o.truth is Truth.FALSE)
     return witness(judgement, name, outcome)
+
+
+def undecided_witness(claim: Claim, judgement: Judgement) -> Witness:
+    """Return the record of an instance that is undecided, and of the formula of it that is open.
+
+    That is a hypothesis where one is open, else the conclusion that is least known.
+
+    Args:
+        claim: The claim.
+        judgement: A judgement that decides neither for nor against the claim.
+    """
+    unsure = judgement.standing is Standing.UNSURE
+    outcomes = judgement.hypotheses if unsure else judgement.conclusions
+    open_ones = [(name, o) for name, o in outcomes.items() if o.truth not in (Truth.TRUE, Truth.FALSE)]
+    name, outcome = min(open_ones or list(outcomes.items()), key=lambda item: item[1].truth)
+    found = witness(judgement, name, outcome)
+    return replace(
+        found,
+        argument=judgement.reason or outcome.reason or ("" if found.relation else "it could not be decided"),
+        hypotheses=tuple((name, _sides(outcome)) for name, outcome in judgement.hypotheses.items()),
+        computed_values=() if twin_of(claim).unwritten else (*found.computed_values, *_computed(claim, judgement)),
+    )
 
 
 def plainness(judgement: Judgement) -> tuple[int, float, int]:

@@ -68,6 +68,17 @@ class TestBadInput:
     def test_statements(self, tmp_path, statement, message):
         assert message in problem(claim_of(tmp_path, statement))
 
+    def test_a_range_may_start_behind_the_letter_of_its_member(self, tmp_path):
+        let = '{"s[l] for l in 1..L": "sum(norm(W[j]) for j in l+1..L)"}'
+        claim = claim_of(tmp_path, "s[L] <= s[1]", let=let)
+        assert isinstance(claim, Claim)
+        depth = next(d for d in claim.depths if dict(d.letters)["L"] == 3)
+        assert at_depth(claim, depth).let["s[1]"].text == "norm(W[2]) + norm(W[3])"
+
+    @pytest.mark.parametrize("domain", ['a: "[0, 1] for l in 1..L"', 'a: {domain: "[0, 1]", for: "l in 1..L"}'])
+    def test_a_closed_interval_is_the_domain_of_a_family(self, tmp_path, domain):
+        assert isinstance(claim_of(tmp_path, "a[L] <= 1", domain=domain), Claim)
+
     def test_the_place_is_that_of_the_member(self, tmp_path):
         claim = claim_of(tmp_path, "norm(X) + norm(W[L+1]) >= 0")
         assert isinstance(claim, IllFormed)

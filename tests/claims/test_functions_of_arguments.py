@@ -147,6 +147,14 @@ def test_bad_input(tmp_path, let, statement, message):
     assert message in problems(claim_of(tmp_path, statement, let))
 
 
+@pytest.mark.parametrize(
+    "statement", ["x in subdiff(norm1, u)", "norm(prox(norm1, x, 1)) <= norm(x)", "infimum(softplus) <= 1"]
+)
+def test_a_function_of_the_language_is_taken_by_its_name(tmp_path, statement):
+    claim = claim_of(tmp_path, statement, "{}")
+    assert isinstance(claim, Claim), claim
+
+
 def test_a_function_that_nothing_uses_is_a_warning(tmp_path):
     claim = claim_of(tmp_path, "c^2 >= 0", '{"phi(u)": norm(u)}')
     assert isinstance(claim, Claim)

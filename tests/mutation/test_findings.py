@@ -5,6 +5,7 @@ import json
 import pytest
 from mutation_harness import HEAD, claim
 
+from ntk_deq.claims.load import load_suite
 from ntk_deq.cli.main import main
 from ntk_deq.verify.findings import bounds, constant_findings, findings, hypothesis_findings
 from ntk_deq.verify.results import FindingKind
@@ -87,6 +88,46 @@ def test_a_chain_gives_a_bound_a_link_and_steps_are_all_counted(tmp_path):
     first, second = constant_findings(original, FEW, judge)
     assert 1.5 < first.detail["factor"] < 4  # |Z[1]| = |Phi|, and |Z[3]| < 2 |Phi|
     assert second.detail["factor"] == pytest.approx(1000)
+
+
+FAMILY = """suite: families
+settings:
+  chain:
+    sizes: {L: 1..2, n: "1..2 for l in 0..L"}
+    domain: {X: "real[n[0]]", W: "real[n[l], n[l-1]] for l in 1..L", c: positive}
+  functions: {sizes: {n: 1..2}, domain: {x: "real[n]", a: positive, f: "convex[n]"}}
+claims:
+  - {id: C, setting: SETTING, BODY}
+"""
+
+
+def family(folder, setting, body):
+    path = folder / "family.yaml"
+    path.write_text(FAMILY.replace("SETTING", setting).replace("BODY", body))
+    return load_suite(path).claims[0]
+
+
+def test_with_families_a_bound_has_the_room_that_every_member_at_every_depth_leaves(tmp_path):
+    body = (
+        "let: {'z[0]': X, 'z[l] for l in 1..L': 'W[l]*z[l-1]'}, "
+        "assume: {small: 'norm(W[l]) <= c for all l in 1..L', needless: 'L <= 5'}, "
+        "conclude: {out: 'norm(z[L]) <= 3*c^L*norm(X)', all: 'norm(z[l]) <= 6*c*norm(z[l-1]) for all l in 1..L', "
+        "tight: 'norm(z[l]) <= norm(W[l])*norm(z[l-1]) for all l in 1..L'}"
+    )
+    found = findings(c := family(tmp_path, "chain", body), FEW, judge(c, FEW), judge)
+    matters = {f.detail["hypothesis"]: f.detail["matters"] for f in found if f.kind is FindingKind.HYPOTHESIS}
+    assert matters == {"small": True, "needless": False}
+    room = {f.detail["conclusion"]: f.detail["constant_could_be"] for f in found if f.kind is FindingKind.CONSTANT}
+    assert room == {"out": pytest.approx(1), "all": pytest.approx(1)}
+
+
+def test_a_hypothesis_of_a_claim_about_a_set_of_functions(tmp_path):
+    body = "assume: {a: a >= 1, b: norm(x) <= 1}, conclude: 'f(a*x) + f(-a*x) >= 2*f(0*x) - norm(x)*max(1 - a, 0)'"
+    found = findings(c := family(tmp_path, "functions", body), FEW, judge(c, FEW), judge)
+    assert [(f.detail["hypothesis"], f.detail["matters"]) for f in found] == [("a", False), ("b", False)]
+    body = "assume: {a: a <= 1}, conclude: 'f(a*x) - f(0*x) <= a*(f(x) - f(0*x))'"
+    (found,) = findings(c := family(tmp_path, "functions", body), FEW, judge(c, FEW), judge)
+    assert found.detail["matters"] is True
 
 
 def test_a_claim_that_does_not_hold_has_no_findings(tmp_path):

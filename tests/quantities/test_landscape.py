@@ -1,13 +1,14 @@
 """Loss landscapes: closed forms, the centre, chunks, paths, widths, modules, failures that are told."""
 
 import math
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 import ntk_deq as nd
-from ntk_deq.errors import ArgumentError, EquilibriumError
+from ntk_deq.errors import ArgumentError, EquilibriumError, NtkDeqError
 from ntk_deq.quantities.objective import Normalisation, random_direction
 from ntk_deq.verify.system import system
 
@@ -53,6 +54,35 @@ def test_chunks_change_nothing_and_progress_is_told():
     )
     torch.testing.assert_close(parts.loss, whole.loss, rtol=1e-10, atol=0)
     assert told == [(k, 9) for k in range(1, 10)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are copies of the process, on Linux alone")
+def test_workers_change_nothing():
+    model, X, y = problem()
+    told, options = [], {"points": 3, "reach": 30.0, "max_steps": 40}
+    alone = nd.landscape(model, X, y, generator=seeded(), **options)
+    shared = nd.landscape(model, X, y, generator=seeded(), workers=2, progress=lambda *n: told.append(n), **options)
+    assert alone.unsolved == shared.unsolved > 0  # far away some are not found, in either process
+    assert shared.loss[1, 1] == shared.centre
+    torch.testing.assert_close(shared.loss, alone.loss, rtol=1e-12, atol=0, equal_nan=True)
+    assert told == [(k, 9) for k in range(1, 10)]
+    threads = torch.get_num_threads()
+    with pytest.raises(NtkDeqError, match=r"A worker of landscape failed: ZeroDivisionError: at a point"):
+        nd.landscape(nn.Linear(3, 1).double(), X, y, loss=failing_after(2), points=3, workers=2)
+    assert torch.get_num_threads() == threads
+
+
+def failing_after(count):
+    """A loss that fails when it has been asked so many times."""
+    left = [count]
+
+    def loss(outputs, targets):
+        left[0] -= 1
+        if left[0] < 0:
+            raise ZeroDivisionError("at a point")
+        return outputs.square().mean()
+
+    return loss
 
 
 def test_many_samples_are_solved_in_rounds():
@@ -240,6 +270,7 @@ def test_a_module_needs_a_loss_and_stands_still():
         ({"reach": 0.0}, "`reach` of landscape must be a finite number > 0 or None"),
         ({"normalisation": "layer"}, r"must be among filter, parameter, none\. Got 'layer'"),
         ({"unsolved": "skip"}, r"`unsolved` of landscape must be gap or last\. Got 'skip'"),
+        ({"workers": 0}, r"`workers` of landscape must be an integer >= 1\. Got 0"),
         ({"chunk": 0}, "`chunk` of landscape must be an integer >= 1 or None"),
         ({"loss": 3}, "`loss` of landscape must be a function"),
         ({"loss": lambda p, y: p - y}, r"`loss` must return one number\. Got a tensor of shape"),

@@ -290,6 +290,7 @@ def undecided() -> ClaimResult:
         conclusions=(
             ConclusionRecord("(6)", "lambda_min(Q) > 1 - gamma0", Margin(-math.inf, math.inf), (*_margins(80, seed=9, low=-6, high=-1), (-0.01, 0.02, 1.0), (-1e-4, 1e-3, 1.0), (-math.inf, math.inf, 1.0)), 80, 0, 0, 3),
         ),
+        undecided=Witness("any", "A = gaussian", {"N": 2, "m": 1}, {"A": [[0.75]], "gamma": 0.5}, "(6)", "0.625 ± 2e-17", "0.625", ">", Margin(-2e-17, 2e-17), index=7, hypotheses=(("well-posed", "0.375 < 1"),)),
     )  # fmt: skip
 
 

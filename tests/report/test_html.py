@@ -157,6 +157,8 @@ def test_the_page_says_what_a_reader_needs(page):
         "R.S4M refuted, expected holds",
         "Counterexample",
         "0.71875 ± 1e−17 ≥ 0.75 is false",
+        "Undecided instance",
+        "0.625 ± 2e−17 > 0.625 is open",
         "Nearest to meeting the hypotheses",
         "Tightest instance",
         "too large to print",

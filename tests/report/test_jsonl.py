@@ -45,6 +45,8 @@ def test_infinities_are_strings_and_no_margin_is_null():
     entry = result_to_dict(undecided())
     assert entry["worst_margin"] == ["-inf", "inf"]
     assert float(entry["worst_margin"][0]) == -math.inf
+    assert (entry["undecided"]["conclusion"], entry["undecided"]["values"]["gamma"]) == ("(6)", 0.5)
+    assert entry["undecided"]["hypotheses"] == [["well-posed", "0.375 < 1"]]
     assert result_to_dict(all_results()[3])["worst_margin"] is None
     text = json.dumps(result_to_dict(hostile()), allow_nan=False)
     assert json.loads(text)["tightest"]["values"][HOSTILE] == [["nan", "inf"]]

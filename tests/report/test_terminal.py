@@ -10,7 +10,17 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
-from sample_results import HOSTILE, INFO, all_results, holds, hostile, ill_formed, refuted_expected, refuted_unexpected
+from sample_results import (
+    HOSTILE,
+    INFO,
+    all_results,
+    holds,
+    hostile,
+    ill_formed,
+    refuted_expected,
+    refuted_unexpected,
+    undecided,
+)
 
 from ntk_deq.errors import Position, Problem
 from ntk_deq.language.interval import Margin
@@ -369,3 +379,10 @@ def test_red_is_for_what_is_wrong():
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard", no_color=False)
     TerminalReport(console, total=1).claim_finished(refuted_expected())
     assert "31m" not in console.file.getvalue()
+
+
+def test_an_undecided_claim_shows_the_instance_and_what_is_open():
+    text = run(plain_console(), [undecided()])
+    assert "(6): 0.625 ± 2e-17 > 0.625 is open, margin 0 ± 2e-17" in text
+    assert "A = [ 0.75 ]" in text
+    assert "instance 7" in text

@@ -21,6 +21,7 @@ from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.report.page.html import write_html
+from ntk_deq.verify import runner
 from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.mutation import Fate, judge_mutants
@@ -476,6 +477,24 @@ def test_members_that_double_at_each_layer_cost_no_more_for_it(tmp_path):
     assert result.verdict is Verdict.HOLDS
 
 
+def test_a_counterexample_loses_members_as_long_as_it_stays_one(tmp_path, monkeypatch):
+    claim = claim_of(tmp_path, 'setting: net, conclude: "max(fro(W[l]) for l in 1..L) <= 9"')
+    monkeypatch.setattr(runner, "planned_depths", lambda claim, options: few_at_first(planned_depths(claim, options)))
+    result = judge(claim, Options(usual=24, search=0, out=str(tmp_path)))
+    assert [depth.verdict for depth in result.depths] == [Verdict.REFUTED, Verdict.HOLDS, Verdict.REFUTED]
+    assert result.counterexample is not None
+    assert result.counterexample.sizes == {"L": 1, "N": 1, "n[0]": 1, "n[1]": 1}
+    assert result.reason.startswith("at L = 1")
+    again = read_counterexample(tmp_path / "counterexamples" / "C.yaml")
+    assert again.instance.sizes["L"] == 1
+    assert replay(again).judgement.standing.value == "met"
+
+
+def few_at_first(parts):
+    """One instance, which breaks nothing, at all depths but the last."""
+    return [(replace(part, instances=1), 1) for part, _ in parts[:-1]] + [parts[-1]]
+
+
 def test_the_smallest_depth_width_and_scale(tmp_path):
     text = 'setting: scaled, assume: {a: beta >= 2, wide: m >= 2, deep: L >= 2}, conclude: "beta*norm(W[1]) >= 0"'
     file = FILE.replace("  numbers:", SCALED + "  numbers:")
@@ -483,6 +502,10 @@ def test_the_smallest_depth_width_and_scale(tmp_path):
     path.write_text(file + "  - {id: C, instances: 24, " + text + "}\n")
     (claim,) = load_suite(path).claims
     assert names_to_move([claim]) >= {"L", "m", "beta"}
+    text = 'setting: net, assume: {wide: "n[L] >= 2"}, conclude: "norm(W[L]) >= 0"'
+    result = judged(tmp_path, text, replace(QUICK, search=10, smallest=("n",)))
+    found = {(finding.text[:9], finding.detail["name"]): finding.detail["value"] for finding in result.findings}
+    assert (found["at L = 2:", "n[1]"], found["at L = 2:", "n[2]"], found["at L = 3:", "n[3]"]) == (1, 2, 2)
     result = judge(claim, replace(QUICK, search=10, smallest=("L", "m", "beta")))
     values = {(finding.detail["name"], finding.text[:9]): finding.detail["value"] for finding in result.findings}
     assert values["L", "in settin"] == 2

@@ -134,6 +134,8 @@ class TestVacuous:
             "hypothesis 'wide' (N <= m) failed on 12 of 12 instances; the nearest instance lacks 2"
         )
         assert (result.met, result.evidence) == (0, Evidence.NONE)
+        assert (result.undecided.conclusion, result.undecided.relation) == ("odd", "<=")
+        assert result.undecided.lhs.startswith(result.undecided.rhs[:3])
         assert result.worst_margin is None
         assert result.nearest.conclusion == "wide"
         assert (result.nearest.margin.lo, result.nearest.margin.hi) == (-2, -2)
@@ -179,12 +181,17 @@ class TestUndecided:
         assert "no certificate that the equilibrium exists" in result.reason
         assert "instances are undecided; first, net #" in result.reason
         assert 0 < result.unsure <= 40
+        shown = result.undecided
+        assert (shown.conclusion, shown.lhs, shown.margin.hi) == ("conclusion", "undefined", math.inf)
+        assert "no certificate" in shown.argument
+        assert shown.values.keys() == {"W", "U", "b", "X", "y"}
 
     def test_a_strict_inequality_that_is_tight(self, tmp_path):
         """No ball tells exp(log(x)) from x, and exact arithmetic has neither; with A in it, nothing is proven."""
         result = only(tmp_path, "setting: plain, conclude: exp(log(x)) - x + 0*sum(A) < 1e-60", instances=40)
         assert result.verdict is Verdict.UNDECIDED
         assert "a strict inequality whose narrow ball contains zero" in result.reason
+        assert -1e-30 < result.undecided.margin.lo < 0 < result.undecided.margin.hi < 1e-30
         assert result.tight > 0
 
     def test_the_weak_one_with_nothing_but_tight_instances(self, tmp_path):
@@ -219,6 +226,7 @@ class TestUndecided:
         assert result.verdict is Verdict.UNDECIDED
         assert 0 < result.unsure <= 40
         assert "'root'" in result.reason
+        assert (result.undecided.conclusion, dict(result.undecided.hypotheses).keys()) == ("root", {"large", "root"})
 
     def test_a_conclusion_that_breaks_where_a_hypothesis_is_unsure_is_no_refutation(self, tmp_path):
         body = "assume: {root: exp(log(t)) <= t}, conclude: t < 1/2"

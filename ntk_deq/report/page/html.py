@@ -21,11 +21,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ntk_deq.claims.statement import StatementLine
-from ntk_deq.files.atomic import replace_file
+from ntk_deq.files import replace_file
+from ntk_deq.report.axes import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.check import caret_lines
 from ntk_deq.report.console import matrix_rows, printable, relative_margin, short_margin, short_number, short_seconds
 from ntk_deq.report.page.margins import SCALE_NAME, margin_plot, share_bar, shared_axis
-from ntk_deq.report.page.typeset import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.runs.view import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.words import (
     LOOKS,
@@ -208,7 +208,7 @@ def witness_view(heading: str, kind: str, witness: Witness) -> WitnessView:
         lhs=typeset_number(witness.lhs),
         relation=_RELATIONS.get(witness.relation, witness.relation),
         rhs=typeset_number(witness.rhs),
-        broken=kind != "holds",
+        broken=kind not in ("holds", "undecided"),
         scalars=scalars,
         matrices=[_matrix(name, value) for name, value in others],
         sizes=_pairs(witness.sizes),
@@ -228,6 +228,8 @@ def _witnesses(result: ClaimResult) -> list[WitnessView]:
     views = []
     if result.counterexample is not None:
         views.append(witness_view("Counterexample", "refuted", result.counterexample))
+    if result.undecided is not None:
+        views.append(witness_view("Undecided instance", "undecided", result.undecided))
     if result.nearest is not None:
         views.append(witness_view("Nearest to meeting the hypotheses", "vacuous", result.nearest))
     if result.tightest is not None and result.counterexample is None:
