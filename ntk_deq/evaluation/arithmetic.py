@@ -26,7 +26,10 @@ from ntk_deq.evaluation.quantity import (
     Truth,
     infinite,
     margin_of,
+    product_of_ends,
+    scaled_ends,
     show_ball,
+    sum_of_ends,
 )
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.shapes import MAX_MATRIX_POWER
@@ -78,7 +81,7 @@ def _both_scalars(left: Value, right: Value) -> bool:
 def negate(value: Value) -> Value:
     """Return -value."""
     if isinstance(value, Scalar):
-        return Scalar(-value.ball, value.scale)
+        return Scalar(-value.ball, value.scale, *scaled_ends(arb(-1), value))
     matrix = to_matrix(value)
     return Matrix(ct.negate(matrix.ball), matrix.scale, matrix.rank)
 
@@ -93,7 +96,8 @@ def add(left: Value, right: Value, notes: Notes) -> Value:
     """Return left + right."""
     if _both_scalars(left, right):
         a, b = to_scalar(left), to_scalar(right)
-        return Scalar(a.ball + b.ball, a.scale + b.scale)
+        ball = a.ball + b.ball
+        return Scalar(ball, a.scale + b.scale, *sum_of_ends(a, b, ball))
     x, y = to_matrix(left), to_matrix(right)
     return Matrix(ct.add(x.ball, y.ball), x.scale + y.scale, x.most + y.most, x.gram and y.gram)
 
@@ -102,7 +106,8 @@ def subtract(left: Value, right: Value, notes: Notes) -> Value:
     """Return left - right."""
     if _both_scalars(left, right):
         a, b = to_scalar(left), to_scalar(right)
-        return Scalar(a.ball - b.ball, a.scale + b.scale)
+        ball = a.ball - b.ball
+        return Scalar(ball, a.scale + b.scale, *sum_of_ends(a, b, ball, -1))
     x, y = to_matrix(left), to_matrix(right)
     return Matrix(ct.subtract(x.ball, y.ball), x.scale + y.scale, x.most + y.most)
 
@@ -110,7 +115,8 @@ def subtract(left: Value, right: Value, notes: Notes) -> Value:
 def multiply(left: Value, right: Value, notes: Notes) -> Value:
     """Return left * right: a product of scalars, a scaled matrix, or a matrix product."""
     if isinstance(left, Scalar) and isinstance(right, Scalar):
-        return Scalar(ct.multiply(left.ball, right.ball), left.scale * right.scale)
+        ball = ct.multiply(left.ball, right.ball)
+        return Scalar(ball, left.scale * right.scale, *product_of_ends(left, right, ball))
     if isinstance(left, Scalar):
         matrix = to_matrix(right)
         gram = matrix.gram and bool(left.ball >= 0)
@@ -141,7 +147,8 @@ def divide(left: Value, right: Value, notes: Notes) -> Value:
     size = magnitude(divisor.ball)
     scale = max(1.0, divisor.scale / size) / size
     if isinstance(left, Scalar):  # at once, so that 35/7 is 5 without an error
-        return Scalar(ct.divide(left.ball, divisor.ball), left.scale * scale)
+        ball = ct.divide(left.ball, divisor.ball)
+        return Scalar(ball, left.scale * scale, *scaled_ends(1 / divisor.ball, left))
     return multiply(Scalar(ct.divide(arb(1), divisor.ball), scale), left, notes)
 
 
@@ -246,7 +253,11 @@ def _compare_scalars(left: Scalar, relation: str, right: Scalar, steps: Steps) -
         shown = show_ball(left.ball), show_ball(right.ball)
         return _of_infinite(a.ball, sign, b.ball, Comparison(*shown, relation, margin_of(margin), 1.0, steps))
     scale = max(left.scale, right.scale)
-    comparison = Comparison(show_ball(left.ball), show_ball(right.ball), relation, margin_of(margin), scale, steps)
+    comparison = Comparison(left.shown, right.shown, relation, margin_of(margin), scale, steps)
+    if not margin.is_finite():
+        low, high = sum_of_ends(b, a, margin, -1)
+        if low is not None or high is not None:
+            return _of_one_side(sign, low, high, replace(comparison, scale=1.0))
     return _judge(sign, margin, max(_size(left.ball), _size(right.ball)), comparison)
 
 
@@ -260,8 +271,31 @@ def _of_infinite(a: arb, sign: str, b: arb, comparison: Comparison) -> Outcome:
     left, right = infinite(a), infinite(b)
     true = {"<": left < right, "<=": left <= right, "==": left == right, "!=": left != right}[sign]
     if true:
-        return Outcome(Truth.TIGHT, comparison)
+        far = 0.0 if left == right and sign != "!=" else math.inf
+        return Outcome(Truth.TIGHT, replace(comparison, margin=Margin(far, far)))
     return Outcome(Truth.FALSE, replace(comparison, margin=Margin(-math.inf, -math.inf)))
+
+
+def _of_one_side(sign: str, low: arb | None, high: arb | None, comparison: Comparison) -> Outcome:
+    """Decide a comparison by what its margin, right minus left, is not below or not above; it may be infinite beyond.
+
+    What is true then is passed as it is with an infinity.
+    """
+    least, most = -math.inf if low is None else sc.lower(low), math.inf if high is None else sc.upper(high)
+    if sign in ("==", "!="):
+        apart = max(least, -most)  # at least so far, if that is above zero
+        margin = Margin(-math.inf, -apart) if sign == "==" else Margin(apart, math.inf)
+        decided = None if not apart > 0 else sign == "!="
+    else:
+        margin, strict = Margin(least, most), sign == "<"
+        below = most <= 0 if strict else most < 0
+        decided = False if below else True if (least > 0 if strict else least >= 0) else None
+    if decided is None:
+        return Outcome(Truth.UNSURE, replace(comparison, margin=Margin(least, most)), _ONE_SIDE, sign == "==")
+    return Outcome(Truth.TIGHT if decided else Truth.FALSE, replace(comparison, margin=margin))
+
+
+_ONE_SIDE = "a side is known from one side only, by a value at one point"
 
 
 def _size(ball: arb) -> float:

@@ -15,8 +15,9 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.arithmetic import NO_STEP, compare_chain, conjunction, disjunction, negation
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError, Sides, Value
 from ntk_deq.evaluation.functions.balls import call
-from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth, of_inclusion
 from ntk_deq.language.arguments import type_of
+from ntk_deq.language.format import function_text, inclusion_of
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.indices import (
     index_names,
@@ -234,6 +235,8 @@ def _compare(expr: Expr, env: Environment, indices: Indices) -> Outcome:
         if outcome.truth is Truth.STRICT_TIGHT and never_equal(*sides, operator, env.lets):
             outcome = replace(outcome, truth=Truth.TRUE)
         links.append(outcome)
+    if (inclusion := inclusion_of(expr)) is not None:
+        return of_inclusion(links[0], evaluate(inclusion[0], env, indices), function_text(inclusion[1]), values[0])
     return conjunction(links)
 
 
@@ -358,8 +361,7 @@ def ends(expr: Expr, env: Environment, indices: Indices) -> bool:
     """Whether a condition rules out, for certain, every step that the budget leaves unseen: by an upper bound of it."""
     if len(expr.args) < 2 or len(expr.names) > 1:
         return False
-    name = expr.names[0]
-    later = env.last_step + 1
+    name, later = expr.names[0], env.last_step + 1
     for node in expr.args[0].walk():
         if node.kind is Kind.INDEX and name in index_names(node.args[0]) <= {*indices, name}:
             later = min(later, int(env.last_step + 1 - step_of(node.args[0], {**indices, name: 0})))

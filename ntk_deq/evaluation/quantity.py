@@ -9,13 +9,13 @@ side's scale, and *unsure* otherwise (docs/design.md, 1). Two sides that are zer
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from enum import IntEnum
 
 from flint import arb
 
-from ntk_deq.certified import Ball
+from ntk_deq.certified import Ball, as_scalar, block, frobenius
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.language.format import short_decimal
 from ntk_deq.language.interval import Margin
@@ -42,10 +42,62 @@ class Truth(IntEnum):
 
 @dataclass(frozen=True)
 class Scalar:
-    """A real number known up to a ball."""
+    """A real number known up to a ball.
+
+    Attributes:
+        ball: The ball.
+        scale: Magnitude of what it was computed from.
+        at_least: A number that it is not below, where the ball says nothing; it may be +inf then.
+        at_most: A number that it is not above, where the ball says nothing; it may be -inf then.
+    """
 
     ball: arb
     scale: float
+    at_least: arb | None = None
+    at_most: arb | None = None
+
+    @property
+    def ends(self) -> tuple[arb | None, arb | None]:
+        """What it is not below, and not above; None: not known."""
+        return (self.ball, self.ball) if self.ball.is_finite() else (self.at_least, self.at_most)
+
+    @property
+    def shown(self) -> str:
+        """It as short text."""
+        if infinite(self.ball) or self.ball.is_finite() or self.at_least is self.at_most is None:
+            return show_ball(self.ball)
+        ends = (("at least", self.at_least), ("at most", self.at_most))
+        return " and ".join(f"{word} {show_ball(end)}" for word, end in ends if end is not None)
+
+
+Ends = tuple[arb | None, arb | None]
+"""What a number is not below, and not above; None: not known."""
+
+
+def scaled_ends(factor: arb, value: Scalar) -> Ends:
+    """Return the ends of a multiple of what is known from one side, by a number whose sign is known."""
+    ends = value.at_least, value.at_most
+    if ends == (None, None) or not factor.is_finite() or factor.contains(0):
+        return None, None
+    low, high = (None if end is None else factor * end for end in ends)
+    return (low, high) if factor > 0 else (high, low)
+
+
+def sum_of_ends(left: Scalar, right: Scalar, ball: arb, sign: int = 1) -> Ends:
+    """Return the ends of left + right, or left - right, where their ball says nothing."""
+    if ball.is_finite():
+        return None, None
+    ends = right.ends if sign > 0 else tuple(None if end is None else -end for end in right.ends[::-1])
+    low, high = (None if a is None or b is None else a + b for a, b in zip(left.ends, ends, strict=True))
+    return low, high
+
+
+def product_of_ends(left: Scalar, right: Scalar, ball: arb) -> Ends:
+    """Return the ends of a product with a number, where the ball says nothing."""
+    if ball.is_finite():
+        return None, None
+    number, other = (left, right) if left.ball.is_finite() else (right, left)
+    return scaled_ends(number.ball, other)
 
 
 @dataclass(frozen=True)
@@ -173,3 +225,38 @@ def _scientific(digits: Decimal, place: int) -> str:
     number = digits.scaleb(place, _EXACT).normalize(_EXACT)
     power = number.adjusted()
     return f"{number:f}" if -5 <= power < _ALIGNED else f"{number.scaleb(-power, _EXACT):f}e{power}"
+
+
+_LISTED = 4  # entries of a vector that are shown one by one, at most
+
+
+def of_inclusion(
+    outcome: Outcome, subgradient: Scalar | Matrix | Outcome, function: str, point: Scalar | Matrix | Outcome
+) -> Outcome:
+    """Return the outcome of z == resolvent(phi, z + g) in the words of `g in subdiff(phi, z)`.
+
+    Resolvents are nonexpansive, so that g is at least as far from every subgradient at z as the two sides are apart.
+
+    Args:
+        outcome: That of the comparison.
+        subgradient: The value of g.
+        function: The function phi as text.
+        point: The value of z.
+    """
+    if outcome.comparison is None or isinstance(subgradient, Outcome) or isinstance(point, Outcome):
+        return outcome
+    most = outcome.comparison.margin.hi
+    known = outcome.truth is Truth.FALSE and math.isfinite(most)
+    away = f", {show_ball(arb(-most))} away or more," if known else ""
+    rhs = f"subdiff({function}, {_listed(point)}){away}"
+    return replace(outcome, comparison=replace(outcome.comparison, lhs=_listed(subgradient), relation="in", rhs=rhs))
+
+
+def _listed(value: Scalar | Matrix) -> str:
+    """Return a number or a short vector as text, of anything else its size."""
+    if isinstance(value, Scalar):
+        return value.shown
+    rows, cols = value.ball.shape
+    if cols > 1 or rows > _LISTED:
+        return f"a matrix of Frobenius norm {show_ball(frobenius(value.ball))}"
+    return f"({', '.join(show_ball(as_scalar(block(value.ball, k, k + 1, 0, 1))) for k in range(rows))})"

@@ -306,8 +306,7 @@ class Scoped:
         if type_ is None and rest and node.name in PLACES:
             type_ = type_of(rest[0])
             type_ = SCALAR if type_.sort.is_index else type_
-        body = function.args[0]
-        if type_ is None and body.name in FUNCTIONS and FUNCTIONS[body.name].by_entries:
+        if type_ is None and _is_of_a_number(function):
             type_ = SCALAR  # the least value of `softplus` is over numbers, as it has no other
         if type_ is None:
             name = function.names[0]
@@ -371,3 +370,10 @@ def type_of(node: Expr) -> Type:
     if node.type is None:
         raise ExpressionError("this part has no type yet.", (node.span.start, node.span.stop))
     return node.type
+
+
+def _is_of_a_number(function: Expr) -> bool:
+    """Whether a function is one of each entry by its name, as `sin`, whose value is a number for a number alone."""
+    body = function.args[0]
+    facts = FUNCTIONS.get(body.name) if body.kind is Kind.CALL and len(body.args) == 1 else None
+    return facts is not None and facts.by_entries and body.args[0].kind is Kind.NAME

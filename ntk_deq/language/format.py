@@ -146,6 +146,16 @@ def spelled(function: Expr) -> tuple[str, Expr]:
     return free, _renamed(body, name, free)
 
 
+_LONGEST = 40  # characters of a function that is written out in a sentence
+
+
+def function_text(function: Expr) -> str:
+    """Return a function as text, of a long one no more than that it is one."""
+    name, body = spelled(function)
+    text = f"{name} -> {format_expr(body)}"
+    return text if len(text) <= _LONGEST else f"a function of {name}"
+
+
 def unmarked(expr: Expr) -> Expr:
     """Return a tree without the marks that tell where bodies of functions begin and end."""
     if expr.kind is Kind.CALL and expr.name in _MARKS and expr.name != Mark.SHAPE:

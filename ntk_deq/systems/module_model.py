@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import product
 
 import torch
 from jaxtyping import Float
@@ -130,7 +131,11 @@ class ModuleModel(AnsweringModel):
 
 
 def equilibrium_module(
-    cell: nn.Module, readout: nn.Module, *, width: int | tuple[int, ...], inputs: int | tuple[int, ...]
+    cell: nn.Module,
+    readout: nn.Module,
+    *,
+    width: int | tuple[int, ...] | None = None,
+    inputs: int | tuple[int, ...] | None = None,
 ) -> ModuleModel:
     """Make a model of a map and a readout written as `torch.nn.Module`.
 
@@ -141,13 +146,13 @@ def equilibrium_module(
         cell: Takes states N x m and inputs N x d and returns states.
         readout: Takes states and returns N predictions, or N x k.
         width: m, or the shape of a sample's state, as (channels, height, width): then the modules get states N x c x h
-            x w, and the equilibrium has c h w entries a row.
-        inputs: d, or the shape of a sample's input; then inputs are N x c x h x w.
+            x w, and the equilibrium has c h w entries a row. None: read off the modules' parameters.
+        inputs: d, or the shape of a sample's input; then inputs are N x c x h x w. None: read off likewise.
 
     Raises:
-        ArgumentError: There is no parameter, another shape or precision comes back, samples interact (batch norm in
-            training mode), two calls differ (dropout in training mode), or derivatives are lost on the way (NumPy,
-            `.item()`, `.detach()`).
+        ArgumentError: Sizes are left out, and none or several of those of the parameters fit. There is no parameter,
+            another shape or precision comes back, samples interact (batch norm in training mode), two calls differ
+            (dropout in training mode), or derivatives are lost on the way (NumPy, `.item()`, `.detach()`).
 
     Example:
         >>> class Cell(nn.Module):
@@ -157,7 +162,7 @@ def equilibrium_module(
         ...     def forward(self, z, x):
         ...         return torch.tanh(0.3 * self.W(z) + self.U(x))
         >>> _ = torch.manual_seed(0)
-        >>> model = equilibrium_module(Cell().double(), nn.Linear(4, 1).double(), width=4, inputs=3)
+        >>> model = equilibrium_module(Cell().double(), nn.Linear(4, 1).double())
         >>> model.solve(torch.eye(3, dtype=torch.float64)).all_converged
         True
     """
@@ -167,6 +172,8 @@ def equilibrium_module(
                 f"`{name}` of equilibrium_module must be a torch.nn.Module. Got {type(module).__name__}."
             )
     for name, size in (("width", width), ("inputs", inputs)):
+        if size is None:
+            continue
         sizes = size if isinstance(size, tuple) and size else (size,)
         if any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in sizes):
             raise ArgumentError(
@@ -175,6 +182,8 @@ def equilibrium_module(
     own = [*cell.named_parameters(), *readout.named_parameters()]
     if not own:
         raise ArgumentError("`cell` and `readout` of equilibrium_module have no parameter: there is nothing to train.")
+    if width is None or inputs is None:
+        width, inputs = _fitting_sizes(cell, readout, width, inputs)
     model = ModuleModel(deepcopy(cell), deepcopy(readout), width, inputs)  # some change as they are called
     first = own[0][1]
     if first.dtype not in (torch.float64, torch.float32):
@@ -205,6 +214,37 @@ def equilibrium_module(
     with _random_state_kept():
         _check_derivatives(model, Z, X, generator)
     return ModuleModel(cell, readout, width, inputs, None if found.ndim == 1 else found.shape[1])
+
+
+def _fitting_sizes(
+    cell: nn.Module, readout: nn.Module, width: int | tuple[int, ...] | None, inputs: int | tuple[int, ...] | None
+) -> tuple[int | tuple[int, ...], int | tuple[int, ...]]:
+    """Return the only width and inputs, among the sizes of the parameters, on which both modules work.
+
+    Raises:
+        ArgumentError: None or several fit.
+    """
+    values = [*cell.parameters(), *readout.parameters()]
+    sizes = sorted({size for value in values for size in value.shape})
+    fitting, last = [], ""
+    for m, d in product(sizes if width is None else [width], sizes if inputs is None else [inputs]):
+        Z, X = (torch.zeros(_PROBES, *_shape(size), dtype=values[0].dtype, device=values[0].device) for size in (m, d))
+        try:
+            with torch.no_grad(), _random_state_kept():
+                image = deepcopy(cell)(Z, X)
+                if image.shape != Z.shape:
+                    last = f"the cell returns {tuple(image.shape)} for states {tuple(Z.shape)}"
+                    continue
+                deepcopy(readout)(Z)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            last = last or f"for states {tuple(Z.shape)} and inputs {tuple(X.shape)}: {error}"
+            continue
+        fitting.append((m, d))
+    if len(fitting) == 1:
+        return fitting[0]
+    found = f"{len(fitting)} choices fit: " + "; ".join(f"width={m}, inputs={d}" for m, d in fitting)
+    reason = found if fitting else f"no size of a parameter fits; {last}"
+    raise ArgumentError(f"`width` and `inputs` of equilibrium_module must be given where {reason}.")
 
 
 def _check_derivatives(model: ModuleModel, Z: Tensor, X: Tensor, generator: torch.Generator) -> None:
@@ -269,6 +309,11 @@ def _tried(name: str, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     before = _called(name, function, *rows)
     if not isinstance(before, Tensor) or before.ndim == 0:
         raise ArgumentError(f"`{name}` of equilibrium_module must return a tensor. Got {type(before).__name__}.")
+    if not bool(before.isfinite().all()):
+        raise ArgumentError(
+            f"`{name}` of equilibrium_module must return finite numbers. Got "
+            f"{int((~before.isfinite()).sum())} of {before.numel()} that are NaN or infinite, for random rows."
+        )
     again = _called(name, function, *rows)
     if not _agree(before, again):
         raise ArgumentError(

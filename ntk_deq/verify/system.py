@@ -75,6 +75,9 @@ def model_at(model: ModelSignature, depth: Mapping[str, int]) -> ModelSignature:
     Raises:
         ArgumentError: A letter is missing or unknown, or the system has no meaning at this depth.
     """
+    for letter, value in depth.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"The values of `depth` must be integers >= 1. Got {letter} = {value!r}.")
     members: dict[str, set[int]] = {name: set() for name in model.families}
     try:
         for variable in model.variables:

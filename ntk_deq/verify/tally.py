@@ -52,6 +52,7 @@ class ConclusionTally:
     margins: list[tuple[float, float, float]] = field(default_factory=list)
     worst: Margin | None = None
     identity: bool = True
+    endless: int = 0  # instances on which it is true as a comparison with an infinity is
     nothing: int = 0  # instances on which it is true because it speaks of no step
     at_equality: set[str] = field(default_factory=set)  # hypotheses that were an equality where it was true
 
@@ -62,6 +63,7 @@ class ConclusionTally:
         self.identity = self.identity and outcome.identity
         if outcome.comparison is not None:
             margin = outcome.comparison.margin
+            self.endless += outcome.truth is Truth.TIGHT and math.isinf(margin.hi)
             self.margins.append((margin.lo, margin.hi, outcome.comparison.scale))
             if self.worst is None or margin.lo < self.worst.lo:
                 self.worst = margin
@@ -89,6 +91,9 @@ CLOSE = 1e-6
 
 RUNS_KEPT = 6
 """Training runs of one claim that the report shows: the first ones, those of a counterexample in front."""
+
+
+_ENDLESS = "hold at infinity, which is no support"
 
 
 class Tally:
@@ -165,7 +170,7 @@ class Tally:
         self._families[instance.setting].add(_kind(instance.family))
         self._sizes[instance.setting].add(tuple(instance.sizes.values()))
         ordered = [o.comparison for name, o in judgement.conclusions.items() if name not in self._identities]
-        self._clear += all(c is None or c.margin.lo > CLOSE * c.scale for c in ordered)
+        self._clear += all(c is None or CLOSE * c.scale < c.margin.lo < math.inf for c in ordered)
 
     def support(self, searched: int) -> Support:
         """Return what a verdict rests on, with a remark where that is little.
@@ -185,6 +190,9 @@ class Tally:
             yield f"{self.met} of {self.instances} instances meet the hypotheses"
         if found.clear is not None and found.clear < min(FAR, self.met):
             yield "all are close to equality" if not found.clear else f"{found.clear} are not close to equality"
+        endless = max((tally.endless for tally in self.conclusions.values()), default=0)
+        if endless:
+            yield f"{endless} {_ENDLESS}"
         for setting in self.claim.settings:
             tried, met = self.by_setting[setting.name]
             if not setting.universal or not met or tried < MANY // 2:
@@ -247,7 +255,9 @@ class Tally:
         return self.unconfirmed if self.unconfirmed and reason == self._bears_out() else ()
 
     def _bears_out(self) -> str:
-        return f"no instance bears out {self.unconfirmed[0]!r} for certain: all are tight, or two sides near zero"
+        name = self.unconfirmed[0]
+        endless = f", or {_ENDLESS}" if self.conclusions[name].endless else ""
+        return f"no instance bears out {name!r} for certain: all are tight, or two sides near zero{endless}"
 
     def untested(self) -> tuple[str, ...]:
         """Say which strict conclusions were never true for certain where a hypothesis is an equality."""

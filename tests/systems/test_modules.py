@@ -207,9 +207,44 @@ def test_zeros_at_the_kink_of_relu_are_no_lost_derivatives():
 
 
 def test_batch_norm_in_evaluation_mode_is_a_map_of_samples():
+    with pytest.raises(ArgumentError, match="as by batch norm in training mode"):
+        nd.equilibrium_module(Mixing().double(), nn.Linear(WIDTH, 1).double())
     cell = Mixing().double().eval()
     model = nd.equilibrium_module(cell, nn.Linear(WIDTH, 1).double(), width=WIDTH, inputs=INPUTS)
     assert model.solve(inputs()).all_converged
+
+
+def test_sizes_are_read_off_the_parameters_where_one_choice_fits():
+    model = nd.equilibrium_module(Cell().double(), nn.Linear(WIDTH, 1).double())
+    assert model.solve(inputs()).value.shape == (5, WIDTH)
+    for cell, readout, message in (
+        (Plain(), nn.Linear(WIDTH, 1), "must be given where 2 choices fit: width=4, inputs=1; width=4, inputs=4"),
+        (Wide(), nn.Linear(WIDTH, 1), "the cell returns"),
+        (nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1), "no size of a parameter fits; for states .* takes 2 positional"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            nd.equilibrium_module(cell, readout)
+
+
+class Plain(nn.Module):
+    """A map that has the same shape for inputs of two sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.W = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.W(z) + x)
+
+
+class Divided(Cell):
+    def forward(self, z, x):
+        return super().forward(z, x) / 0
+
+
+def test_values_that_are_not_finite_are_said():
+    with pytest.raises(ArgumentError, match="must return finite numbers"):
+        nd.equilibrium_module(Divided(), nn.Linear(WIDTH, 1), width=WIDTH, inputs=INPUTS)
 
 
 def test_wrong_arguments_are_said_and_random_numbers_are_left_alone():

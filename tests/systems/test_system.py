@@ -236,6 +236,8 @@ class TestFamilies:
             ("forward", {"L": 2, "q": 1}, "must be among L, N. Got 'q'"),
             ("forward", {"L": 2, "n": 1}, "must be among L, N. Got 'n'"),
             ("deep", {"m": 2}, "`depth` must give L"),
+            ("deep", {"L": 0}, "must be integers >= 1. Got L = 0"),
+            ("forward", {"L": 2.0}, "must be integers >= 1. Got L = 2.0"),
         ],
     )
     def test_depths_that_are_none(self, file, name, depth, message):

@@ -72,6 +72,14 @@ def test_instances_meet_them(tmp_path: Path, assume: str, conclude: str, expecte
     assert verdict(tmp_path, conclude, assume, "v", let)[0] == expected
 
 
+def test_a_refuted_inclusion_says_how_far_off_it_is(tmp_path: Path) -> None:
+    claim = '  - id: C\n    setting: s\n    conclude: "x + 3 in subdiff(abs, 2)"'
+    found = judge_all(tmp_path, claim, SETTINGS, instances=4)["C"].counterexample
+    assert found is not None
+    assert (found.lhs, found.relation) == ("3", "in")
+    assert found.rhs == "subdiff(x -> abs(x), 2), 2 away or more,"  # the only subgradient is 1
+
+
 def test_how_it_is_written() -> None:
     tree = infer(parse("x + 1 in subdiff(u -> abs(u), x)"), {"x": SCALAR})
     text = format_expr(tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,64 @@ def test_shapes_that_differ_are_ill_formed(tmp_path: Path) -> None:
     (found,) = load(tmp_path, claim, SETTINGS)
     assert isinstance(found, IllFormed)
     assert "prox needs vector n" in str(found.problems[0])
+
+
+def briefly(folder: Path, statement: str) -> str:
+    """Return the verdict on one instance: no variable stands in the statement."""
+    claim = f'  - id: C\n    setting: s\n    instances: 1\n    conclude: "{statement}"'
+    return str(judge_all(folder, claim, SETTINGS, instances=1, search=0, shrink=False)["C"].verdict)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("minimum(sin) >= -1/2", "refuted"),
+        ("minimum(u[] -> sin(u) + cos(2*u)) == -2 and infimum(cos) == -1", "holds"),
+        ("minimum(u[] -> sin(u/2) + cos(3*u)) >= -1", "refuted"),
+        ("minimum(u[] -> sin(u/3) + cos(u)) >= -1", "undecided"),  # 1/3 is no float: the period is not seen
+        ("argmin(sin) <= 10", "vacuous"),
+        ("supremum(u[] -> cos(2*pi*u)) <= 1/2", "refuted"),
+        ("infimum(u[] -> u^3) >= 0", "refuted"),
+        ("minimum(u[] -> u^3) >= 0", "undecided"),  # there may be none
+        ("minimum(u[] -> exp(-u)) >= 1/2", "undecided"),
+        ("infimum(u[] -> exp(-u)) >= 1/2", "refuted"),
+        ("infimum(u[] -> u^2 + sin(u)/u) >= 2", "refuted"),
+        ("infimum(u[] -> u^2 + sin(u)/u) <= 2", "undecided"),  # as far as is known it is -inf: no support
+    ],
+)
+def test_a_value_at_one_point_bounds_a_least_value(tmp_path: Path, statement: str, expected: str) -> None:
+    assert briefly(tmp_path, statement) == expected
+
+
+WELL = "fro(u)^4 - 3*fro(u)^2 + u{1}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        (f"infimum(u[2] -> {WELL}) >= -1", "refuted"),
+        (f"minimum(u[2] -> {WELL}) >= -1", "refuted"),  # it grows in all directions
+        (f"minimum(u[2] -> {WELL}) <= -3", "holds"),
+        (f"minimum(u[2] -> {WELL}) >= -3.6", "undecided"),
+        ("infimum(u[2] -> u{1}^2 - 2*u{1}*u{2} + sin(u{2})) >= 0", "refuted"),
+        ("minimum(u[2] -> exp(u{1}) - sum(sin(u))^2) >= 1", "undecided"),  # there is none
+        ("minimum(u[2] -> sum(sign(u)) + fro(u)^2) <= -1", "undecided"),  # it jumps, and there is none
+        ("minimum(u[2] -> fro([1, 2; 2, 4]*u)^2 - sum(sin(u))^2) >= 1", "undecided"),  # one direction is flat
+        ("infimum(u[2] -> sum(tanh(u))) >= -1 and infimum(u[2] -> sum(tanh(u))) >= -2", "refuted"),
+        ("conjugate(u[2] -> fro(u)^4 - fro(u)^2, [1; 0]) <= 1/10", "refuted"),
+        ("2*infimum(u[2] -> u{1}*u{2} + sin(u{1})) + 1 >= 0", "refuted"),
+        ("-infimum(u[2] -> u{1}*u{2} + sin(u{1})) + 1 <= 0", "refuted"),
+    ],
+)
+def test_of_several_numbers_too(tmp_path: Path, statement: str, expected: str) -> None:
+    assert briefly(tmp_path, statement) == expected
+
+
+def test_a_pass_at_infinity_is_said_to_be_no_support(tmp_path: Path) -> None:
+    claim = '  - id: C\n    setting: s\n    conclude: "abs(y) <= 1 or conjugate(abs, y) >= 1000"'
+    result = judge_all(tmp_path, claim, SETTINGS, instances=12)["C"]
+    assert str(result.verdict) == "holds"
+    assert "hold at infinity, which is no support" in result.support.remark
+    assert result.worst_margin is not None
+    assert result.worst_margin.hi < math.inf
+    assert "hold at infinity" in verdict(tmp_path, "conjugate(abs, 2 + y^2) >= 1000")[1]

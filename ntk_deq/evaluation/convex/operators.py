@@ -17,28 +17,33 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
-from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
-from ntk_deq.evaluation.convex.objective import (
+from ntk_deq.evaluation.convex import (
     LARGEST,
     NEGATED,
     POINTS,
+    WEIGHTS,
     argument_shape,
     cache_key,
+    contradicts,
+    excess,
     given_name,
     given_names,
+    has_indicator,
     is_nested,
     objective,
+    penalised,
+    taken_apart,
 )
+from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
+from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
-from ntk_deq.evaluation.convex.scalars import global_minimum
-from ntk_deq.evaluation.convex.sets import WEIGHTS, contradicts, excess, has_indicator, penalised, taken_apart
+from ntk_deq.evaluation.convex.scalars import global_minimum, known_ends
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
 from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
-from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
+from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, scaled_ends
 from ntk_deq.language.tree import RESOLVENT, Expr, names_in
 
 _NARROW = 1e-9  # relative to the point: what a claim's margins are measured in
@@ -99,14 +104,15 @@ def minimum_of(expr: Expr, env: Environment, indices: Mapping[str, float]) -> Sc
         return None
     if problem.links and _is_empty(problem):
         env.notes.undefined(f"{expr.name} on a set that is empty", certain=True)
+    found = None
     try:
         found, guess = _looked_for(expr, problem)
         if found.reason or (expr.name in POINTS and not found.alone):
             return _without(expr, problem, found, guess)
     except OutsideClaimError as outside:
-        if outside.hypothesis != "differentiable":
+        if outside.hypothesis != "differentiable" and (found is not None or _is_nowhere(problem)):
             raise
-        env.notes.doubt(f"{expr.name} is not proven: {outside}")  # a jump, of the function and not of the claim
+        env.notes.doubt(f"{expr.name} is not proven: {outside}")  # of the function at a point, and not of the claim
         return None
     return _beside(found.point, env, expr) if expr.name in POINTS else _signed(expr, found.value)
 
@@ -154,6 +160,15 @@ def _is_empty(problem: Problem) -> bool:
         rows += [[*flat[k * width : (k + 1) * width], value] for k, value in enumerate(values)]
         signs += ["==" if link.operators[0] == "==" else "<="] * len(values)
     return contradicts(rows, signs)
+
+
+def _is_nowhere(problem: Problem) -> bool:
+    """Whether a function has no value wherever its argument is, for certain."""
+    try:
+        At(problem, problem.valued([arb(0)] * problem.size, math.inf))
+    except OutsideClaimError as outside:
+        return outside.certain
+    return False
 
 
 def _beside(point: Scalar | Matrix, env: Environment, expr: Expr) -> Scalar | Matrix:
@@ -263,12 +278,42 @@ def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Sca
         if wide is not None and known and not (is_point and not wide.alone):
             return wide.point if is_point else _signed(expr, wide.value)
     reason = found.reason or "the function may be least elsewhere too"
-    env.notes.doubt(f"{expr.name} is not proven: {reason}")
-    return None
+    bounds = None if is_point else _between(expr, problem, guess)
+    if bounds is None or not bounds.ball.is_finite():
+        env.notes.doubt(f"{expr.name} is not proven: {reason}")
+    return bounds
+
+
+def _between(expr: Expr, problem: Problem, guess: Tensor) -> Scalar | None:
+    """Return what values at single points, and growth, say of a least value; None: nothing, or it may have none."""
+    lowest = _valleys(problem, guess) if guess.numel() > 1 and not is_nested(problem.body) else [guess]
+    found = known_ends(problem, [point.tolist() for point in lowest])
+    if found is None or not (found[1] or expr.name in ("conjugate", "infimum", "supremum")):
+        return None
+    return _signed(expr, found[0])
+
+
+_STARTS = 4  # of descents that look for the lowest valley of a function of several numbers
+
+
+def _valleys(problem: Problem, guess: Tensor) -> list[Tensor]:
+    """Return points where floats find a function to be small: one from each of several starts."""
+    names = tensor_names(problem.env)
+    generator = torch.Generator().manual_seed(0)
+    found = [guess]
+    for _ in range(_STARTS):
+        start = 2.0 * torch.randn(problem.size, generator=generator, dtype=torch.float64).to(names.like)
+        at = start if problem.shape is None else start.reshape(problem.shape)
+        point, _ = lowest_point(problem.body, problem.name, problem.shape, names, problem.indices, tensor_value, at)
+        if bool(point.isfinite().all()):
+            found.append(point)
+    return found
 
 
 def _signed(expr: Expr, value: Scalar) -> Scalar:
-    return Scalar(-value.ball, value.scale) if expr.name in NEGATED else value
+    if expr.name not in NEGATED:
+        return value
+    return Scalar(-value.ball, value.scale, *scaled_ends(arb(-1), value))
 
 
 def unbounded_below(problem: Problem, guess: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""How a function grows along a ray: the limit of F(t d)/t, read off its formula.
+"""How a function grows along a ray, the limit of F(t d)/t, and away from the origin in all directions, by its formula.
 
 Where it is negative, F has no least value. It is put together as F is: of an affine map it is its linear part, of
 what grows like a number times its argument that number, of squares and exponentials infinite.
@@ -10,16 +10,20 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
+from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.convex.curvature import NOTHING, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.shapes import Shapes
 from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, number_place, reachable
-from ntk_deq.evaluation.derivatives.gradient import is_absolute, is_length
+from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
+from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.interval import Range
@@ -291,6 +295,137 @@ class Beyond:
                 return [low * a for a in parts[0]]
             return [arb(0).union(arb(a.abs_upper())) for a in parts[0]]
         raise UnknownRateError
+
+
+class Around(Beyond):
+    """The numbers of a formula at all points at the distance t from the origin, for all t >= 0: bounds as in `Beyond`.
+
+    Args:
+        tape: Where the nodes are.
+        leaf: The variable, zero.
+        shapes: The shapes of the nodes.
+        slopes: Those of functions with kinks, at zero.
+    """
+
+    def __init__(self, tape: Tape, leaf: Node, shapes: Shapes, slopes: Mapping[int, Node]) -> None:
+        self._tape, self._leaf, self._shapes, self._slopes = tape, leaf, shapes, slopes
+        self._known: dict[int, Bounds] = {}
+
+    def of(self, root: Node) -> Bounds:
+        """Return the bounds of a number; those of a convex one that is nothing else from below alone.
+
+        Raises:
+            UnknownRateError: They are not known.
+        """
+        try:
+            return self.exactly(root)
+        except UnknownRateError:
+            shape = self._shapes.of(root)
+            if not shape.convex:
+                raise
+            return self._affine(root, gradient(self._tape, root, self._leaf, self._slopes))
+
+    def exactly(self, root: Node) -> Bounds:
+        """Return the bounds of a number, from both sides.
+
+        Raises:
+            UnknownRateError: They are not known.
+        """
+        if root.number not in self._known:
+            self._known[root.number] = self._found(root)
+        return self._known[root.number]
+
+    def _found(self, node: Node) -> Bounds:
+        if node.shape != (1, 1):
+            raise UnknownRateError
+        shape, moves = self._shapes.of(node), self._shapes.moves(node)
+        if moves and shape.affine:
+            return self._affine(node, gradient(self._tape, node, self._leaf, {}))
+        if moves and shape.degree == 2:
+            slope = gradient(self._tape, node, self._leaf, {})
+            hessian = jacobian(self._tape, slope, self._leaf)
+            bend = NOTHING if hessian is None else extreme_curvatures(hessian)
+            if not (bend.low.is_finite() and bend.high.is_finite()):
+                raise UnknownRateError
+            return [*self._affine(node, slope), bend.low.union(bend.high) / 2]
+        if moves and (node.operation == SQUARED_LENGTH or is_length(node)):
+            length = self._length(node.args[0])
+            return _multiplied(length, length) if node.operation == SQUARED_LENGTH else length
+        if moves and node.operation == "sum" and node.args[0].shape != (1, 1):
+            return self._total(node.args[0])
+        for arg in node.args:
+            if moves and node.operation != "sum":
+                self.exactly(arg)
+        return self._bounds(node)
+
+    def _affine(self, node: Node, slope: Node) -> Bounds:
+        """Return the bounds of what has this value and slope at the origin, and is affine or above that."""
+        number = ar.to_scalar(node.value).ball
+        steep = _size_of(slope)
+        if not (number.is_finite() and steep.is_finite()):
+            raise UnknownRateError
+        return [number, arb(0).union(steep).union(-steep)]
+
+    def _length(self, node: Node) -> Bounds:
+        """Return the bounds of the length of an affine map."""
+        by = jacobian(self._tape, node, self._leaf)
+        if by is None or not by.is_finite or not self._shapes.of(node).affine:
+            raise UnknownRateError
+        constant, most = _size_of(node), ct.spectral_norm(by)
+        least = ct.sigma_min(by) if by.shape[0] >= by.shape[1] else arb(0)
+        return [constant.union(-constant), arb(least.lower()).union(most)]
+
+    def _total(self, node: Node) -> Bounds:
+        """Return the bounds of the sum of the entries of a matrix: a bounded function, abs or relu of each."""
+        count = node.shape[0] * node.shape[1]
+        values = self._shapes.of(node).range
+        smooth = entrywise_of(node.operation)
+        if smooth is None or smooth.kink is Kink.JUMP:
+            raise UnknownRateError
+        if math.isfinite(values.low) and math.isfinite(values.high):
+            return [count * sc.exact(values.low).union(sc.exact(values.high))]
+        if node.operation not in ("abs", "relu"):
+            raise UnknownRateError
+        constant, size = self._length(node.args[0])
+        wide = arb(count).sqrt()
+        if node.operation == "relu":  # between 0 and the sum of absolute values
+            return [arb(0).union(wide * constant), arb(0).union(wide * size)]
+        return [constant.union(wide * constant), size.union(wide * size)]
+
+
+def _size_of(node: Node) -> arb:
+    """Return the length of the value of a node."""
+    value = node.value
+    return abs(value.ball) if isinstance(value, Scalar) else ct.frobenius(value.ball)
+
+
+def least_around(tape: Tape, root: Node, leaf: Node, shapes: Shapes, slopes: Mapping[int, Node]) -> arb | None:
+    """Return a number that a function is nowhere below if it grows beyond all bounds; None where that is not seen.
+
+    Args:
+        tape: Where the nodes are.
+        root: The function.
+        leaf: Its variable, zero.
+        shapes: The shapes of the nodes.
+        slopes: Those of functions with kinks, at zero.
+    """
+    ops, around, total = Operations(tape), Around(tape, leaf, shapes, slopes), [arb(0)]
+    try:
+        for factor, node in terms(root, shapes):
+            number = ops.total(node if node.shape == (1, 1) else ops.made("sum", node))
+            part = around.of(number) if factor.ball >= 0 else around.exactly(number)
+            total = [a + b for a, b in zip_longest(total, (factor.ball * c for c in part), fillvalue=arb(0))]
+    except (UnknownRateError, NtkDeqError):
+        return None
+    lower = [coefficient.lower() for coefficient in total]
+    while len(lower) > 1 and lower[-1] == 0:
+        lower.pop()
+    if len(lower) < 2 or not all(coefficient.is_finite() for coefficient in lower) or not lower[-1] > 0:
+        return None
+    # Beyond R = max(1, the sum of the negative coefficients over the last one) it is above its constant term.
+    falls = [ct.maximum(-coefficient, arb(0)) for coefficient in lower[1:-1]]
+    end = ct.maximum(arb(1), sum(falls, arb(0)) / lower[-1])
+    return lower[0] - sum((fall * end**power for power, fall in enumerate(falls, start=1)), arb(0))
 
 
 def _multiplied(left: Bounds, right: Bounds) -> Bounds:

@@ -1,7 +1,9 @@
-"""Where a function of one number is least on the whole line, by branch and bound: no convexity is asked for.
+"""How small functions are that need not be convex: of one number by branch and bound, of several between bounds.
 
 Beyond some R the function is above a value that it takes, since it is at least a polynomial there (`recession.Beyond`).
-Inside, intervals are cut in two until the function is above that value on them, or rises or falls throughout.
+Inside, intervals are cut in two until the function is above that value on them, or rises or falls throughout. Of a
+function that repeats itself one period is looked at. A function of several numbers is nowhere below what its growth
+(`recession.Around`) or its form says, and its least value not above a value that it takes.
 
 References:
     Moore, Kearfott, Cloud, Introduction to interval analysis, 2009, chapter 11.
@@ -10,21 +12,27 @@ References:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 
 from flint import arb
 
+from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.convex.certificate import Minimum
-from ntk_deq.evaluation.convex.curvature import terms
+from ntk_deq.evaluation.convex import rational
+from ntk_deq.evaluation.convex.certificate import Minimum, in_set
+from ntk_deq.evaluation.convex.curvature import jacobian, terms
 from ntk_deq.evaluation.convex.points import At, Problem
-from ntk_deq.evaluation.convex.recession import Beyond, UnknownRateError
-from ntk_deq.evaluation.derivatives.cotangents import Node, reachable
-from ntk_deq.evaluation.derivatives.gradient import Operations, gradient
+from ntk_deq.evaluation.convex.recession import Beyond, UnknownRateError, least_around
+from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, reachable
+from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
 from ntk_deq.evaluation.quantity import Scalar
-from ntk_deq.language.functions import FUNCTIONS, kink_of
+from ntk_deq.language.functions import FUNCTIONS, entrywise_of, kink_of
+from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Change, Kink
 from ntk_deq.language.tree import Kind
 
@@ -55,21 +63,113 @@ def _global_minimum(problem: Problem, guess: float) -> Minimum | None:
         kink_of(node.operation) is Kink.JUMP and at.shapes.moves(node) for node in _with_images(at.root)
     ):
         return None
-    reach = _reach(problem, at, guess, sc.upper(best.ball))
-    if reach is None:
+    period = _period(at)
+    reach = None if period is not None else _reach(problem, at, guess, sc.upper(best.ball))
+    if reach is None and period is None:
         return _by_range(problem, at, best)
-    boxes, least = _boxes(problem, reach, sc.upper(best.ball))
-    if not boxes:
+    ends = (-reach, reach) if reach is not None else _around(guess, period or 0.0)
+    boxes, least = _boxes(problem, ends, sc.upper(best.ball))
+    if not boxes or any(box[2] == -math.inf for box in boxes):
         return None
     value = Scalar(sc.from_bounds(min(least, *(box[2] for box in boxes)), least), best.scale)
     left, right = min(box[0] for box in boxes), max(box[1] for box in boxes)
     narrow = right - left <= 64 * _SHORT * max(1.0, abs(left), abs(right))
     twice = not narrow and _parity(at) == 1 and all(box[0] > 0 or box[1] < 0 for box in boxes)
+    if period is not None:
+        return Minimum(value, problem.valued([arb(0)], math.inf), _TWICE, alone=False)
     point = Scalar(sc.from_bounds(left, right), max(abs(left), abs(right)))
     return Minimum(value, point, _TWICE if twice else "", alone=narrow)
 
 
 _TWICE = "the function is least at two points at least"
+
+
+def _period(at: At) -> float | None:
+    """Return a float above the length after which a function repeats itself; None where it is not seen to.
+
+    Its variable is read by sines and cosines of affine maps alone, whose slopes are whole multiples of one of them.
+    """
+    if any(node.image is not None for node in _with_images(at.root)):
+        return None
+    slopes: list[arb] = []
+    waiting, seen = [at.root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if node.number in seen or not at.shapes.moves(node):
+            continue
+        seen.add(node.number)
+        if node.operation in ("sin", "cos") and at.shapes.of(node.args[0]).affine and node.args[0].is_scalar:
+            by = jacobian(at.tape, node.args[0], at.leaf)
+            slopes.append(arb("nan") if by is None else abs(ct.as_scalar(by)))
+        elif node.args:
+            waiting += node.args
+        else:
+            return None
+    if not slopes or not all(bool(slope > 0) and slope.is_finite() for slope in slopes):
+        return None
+    least = min(slopes, key=lambda slope: float(slope.mid()))
+    exact = all(slope.is_exact() for slope in slopes)
+    if len(slopes) > 1 and not (exact and all((rational(s) / rational(least)).q == 1 for s in slopes)):
+        return None
+    return sc.upper(2 * arb.pi() / least)
+
+
+def _around(guess: float, period: float) -> tuple[float, float]:
+    """Return the ends of an interval of at least one period."""
+    half = 0.5625 * period
+    return math.nextafter(guess - half, -math.inf), math.nextafter(guess + half, math.inf)
+
+
+def known_ends(problem: Problem, points: Sequence[Sequence[float]]) -> tuple[Scalar, bool] | None:
+    """Return between what the least value of a function lies, and whether it is reached; None: at none of the points.
+
+    Where nothing shows from below how small it is, it may be -inf.
+
+    Args:
+        problem: The function, and its set.
+        points: Where its values may be small.
+    """
+    plain = replace(problem, body=problem.plain or problem.body)
+    values = []
+    for point in points:
+        with suppress(NtkDeqError):
+            at = At(plain, problem.valued([arb(x) for x in point]))
+            if at.value.ball.is_finite() and in_set(plain, at, []):
+                values.append(at.value)
+    if not values:
+        return None
+    best = min(values, key=lambda value: sc.upper(value.ball))
+    with suppress(NtkDeqError):
+        at = At(plain, problem.valued([arb(0)] * problem.size))
+        low = least_around(at.tape, at.root, at.leaf, at.shapes, at.slopes([]))
+        grows = low is not None
+        by_form = at.shapes.of(at.root).range.low
+        if math.isfinite(by_form) and (low is None or low < sc.exact(by_form)):
+            low = sc.exact(by_form)
+        if low is not None:
+            bottom = min(sc.lower(low), sc.upper(best.ball))
+            ball = -sc.from_bounds(-sc.upper(best.ball), -bottom)  # the upper end is the one that is a value
+            return Scalar(ball, max(best.scale, abs(bottom))), grows and _is_continuous(at)
+    return Scalar(sc.nan(), math.inf, at_most=arb(best.ball.upper())), False
+
+
+def _is_continuous(at: At) -> bool:
+    """Whether a function has values everywhere, and jumps nowhere, for certain."""
+    smooth = (*map(str, (Kind.ADD, Kind.SUBTRACT, Kind.NEGATE, Kind.MULTIPLY, Kind.TRANSPOSE)), SQUARED_LENGTH, "sum")
+    for node in _with_images(at.root):
+        facts = entrywise_of(node.operation)
+        whole = node.operation == Kind.POWER and not at.shapes.moves(node.args[1]) and _is_whole(node.args[1].value)
+        known = facts is not None and facts.kink is not Kink.JUMP and facts.domain == Range()
+        listed = node.operation in (*smooth, "dot", "hadamard", "max", "min") or is_length(node) or is_absolute(node)
+        constant = node.operation == Kind.DIVIDE and not at.shapes.moves(node.args[1])
+        affine = at.shapes.of(node).affine
+        if at.shapes.moves(node) and node is not at.leaf and not (affine or known or listed or whole or constant):
+            return False
+    return True
+
+
+def _is_whole(exponent: object) -> bool:
+    return isinstance(exponent, Scalar) and exponent.ball.is_integer() and bool(exponent.ball >= 0)
 
 
 def _parity(at: At) -> int:
@@ -164,9 +264,9 @@ Box = tuple[float, float, float]
 """An interval, and a lower bound of the function on it."""
 
 
-def _boxes(problem: Problem, reach: float, least: float) -> tuple[list[Box], float]:
+def _boxes(problem: Problem, ends: tuple[float, float], least: float) -> tuple[list[Box], float]:
     """Return narrow intervals that hold every minimiser, none where the budget ran out; and a bound of the minimum."""
-    waiting: list[Box] = [(-reach, reach, -math.inf)]
+    waiting: list[Box] = [(*ends, -math.inf)]
     found: list[Box] = []
     for _ in range(_BOXES):
         if not waiting:

@@ -7,21 +7,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain, pairwise, repeat
+from itertools import pairwise, repeat
 from typing import ClassVar
 
 import torch
 from flint import arb, arb_mat
 from torch import Tensor
 
-from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import RunStatus, Snapshot, TrainingRun
-from ntk_deq.evaluation.balls import evaluate_scalar
-from ntk_deq.evaluation.convex.curvature import quadratic
+from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
+from ntk_deq.evaluation.convex.curvature import joint_shape, loss_hessian
 from ntk_deq.evaluation.convex.points import numbers_of
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
@@ -32,10 +31,10 @@ from ntk_deq.language.tree import Formula
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.runs import NoRunError
+from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
 from ntk_deq.verify.training.flow_course import early_breaks, ended_at_floor, telling_times
 from ntk_deq.verify.training.judged import TrainingTwin
-from ntk_deq.verify.training.moments import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee
 from ntk_deq.verify.training.proven import at_rest, is_still, rests, times_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.trajectory import (
@@ -309,12 +308,22 @@ def proven_flow(
     start = [number for name in names for number in numbers_of(env.variables[name])]
     if len(start) > MOST_ENTRIES:
         return None
-    known = quadratic(env, parse(LOSS), names)
-    if known is None:
+    shape = joint_shape(env, LOSS, names)
+    if shape is None or shape.degree not in (0, 1, 2):
         return None
-    gradient = [number for value in known.gradient for number in numbers_of(value)]
-    hessian = [list(chain(*pieces)) for row in known.hessian for pieces in zip(*map(_rows, row), strict=True)]
-    flow = AffineFlow(arb_mat(len(start), 1, gradient), arb_mat(hessian), evaluate_scalar(parse(LOSS), env).ball)
+    hessian = loss_hessian(env, LOSS, names)
+    if isinstance(hessian, str):
+        return None
+    gradient = list[arb]()
+    for name in names:
+        slope = evaluate(parse(f"grad({LOSS}, {name})"), env)
+        assert not isinstance(slope, Outcome)
+        gradient += numbers_of(slope)
+    flow = AffineFlow(
+        arb_mat(len(start), 1, gradient),
+        arb_mat(len(start), len(start), numbers_of(Matrix(hessian, 0.0))),
+        evaluate_scalar(parse(LOSS), env).ball,
+    )
     last = _end(flow, done, until) if done.status is RunStatus.LOSS_FLOOR else off or 0.0
     if last is None:
         return None
@@ -339,13 +348,16 @@ def proven_flow(
     if not all(point.path.is_finite() and math.isfinite(sum(point.radius.values())) for point in points):
         return None
     ranges = tuple(a.union(b) for a, b in pairwise(losses))
-    return Trajectory(done, tuple(points), None, ranges, certified=True, seconds=0.0, end_error=last, decays=known.bowl)
-
-
-def _rows(block: Ball) -> list[list[arb]]:
-    """Return the rows of a block."""
-    numbers, width = numbers_of(Matrix(block, 0.0)), block.shape[1]
-    return [numbers[i : i + width] for i in range(0, len(numbers), width)]
+    return Trajectory(
+        done,
+        tuple(points),
+        None,
+        ranges,
+        certified=True,
+        seconds=0.0,
+        end_error=last,
+        decays=shape.convex and shape.rises,
+    )
 
 
 def _end(flow: AffineFlow, done: TrainingRun, until: float) -> float | None:
