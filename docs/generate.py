@@ -19,8 +19,7 @@ from ntk_deq.evaluation.balls import MAX_STEP_TUPLES
 from ntk_deq.files import yaml as yaml_strict
 from ntk_deq.language import parser, recursion, run, shapes
 from ntk_deq.language.declaration import model_names, model_signature
-from ntk_deq.language.distributions import DISTRIBUTIONS
-from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.domain import DISTRIBUTIONS, DomainKind
 from ntk_deq.language.functions import FUNCTIONS, reference
 
 HERE = Path(__file__).parent

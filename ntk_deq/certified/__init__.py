@@ -1,7 +1,7 @@
 """Balls for scalars and matrices: every result carries a bound on its distance from the truth.
 
-ball.py, scalar.py      a matrix with a radius; a number (arb); rounding.py: what floats and devices lose
-arithmetic.py, structure.py, norms.py, functions.py    sums, products, blocks, norms, entrywise functions
+dense.py, scalar.py     a matrix with a radius, and blocks of it; a number (arb); rounding.py: what floats lose
+arithmetic.py, norms.py, functions.py    sums, products, norms, entrywise functions
 spectra.py, extremes.py, eigenvalues.py, inversion.py    singular values and their derivatives, eigenvalues, inverses
 roots.py                square roots of symmetric matrices, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
@@ -10,7 +10,6 @@ carried.py, dispatch.py    one operation for every kind of matrix
 """
 
 from ntk_deq.certified.arithmetic import EntryComparison
-from ntk_deq.certified.ball import Ball, ball, from_scalar
 from ntk_deq.certified.carried import (
     CarriedSpectrum,
     above,
@@ -55,6 +54,7 @@ from ntk_deq.certified.carried import (
     transpose,
     vec,
 )
+from ntk_deq.certified.dense import Ball, ball, commutation, from_scalar
 from ntk_deq.certified.functions import (
     absolute_value,
     divide,
@@ -81,7 +81,6 @@ from ntk_deq.certified.scalar import (
     with_radius,
 )
 from ntk_deq.certified.spectra import singular_direction
-from ntk_deq.certified.structure import commutation
 
 ESTIMATED: frozenset[str] = frozenset()
 """Names of functions whose error bound is an estimate only; none at present."""

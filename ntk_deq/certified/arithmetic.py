@@ -18,7 +18,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified import rounding
-from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike, require_one_form
+from ntk_deq.certified.dense import Ball, first_reason, no_information, require_alike, require_one_form
 from ntk_deq.certified.exactness import (
     entry_products_are_exact,
     inexact_products,

@@ -21,8 +21,16 @@ from ntk_deq.certified.arithmetic import matmul as _matmul
 from ntk_deq.certified.arithmetic import negate as _negate
 from ntk_deq.certified.arithmetic import scale as _scale
 from ntk_deq.certified.arithmetic import subtract as _subtract
-from ntk_deq.certified.ball import Ball
-from ntk_deq.certified.ball import as_scalar as _as_scalar
+from ntk_deq.certified.dense import Ball
+from ntk_deq.certified.dense import above as _above
+from ntk_deq.certified.dense import absolute as _absolute
+from ntk_deq.certified.dense import as_scalar as _as_scalar
+from ntk_deq.certified.dense import beside as _beside
+from ntk_deq.certified.dense import block as _block
+from ntk_deq.certified.dense import relu as _relu
+from ntk_deq.certified.dense import step as _step
+from ntk_deq.certified.dense import transpose as _transpose
+from ntk_deq.certified.dense import vec as _vec
 from ntk_deq.certified.dispatch import generic
 from ntk_deq.certified.eigenvalues import lambda_max as _lambda_max
 from ntk_deq.certified.eigenvalues import lambda_min as _lambda_min
@@ -47,14 +55,6 @@ from ntk_deq.certified.roots import sqrtm as _sqrtm
 from ntk_deq.certified.scalar import from_bounds, lower, upper
 from ntk_deq.certified.spectra import eigenvalues_symmetric as _eigenvalues_symmetric
 from ntk_deq.certified.spectra import singular_values as _singular_values
-from ntk_deq.certified.structure import above as _above
-from ntk_deq.certified.structure import absolute as _absolute
-from ntk_deq.certified.structure import beside as _beside
-from ntk_deq.certified.structure import block as _block
-from ntk_deq.certified.structure import relu as _relu
-from ntk_deq.certified.structure import step as _step
-from ntk_deq.certified.structure import transpose as _transpose
-from ntk_deq.certified.structure import vec as _vec
 from ntk_deq.certified.structured import diag as _diag
 from ntk_deq.certified.structured import identity as _identity
 from ntk_deq.certified.structured import kron as _kron

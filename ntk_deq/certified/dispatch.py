@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from torch import Tensor
 
-from ntk_deq.certified.ball import ball
+from ntk_deq.certified.dense import ball
 
 P = ParamSpec("P")
 R = TypeVar("R")

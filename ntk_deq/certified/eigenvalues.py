@@ -16,7 +16,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import add, matmul, scale, subtract
-from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.dense import Ball, require_square, transpose
 from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
@@ -24,7 +24,6 @@ from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.certified.scalar import exact, from_bounds, nan, with_radius
 from ntk_deq.certified.spectra import eigenvalues_symmetric, scaled, symmetric_discs, symmetric_part, upper_scaled
-from ntk_deq.certified.structure import transpose
 
 NEARLY_SYMMETRIC = 2.0**-30
 """A matrix this close to its symmetric part, relative to its largest entry, loses less by symmetrising than

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import matmul, residual_up, summing_error
-from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.exactness import sum_error
 from ntk_deq.certified.functions import maximum, minimum, square_root
 from ntk_deq.certified.inversion import approximate_inverse, high_precision_inverse, identity_defect, size_up

@@ -17,11 +17,10 @@ from flint import arb, arb_mat
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, matmul, subtract
-from ntk_deq.certified.ball import Ball, first_reason, no_information, require_alike, require_square
+from ntk_deq.certified.dense import Ball, first_reason, identity, no_information, require_alike, require_square
 from ntk_deq.certified.norms import entries
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import upper
-from ntk_deq.certified.structure import identity
 from ntk_deq.errors import ArgumentError
 
 LARGEST_ORDER = 64

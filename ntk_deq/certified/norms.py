@@ -13,7 +13,7 @@ from flint import arb, arb_mat, arf, fmpz_mat
 from torch import Tensor
 
 from ntk_deq.certified import rounding
-from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.functions import maximum, square_root
 from ntk_deq.certified.rounding import (
     TINY,

@@ -29,14 +29,13 @@ from flint import arb_mat, fmpq, fmpq_mat
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import enclose, matmul, scale, subtract
-from ntk_deq.certified.ball import Ball, no_information, require_square
+from ntk_deq.certified.dense import Ball, above, beside, block, no_information, require_square, transpose
 from ntk_deq.certified.functions import square_root
 from ntk_deq.certified.inversion import inverse, nearest_ball
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, whole_matrix
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import exact, lower
 from ntk_deq.certified.spectra import projection, symmetric_discs
-from ntk_deq.certified.structure import above, beside, block, transpose
 
 _GRID = 2.0**24  # a root whose entries are multiples of 2^-24 is tried as one without any error
 

@@ -12,7 +12,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import column_multiples, matmul, orthogonality_up, residual_up, scale, subtract
-from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.dense import Ball, require_square, transpose
 from ntk_deq.certified.exactness import is_monomial, is_triangular, may_be_exact, sum_error
 from ntk_deq.certified.functions import power, square_root
 from ntk_deq.certified.norms import EXACT_ORDER, dyadic, frobenius, nonnegative, whole_matrix
@@ -28,7 +28,6 @@ from ntk_deq.certified.rounding import (
     unit_roundoff,
 )
 from ntk_deq.certified.scalar import exact, from_bounds, lower, nan, upper, with_radius
-from ntk_deq.certified.structure import transpose
 
 _CHEAP = 4096  # entries that an exact account of rounding errors is worth
 

@@ -83,6 +83,7 @@ def check_formulas(
     course = Course(kind, setting.model)
     broken, structured = set(skip), set[str]()
     checked = Checked()
+    unsymmetric = unsymmetric_variables(formulas, {**setting.free, **given})
     recursive = Recursive.of(formulas, setting, kind)
     for key, formula in formulas.items():
         section, name = key
@@ -108,6 +109,7 @@ def check_formulas(
             )
             check_memory(typed, setting, structured)
             check_place(section, typed, setting, course)
+            check_order(typed, unsymmetric)
             recursive.take(entry, typed, setting)
             if section == "witness" and exists and name in exists:
                 check_witness(typed, exists[name])
@@ -182,6 +184,40 @@ def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> 
         course.check_start(typed)
     elif section not in ("let", "witness"):
         expect_boolean(typed)
+
+
+def unsymmetric_variables(formulas: Mapping[Key, Formula], free: Mapping[str, Free]) -> frozenset[str]:
+    """Return the variables that range over square matrices most of which are not symmetric.
+
+    One of which a hypothesis says that it is equal to something may be symmetric by that.
+    """
+    said = [f.expr for (section, _), f in formulas.items() if section == "assume"]
+    equal = frozenset[str]().union(*(names_in(expr) for expr in said if any("==" in n.operators for n in expr.walk())))
+    return frozenset(
+        name
+        for name, variable in free.items()
+        if variable.type.sort is Sort.MATRIX
+        and variable.type.rows == variable.type.cols != ONE
+        and variable.domain.kind not in _SYMMETRIC
+        and name not in equal
+    )
+
+
+def check_order(typed: Expr, unsymmetric: Set[str]) -> None:
+    """Refuse the order of symmetric matrices for a variable that ranges over all matrices.
+
+    Raises:
+        ExpressionError: There is such a variable.
+    """
+    for node in typed.walk():
+        if node.kind is Kind.CALL and node.name == "lambda_sym":
+            matrix = node.args[0]
+            if matrix.kind is Kind.NAME and matrix.name in unsymmetric:
+                raise ExpressionError(
+                    f"`{matrix.name}` is not symmetric, and `psd` and `lambda_sym` are about symmetric matrices.",
+                    (matrix.span.start, matrix.span.stop),
+                    f"let it range over symmetric[n, n] or psd[n, n], or write {matrix.name} + {matrix.name}'",
+                )
 
 
 def check_witness(typed: Expr, free: Free) -> None:

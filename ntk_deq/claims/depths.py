@@ -17,8 +17,7 @@ from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_d
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.language.declaration import ModelSignature
-from ntk_deq.language.distributions import check_distribution
-from ntk_deq.language.domain import Free
+from ntk_deq.language.domain import Free, check_distribution
 from ntk_deq.language.expansion import Expansion
 from ntk_deq.language.families import (
     Defined,

@@ -13,7 +13,7 @@ from ntk_deq.claims.schema import FileHead
 from ntk_deq.claims.systems import read_systems
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ClaimFileError, Position, Problem
-from ntk_deq.files.inputs import descriptor_named
+from ntk_deq.files import descriptor_named
 from ntk_deq.files.yaml import MAX_BYTES, Mapping, Node, Sequence, problems_below, read_file
 from ntk_deq.language.declaration import ModelSignature
 

@@ -17,8 +17,16 @@ from ntk_deq.files.problems import did_you_mean, expression_problem, expression_
 from ntk_deq.files.results import matrix_text, read_results
 from ntk_deq.files.yaml import Mapping, Node, problems_below
 from ntk_deq.language.declaration import ModelSignature, model_names, model_signature, reserved
-from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution, scalar_names
-from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain, split_shape
+from ntk_deq.language.domain import (
+    DISTRIBUTIONS,
+    Free,
+    check_distribution,
+    is_literal,
+    misfit,
+    parse_domain,
+    scalar_names,
+    split_shape,
+)
 from ntk_deq.language.families import split_for
 from ntk_deq.language.function_domains import FunctionDomain, is_function_domain, parse_function_domain
 from ntk_deq.language.parser import parse

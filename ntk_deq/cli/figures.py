@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntk_deq.cli import EXIT_EMPTY, EXIT_OK, EXIT_USAGE
+from ntk_deq.cli import EXIT_EMPTY, EXIT_OK, EXIT_USAGE, run_process
 from ntk_deq.cli.arguments import SELECTION_HELP, UsageParser
-from ntk_deq.cli.process import run_process
 from ntk_deq.cli.select import compile_selection
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.package import __version__
@@ -121,10 +120,9 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 
 def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
-    from ntk_deq.files.atomic import own_folder
-    from ntk_deq.plots.figure import rates_figure, run_figure, save_figure
+    from ntk_deq.files import own_folder
+    from ntk_deq.plots.figure import has_rate, rates_figure, run_figure, save_figure
     from ntk_deq.plots.panels import holds_steps
-    from ntk_deq.plots.rates import has_rate
     from ntk_deq.plots.style import paper_style
 
     with paper_style():  # a missing matplotlib is said before a folder is made

@@ -25,13 +25,12 @@ import torch
 from rich.console import Console
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
-from ntk_deq.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_OPEN, EXIT_UNEXPECTED, EXIT_USAGE
+from ntk_deq.cli import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, EXIT_OPEN, EXIT_UNEXPECTED, EXIT_USAGE, Interruption
 from ntk_deq.cli.figures import DRAWN_BY
 from ntk_deq.cli.figures import FOLDER as FIGURES
-from ntk_deq.cli.process import Interruption
 from ntk_deq.cli.select import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, DataError, shortened
-from ntk_deq.files.atomic import is_partial
+from ntk_deq.files import is_partial
 from ntk_deq.package import versions
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
@@ -315,7 +314,7 @@ def _results(
     judged = sum(isinstance(claim, Claim) for claim in claims)
     jobs = max(1, min(judged, arguments.jobs or _default_jobs(options.device, arguments.threads)))
     if arguments.dask is not None:
-        from ntk_deq.verify.cluster import judge_on_cluster
+        from ntk_deq.verify.pool import judge_on_cluster
 
         return judge_on_cluster(arguments.dask, claims, options, report, jobs=jobs, threads=arguments.threads)
     memory = arguments.memory or default_memory(jobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ntk_deq.language.distributions import DISTRIBUTIONS, DistributionName
+from ntk_deq.language.domain import DISTRIBUTIONS, DistributionName
 from ntk_deq.package import lazy_names
 
 if TYPE_CHECKING:

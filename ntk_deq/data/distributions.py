@@ -25,7 +25,7 @@ from ntk_deq.data.samples import (
 )
 from ntk_deq.errors import ArgumentError, LimitError, nearest_name
 from ntk_deq.evaluation.instance import MAX_ENTRIES
-from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.domain import DISTRIBUTIONS
 
 Shape = tuple[int, ...]
 Sampler = Callable[[Shape, torch.Generator], Tensor]

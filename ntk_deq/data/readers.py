@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ntk_deq.errors import ArgumentError, DataError, LimitError
+from ntk_deq.files import open_regular
 from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive
-from ntk_deq.files.inputs import open_regular
 
 BYTE_MAX = 255  # the white of an 8-bit image
 

@@ -33,7 +33,7 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import kron, matmul
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.exactness import inexact_products, shifts_exactly, sum_error
 from ntk_deq.certified.rounding import (
     TINY,

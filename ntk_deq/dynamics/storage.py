@@ -28,8 +28,8 @@ from torch import Tensor
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recorders import TENSOR_KEY
 from ntk_deq.errors import ArgumentError, DataError
+from ntk_deq.files import write_whole
 from ntk_deq.files.archives import ArchiveError, ArrayArchive, open_archive, stored_count, stored_number, write_archive
-from ntk_deq.files.atomic import write_whole
 from ntk_deq.package import __version__
 
 FORMAT = 1

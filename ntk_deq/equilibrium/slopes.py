@@ -17,10 +17,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import add, column_multiples, matmul, subtract
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball, identity, relu, transpose
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
 from ntk_deq.certified.rounding import add_up, multiply_up
-from ntk_deq.certified.structure import identity, relu, transpose
 
 
 @dataclass(frozen=True, eq=False)

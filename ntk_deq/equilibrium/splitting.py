@@ -27,10 +27,9 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, scale, subtract
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball, identity, transpose
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
-from ntk_deq.certified.structure import identity, transpose
 from ntk_deq.errors import ArgumentError
 
 _CLOSED = (torch.relu, torch.nn.functional.relu)

@@ -10,6 +10,6 @@ derivatives/     grad and jac: a tape, reverse mode in balls, kinks, quotients, 
 convex/          what takes a function to be minimised: prox, argmin and the like, certified by convexity
 providers.py     the one place that hands states and derivatives to environments
 floats.py        the same formulas in torch, differentiable, many instances at once; batches.py: their equilibria
-margins.py       relative margins of comparisons in floats, for the search; magnitudes.py: below which they are noise
+margins.py       relative margins of comparisons in floats, for the search; below which magnitude they are noise
 exact.py         decided over algebraic numbers; instance.py: sizes and values
 """

@@ -4,25 +4,153 @@ Newton's step for z = f(z) is z + (I - J)^-1 (f(z) - z), J the derivative of f; 
 and on a map that is linear piece by piece the step from the right piece is exact. Taken once more with J held fixed,
 the same step is the implicit function theorem: its derivative by the variables is that of the equilibrium.
 
-Evaluate the body of a quantifier at many steps of a run at once: the steps become part of the batch.
+The magnitude of what a value was computed from: the formula with every term taken by absolute value.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import TensorNames, tensor_map, tensor_value
-from ntk_deq.evaluation.functions.twin import frobenius, scalar
-from ntk_deq.evaluation.magnitudes import Magnitudes
-from ntk_deq.language.indices import step_of
-from ntk_deq.language.recursion import NONE, Recursions
-from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.evaluation.functions import frobenius, scalar
+from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.evaluation.functions.floats import MAGNITUDES
+from ntk_deq.language.functions import entrywise_of
+from ntk_deq.language.record import Entrywise
+from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.written import definition_of
+
+Indices = Mapping[str, float]
+
+
+class Magnitudes:
+    """The magnitudes on one set of instances, each computed once.
+
+    Args:
+        names: What names mean.
+    """
+
+    def __init__(self, names: TensorNames) -> None:
+        self.names = names
+        self._known: dict[str | int, Tensor] = {}
+
+    def of(self, expr: Expr, indices: Indices) -> Tensor:
+        """Return the magnitude of a scalar or matrix expression, one number for each instance."""
+        key = id(expr)
+        if key in self._known:
+            return self._known[key]
+        handler = _RULES.get(expr.kind)
+        return self.size(expr, indices) if handler is None else handler(self, expr, indices)
+
+    def keep(self, expr: Expr, magnitude: Tensor) -> None:
+        """Take a magnitude that is known already."""
+        self._known[id(expr)] = magnitude
+
+    def size(self, expr: Expr, indices: Indices) -> Tensor:
+        """Return the Frobenius norm of the value itself."""
+        return frobenius(tensor_value(expr, self.names, indices).detach())
+
+    def _name(self, expr: Expr, indices: Indices) -> Tensor:
+        name = expr.name
+        if name in indices:
+            return self.size(expr, indices)
+        if name not in self._known:
+            let = None if name in self.names.variables else self.names.lets.get(name)
+            self._known[name] = self.size(expr, indices) if let is None else self.of(let.expr, {})
+        return self._known[name]
+
+    def _first(self, expr: Expr, indices: Indices) -> Tensor:
+        return self.of(expr.args[0], indices)
+
+    def _sum(self, expr: Expr, indices: Indices) -> Tensor:
+        return self.of(expr.args[0], indices) + self.of(expr.args[1], indices)
+
+    def _product(self, expr: Expr, indices: Indices) -> Tensor:
+        return self.of(expr.args[0], indices) * self.of(expr.args[1], indices)
+
+    def _quotient(self, expr: Expr, indices: Indices) -> Tensor:
+        divisor = scalar(tensor_value(expr.args[1], self.names, indices)).detach().abs()
+        # A divisor that lost digits by cancellation loses them for the quotient too.
+        loss = (self.of(expr.args[1], indices) / divisor).clamp_min(1.0)
+        return self.of(expr.args[0], indices) * loss / divisor
+
+    def _power(self, expr: Expr, indices: Indices) -> Tensor:
+        exponent = scalar(tensor_value(expr.args[1], self.names, indices)).detach()
+        base = tensor_value(expr.args[0], self.names, indices)
+        if base.ndim > 1 and bool((exponent < 0).all()):
+            return self.size(expr, indices)
+        size = frobenius(base.detach())
+        grown = torch.maximum(self.of(expr.args[0], indices), size)
+        loss = torch.where(size > 0, grown / size, 1.0)
+        return torch.where(exponent >= 0, grown**exponent, size**exponent * loss)
+
+    def _of_entries(self, expr: Expr, facts: Entrywise, indices: Indices) -> Tensor:
+        if facts.sides:  # then no value is larger than the argument
+            return self.of(expr.args[0], indices)
+        grown = TWINS[expr.name].scale
+        if grown is None:
+            return self.size(expr, indices)
+        value = tensor_value(expr, self.names, indices)
+        magnitude: Tensor = grown(self.of(expr.args[0], indices), math.prod(value.shape[-2:]) if value.ndim > 1 else 1)
+        return magnitude
+
+    def _call(self, expr: Expr, indices: Indices) -> Tensor:
+        name = expr.name
+        if definition_of(name, len(expr.args)) is not None:  # whose terms may cancel
+            return sum((self.of(arg, indices) for arg in expr.args), self.size(expr, indices))
+        facts = entrywise_of(name)
+        if facts is not None:
+            return self._of_entries(expr, facts, indices)
+        rule = MAGNITUDES.get(name)
+        if rule is None:
+            return self.size(expr, indices)
+        return rule(_Met(self, expr, indices))
+
+
+@dataclass(frozen=True)
+class _Met:
+    """One call, as the rule of its function sees it."""
+
+    magnitudes: Magnitudes
+    expr: Expr
+    indices: Indices
+
+    @property
+    def count(self) -> int:
+        """How many arguments there are."""
+        return len(self.expr.args)
+
+    def of(self, place: int) -> Tensor:
+        """Return the magnitude of an argument."""
+        return self.magnitudes.of(self.expr.args[place], self.indices)
+
+    def value(self, place: int) -> Tensor:
+        """Return the value of an argument."""
+        return tensor_value(self.expr.args[place], self.magnitudes.names, self.indices)
+
+    def own(self) -> Tensor:
+        """Return the size of the value itself."""
+        return self.magnitudes.size(self.expr, self.indices)
+
+
+_RULES: dict[Kind, Callable[[Magnitudes, Expr, Indices], Tensor]] = {
+    Kind.NAME: Magnitudes._name,
+    Kind.NEGATE: Magnitudes._first,
+    Kind.TRANSPOSE: Magnitudes._first,
+    Kind.ADD: Magnitudes._sum,
+    Kind.SUBTRACT: Magnitudes._sum,
+    Kind.MULTIPLY: Magnitudes._product,
+    Kind.DIVIDE: Magnitudes._quotient,
+    Kind.POWER: Magnitudes._power,
+    Kind.CALL: Magnitudes._call,
+}
+
 
 MAX_ENTRIES = 256  # of the state; its square is a Jacobian, half a megabyte for each instance
 _WARM_UP = 4  # plain steps first: they bring most units to their final side of zero
@@ -244,88 +372,3 @@ def _solve(matrix: Tensor, residual: Tensor) -> Tensor:
     """Solve for every instance; singular ones, which are no contractions, give what they give."""
     flat = residual.flatten(-2).unsqueeze(-1)
     return torch.linalg.solve_ex(matrix, flat)[0].reshape(residual.shape)
-
-
-Scope = Mapping[str, float]
-
-_NEED_VARIABLES = frozenset({"grad", "jac", "next", "fixed_point"})
-
-
-def batches_steps(body: Expr) -> bool:
-    """Whether a body can be evaluated at many steps at once.
-
-    What asks for the variables themselves cannot: their values would have to be repeated for every step.
-    """
-    return not any(
-        node.kind in (Kind.AT, Kind.FUNCTION, *QUANTIFIERS) or (node.kind is Kind.CALL and node.name in _NEED_VARIABLES)
-        for node in body.walk()
-    )
-
-
-def at_many_steps(
-    bodies: Sequence[Expr], names: TensorNames, magnitudes: Magnitudes, scopes: Sequence[Scope]
-) -> tuple[TensorNames, Magnitudes]:
-    """Return what names mean at many steps: a batch of all steps of all instances, instances running fastest.
-
-    Args:
-        bodies: The formulas that will be evaluated; what no step occurs in is evaluated here, once.
-        names: What names mean on the instances.
-        magnitudes: Their magnitudes.
-        scopes: The values of the step indices, one mapping for each step.
-    """
-    count, instances = len(scopes), names.batch[0] if names.batch else 1
-    batch = (count * instances,)
-    inside = replace(names, batch=batch, trouble=None if names.trouble is None else [])
-    known = Magnitudes(inside)
-    for body in bodies:
-        for part in _fixed_parts(body, frozenset(scopes[0])):
-            inside.cache[id(part)] = _repeated(tensor_value(part, names), count, instances)
-            with torch.no_grad():
-                known.keep(part, _repeated(magnitudes.of(part, {}), count, instances))
-        for node in body.walk():
-            if node.kind is Kind.INDEX:
-                states = [tensor_value(node, names, scope) for scope in scopes]
-                entries = states[0].shape[-2:] if states[0].ndim > 1 else ()
-                if names.batch:
-                    states = [state.expand(instances, *entries) for state in states]
-                inside.cache[id(node)] = torch.stack(states).reshape(-1, *entries)
-    for name in scopes[0]:
-        steps = names.like.new_tensor([float(scope[name]) for scope in scopes])
-        inside.cache[name] = steps.repeat_interleave(instances)
-    return inside, known
-
-
-def per_step(values: Tensor, count: int, batch: tuple[int, ...]) -> Tensor:
-    """Return values of the batch of all steps as steps x instances, or as steps where there is no batch."""
-    if values.ndim == 0:
-        return values.expand(count, *batch)
-    return values.reshape(count, *batch)
-
-
-def shown_steps(scope: Scope, body: Expr, last_step: int, recursions: Recursions = NONE) -> bool:
-    """Whether every state that a body refers to exists at a step; those of a quantifier further in do not count."""
-    for node in body.walk():
-        if node.kind is Kind.INDEX:
-            index = node.args[0]
-            free = {part.name for part in index.walk() if part.kind is Kind.NAME}
-            first = recursions.first(node.name) if node.name in recursions else 0
-            if free <= scope.keys() and not first <= step_of(index, scope) <= last_step:
-                return False
-    return True
-
-
-def _repeated(value: Tensor, count: int, instances: int) -> Tensor:
-    """Repeat the value of each instance for every step; one value for all instances stays one."""
-    if value.ndim in (0, 2):
-        return value
-    return value.expand(count, *value.shape).reshape(count * instances, *value.shape[1:])
-
-
-def _fixed_parts(expr: Expr, indices: frozenset[str]) -> list[Expr]:
-    """Return the largest parts that are numbers or matrices and in which no step occurs."""
-    numeric = expr.type is not None and expr.type.sort in (Sort.SCALAR, Sort.MATRIX)
-    if numeric and not any(node.kind is Kind.INDEX or node.name in indices for node in expr.walk()):
-        return [expr]
-    if expr.kind is Kind.INDEX:
-        return []
-    return [part for arg in expr.args for part in _fixed_parts(arg, indices)]

@@ -179,7 +179,7 @@ class Notes:
 
 
 class Along(Protocol):
-    """The steps or times of a training run, as formulas see them: `ntk_deq.verify.training.moments.Moments`."""
+    """The steps or times of a training run, as formulas see them: `ntk_deq.verify.training.Moments`."""
 
     @property
     def changing(self) -> frozenset[str]:

@@ -23,9 +23,11 @@ from ntk_deq.equilibrium import Anderson, fixed_point
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.convex.tensors import rounded_off, tensor_extreme, tensor_indicator
 from ntk_deq.evaluation.environment import ModelFormulas
+from ntk_deq.evaluation.functions import scalar, vec
 from ntk_deq.evaluation.functions.entrywise import from_above
-from ntk_deq.evaluation.functions.floats import FUNCTIONS
-from ntk_deq.evaluation.functions.twin import scalar, vec
+from ntk_deq.evaluation.functions.floats import FUNCTIONS, OPERATORS, entry_by_entry
+from ntk_deq.evaluation.steps import Program
+from ntk_deq.evaluation.steps import at_step as value_at_step
 from ntk_deq.language.arguments import type_of
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.indices import step_of
@@ -73,6 +75,7 @@ class TensorNames:
         iterates: The states at steps 0, 1, ... computed so far; likewise.
         recursions: What the definitions give step by step.
         at_steps: Their values by name and step; likewise.
+        programs: What computes further steps of a name; likewise.
     """
 
     variables: Mapping[str, Tensor]
@@ -97,6 +100,7 @@ class TensorNames:
     cache: dict[str | int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     iterates: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
     at_steps: dict[At, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    programs: dict[str, Program] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = NO_INDICES) -> Tensor:
@@ -111,12 +115,7 @@ def tensor_value(expr: Expr, names: TensorNames, indices: Mapping[str, float] = 
         return names.cache[id(expr)]
     handler = OPERATORS.get(expr.kind)
     if handler is not None:
-        values = [tensor_value(arg, names, indices) for arg in expr.args]
-        if expr.kind in _OVERWRITING and names.recursions.rules and not torch.is_grad_enabled():
-            for place, arg in enumerate(expr.args):
-                if arg.kind in _OVERWRITING and _takes(expr.kind, values, place):
-                    return _OVERWRITING[expr.kind](*values, out=values[place])
-        return handler(*values)
+        return handler(*(tensor_value(arg, names, indices) for arg in expr.args))
     special = _SPECIAL.get(expr.kind)
     if special is None:
         raise UndifferentiableError(f"`{expr.name or expr.kind}` cannot stand inside grad, jac or a model's map")
@@ -207,10 +206,7 @@ def _index(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tens
 
 def at_step(name: str, step: int, names: TensorNames) -> Tensor:
     """Return the value that a recursion has at a step."""
-    for at in names.recursions.unfolded(name, step, names.at_steps):
-        expr, letters = names.recursions.formula(*at)
-        names.at_steps[at] = tensor_value(expr, names, letters)
-    return names.at_steps[name, step]
+    return value_at_step(name, step, names, tensor_value)
 
 
 def _at(expr: Expr, names: TensorNames, indices: Mapping[str, float]) -> Tensor:
@@ -244,7 +240,7 @@ def _applied(name: str, args: Sequence[Tensor], names: TensorNames) -> Tensor:
         def part(node: Expr, parts: Sequence[Tensor]) -> Tensor:
             if node.kind is Kind.CALL:
                 return _applied(node.name, parts, names)
-            return _entry_by_entry(node.kind, parts)
+            return entry_by_entry(node.kind, parts)
 
         return put(definition[1], values, lambda value: names.like.new_full((), float(value)), part)
     facts = entrywise_of(name)
@@ -271,92 +267,6 @@ _SPECIAL: dict[Kind, Callable[[Expr, TensorNames, Mapping[str, float]], Tensor]]
     Kind.AT: _at,
     Kind.CALL: _call,
 }
-
-
-def _spread(value: Tensor) -> Tensor:
-    """Give a scalar the two dimensions of a matrix."""
-    return value if value.ndim == 0 else value[..., None, None]
-
-
-def _multiply(left: Tensor, right: Tensor) -> Tensor:
-    if left.ndim < 2:
-        return left * right if right.ndim < 2 else _spread(left) * right
-    if right.ndim < 2:
-        return left * _spread(right)
-    if left.shape[-1] != right.shape[-2]:
-        single = left.shape[-1] == left.shape[-2] == 1
-        return _spread(scalar(left)) * right if single else left * _spread(scalar(right))
-    return left @ right
-
-
-def _add(left: Tensor, right: Tensor) -> Tensor:
-    if (left.ndim < 2) != (right.ndim < 2):
-        return scalar(left) + scalar(right)
-    return left + right
-
-
-def _subtract(left: Tensor, right: Tensor) -> Tensor:
-    if (left.ndim < 2) != (right.ndim < 2):
-        return scalar(left) - scalar(right)
-    return left - right
-
-
-_OVERWRITING: dict[Kind, Callable[..., Tensor]] = {
-    Kind.ADD: torch.add,
-    Kind.SUBTRACT: torch.sub,
-    Kind.MULTIPLY: torch.mul,
-}
-"""Operators whose result is a new tensor, and may be written over one that such an operator has made: a large one that
-is allocated anew costs as much as a fifth of a product of its size."""
-
-
-def _takes(kind: Kind, values: Sequence[Tensor], place: int) -> bool:
-    """Whether the value of an operator of two matrices, or of a number times a matrix, has the place of one of them."""
-    own, other = values[place], values[1 - place]
-    if own.ndim < 2 or own.dtype != other.dtype:
-        return False
-    return other.ndim == 0 if kind is Kind.MULTIPLY else own.shape == other.shape
-
-
-def _divide(left: Tensor, right: Tensor) -> Tensor:
-    divisor = scalar(right)
-    return left / (_spread(divisor) if left.ndim > 1 else divisor)
-
-
-def _power(base: Tensor, exponent: Tensor) -> Tensor:
-    if base.ndim > 1 and base.shape[-1] > 1:
-        return _matrix_power(base, exponent)
-    # A 1 x 1 matrix stays one: what takes a matrix may stand around it.
-    return base ** (_spread(scalar(exponent)) if base.ndim > 1 else scalar(exponent))
-
-
-def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
-    """Return a whole power; many steps at once may each have an exponent of their own."""
-    if exponent.numel() == 1:
-        return torch.linalg.matrix_power(base, int(exponent))
-    base = base.expand(len(exponent), *base.shape[-2:])
-    parts = [(exponent == degree).nonzero().flatten() for degree in exponent.unique()]
-    powers = [torch.linalg.matrix_power(base[places], int(exponent[places[0]])) for places in parts]
-    return torch.cat(powers)[torch.cat(parts).argsort()]
-
-
-OPERATORS: dict[Kind, Callable[..., Tensor]] = {
-    Kind.NEGATE: torch.neg,
-    Kind.ADD: _add,
-    Kind.SUBTRACT: _subtract,
-    Kind.MULTIPLY: _multiply,
-    Kind.DIVIDE: _divide,
-    Kind.POWER: _power,
-    Kind.TRANSPOSE: lambda a: a.mT,
-}
-
-
-def _entry_by_entry(kind: Kind, parts: Sequence[Tensor]) -> Tensor:
-    """Return the value of an operator in a formula of a record: a number is added to every entry."""
-    if kind in (Kind.ADD, Kind.SUBTRACT) and len({part.ndim < 2 for part in parts}) == 2:
-        parts = [_spread(part) if part.ndim < 2 else part for part in parts]
-        return parts[0] + parts[1] if kind is Kind.ADD else parts[0] - parts[1]
-    return OPERATORS[kind](*parts)
 
 
 _SAME = 1e-9

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.domains import choose
 
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, torch.Generator], Tensor]

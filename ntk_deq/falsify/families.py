@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ntk_deq.data.distributions import draw
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.domains import SQUARE, within
-from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.domains import SQUARE, choose, within
 from ntk_deq.falsify.exact_builders import BUILDERS, Shape
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
 from ntk_deq.language.domain import Domain, DomainKind

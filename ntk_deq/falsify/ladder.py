@@ -21,12 +21,10 @@ from ntk_deq.data.images import load_images, select_images
 from ntk_deq.data.samples import Freedom, Known
 from ntk_deq.errors import ArgumentError, DataError
 from ntk_deq.evaluation.instance import Instance, format_number, scale_variable, shape_of, with_values
-from ntk_deq.falsify.domains import ROUNDING, is_cone, rounding
-from ntk_deq.falsify.draws import choose, draw_expression, stream
+from ntk_deq.falsify.domains import ROUNDING, choose, draw_expression, is_cone, rounding, stream
 from ntk_deq.falsify.families import exact_family, random_family
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
-from ntk_deq.language.distributions import scalar_names
-from ntk_deq.language.domain import Free
+from ntk_deq.language.domain import Free, scalar_names
 from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.types import Size, SizeRange
 

@@ -14,8 +14,7 @@ from fractions import Fraction
 import torch
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.domains import choose, within
 from ntk_deq.language.domain import Domain, DomainKind
 
 _SMALL_EXPONENTS = (3, 4, 7, 10, 20, 30)

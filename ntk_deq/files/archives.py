@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.errors import DataError
-from ntk_deq.files.inputs import open_regular
+from ntk_deq.files import open_regular
 
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {b"\x01\x00": "<H", b"\x02\x00": "<I", b"\x03\x00": "<I"}  # of the header, by version of the format

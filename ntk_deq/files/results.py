@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.files.atomic import write_whole
+from ntk_deq.files import write_whole
 from ntk_deq.package import __version__
 
 LARGEST_FILE = 2_000_000

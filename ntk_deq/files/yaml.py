@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from ntk_deq.errors import ClaimFileError, Position, Problem
-from ntk_deq.files.inputs import open_named
+from ntk_deq.files import open_named
 
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 50

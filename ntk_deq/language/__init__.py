@@ -8,7 +8,7 @@ record.py                 what is said of a function: shape, range, laws, notati
 functions.py, functionals.py, pieces.py, number_functions.py, activation_functions.py   the records
 hints.py                  names from elsewhere; what a text that is no expression may have meant
 symmetry.py               which formulas are symmetric, and how comparisons order them
-domain.py, interval.py, distributions.py, setting.py   where the values of variables come from
+domain.py, interval.py, setting.py   where the values of variables come from
 declaration.py            a model as data, and those that are known (models.yaml); loss.py: what its loss is
 fixed_point_map.py        what is read off a model's map: the weight of a single layer, a Lipschitz constant
 rows.py, row_program.py   whether a model treats its samples apart; such a formula as steps on its samples
@@ -17,5 +17,5 @@ indices.py                what stands in the brackets of a family, a run or a qu
 run.py, recursion.py      kinds of run (fixed-point, descent, flow): keys, index, words; steps that a claim gives
 written.py                functions with a parameter, and derivatives by name, in other functions
 ranges.py                 what follows without evaluating: ranges of formulas, what lies below what
-format.py, notation/      plain text; LaTeX, MathML, SymPy
+format.py, notation/      plain text; LaTeX, MathML, SymPy, and how a name is set
 """

@@ -15,7 +15,7 @@ from importlib import resources
 
 from ntk_deq.errors import ArgumentError, nearest_name
 from ntk_deq.files.yaml import plain, read_text
-from ntk_deq.language.distributions import DISTRIBUTIONS
+from ntk_deq.language.domain import DISTRIBUTIONS
 from ntk_deq.language.families import defined, size_of
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import KEYWORDS

@@ -5,10 +5,9 @@ Every function takes what is drawn (a `TrainingRun` or a `TrainingRecord`, a `La
 """
 
 from ntk_deq.plots.convergence import convergence, norms
-from ntk_deq.plots.figure import plot_run, rates_figure, run_figure, save_figure
+from ntk_deq.plots.figure import plot_run, rates, rates_figure, run_figure, save_figure
 from ntk_deq.plots.landscapes import landscape, trajectories
 from ntk_deq.plots.panels import paths
-from ntk_deq.plots.rates import rates
 from ntk_deq.plots.style import MissingPlotsError
 
 __all__ = [

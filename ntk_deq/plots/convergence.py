@@ -47,7 +47,7 @@ from ntk_deq.report.runs.curves import (
     share_curves,
     told_in,
 )
-from ntk_deq.report.runs.words import at_rest, rate_ratio, short_index, short_rate, short_share, status_word
+from ntk_deq.report.words import at_rest, rate_ratio, short_index, short_rate, short_share, status_word
 from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:

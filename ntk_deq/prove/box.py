@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from ntk_deq.prove.enclosure import Derivatives, Enclosures, Point, exact_value
 from ntk_deq.prove.intervals import enclose
-from ntk_deq.prove.orthant import Bounds
 from ntk_deq.prove.problem import TRUE, Atom, Both, Formula, Problem, Relation, Statement, Variable, both, mapped
+from ntk_deq.prove.signs import Bounds
 from ntk_deq.prove.terms import Op, Term, Terms
 
 

@@ -13,12 +13,11 @@ from typing import Self
 from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.algebra import Algebra, Quotient, Writer, radicals, split
 from ntk_deq.prove.enclosure import Derivatives
-from ntk_deq.prove.orthant import Bounds, Orthant
 from ntk_deq.prove.positivity import Fact, Positivity
 from ntk_deq.prove.problem import Atom, Both, Formula, Relation, Variable, opposite
 from ntk_deq.prove.signomial import Poly, TooLargeError
+from ntk_deq.prove.signs import Bounds, Orthant, positive_by_roots
 from ntk_deq.prove.terms import Op, Term, Terms, below
-from ntk_deq.prove.univariate import positive_by_roots
 
 TOTAL_WORK = 120_000
 """Terms written down for one case of a goal, about two seconds."""

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, scale, subtract
-from ntk_deq.certified.ball import Ball, ball
+from ntk_deq.certified.dense import Ball, ball, identity, transpose
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
-from ntk_deq.certified.structure import identity, transpose
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.environment import Environment, Notes

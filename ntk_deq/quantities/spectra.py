@@ -12,7 +12,7 @@ from flint import arb
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.eigenvalues import lambda_max as certified_lambda_max
 from ntk_deq.certified.eigenvalues import lambda_min as certified_lambda_min
 from ntk_deq.certified.extremes import sigma_max as certified_sigma_max

@@ -1,8 +1,8 @@
 """Verdicts written down for people and machines: terminal, JSON lines, JUnit, one-file HTML. Imports no torch.
 
-terminal.py, console.py    lines as claims are judged; words.py: what they call things
+terminal.py, console.py    lines as claims are judged; words.py: what they call things, runs too
 jsonl.py, junit.py         results.jsonl, written and read back, and junit.xml
-page/, templates/          report.html: formulas, margins drawn, counterexamples
-runs/                      training runs: curves, words
-check.py, mutants.py, replay.py    what the other subcommands print
+page/, templates/          report.html: formulas, margins drawn (axes.py), counterexamples
+runs/                      training runs: curves and what the page shows of them
+check.py                   what `check` prints; other commands print with what does their work, in `cli`
 """

@@ -26,7 +26,6 @@ from ntk_deq.report.console import (
     short_seconds,
     showable,
 )
-from ntk_deq.report.runs.words import starts_words, terminal_lines
 from ntk_deq.report.words import (
     EXIT_MEANINGS,
     LOOKS,
@@ -38,6 +37,8 @@ from ntk_deq.report.words import (
     replay_command,
     second_look,
     shown_margin,
+    starts_words,
+    terminal_lines,
     verdict_style,
     worst_margin,
 )

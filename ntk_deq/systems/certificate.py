@@ -23,10 +23,9 @@ from torch import Tensor
 
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, column_multiples, elementwise_error, hadamard, matmul, subtract
-from ntk_deq.certified.ball import Ball, no_information
+from ntk_deq.certified.dense import Ball, no_information, transpose
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, root_up, subtract_down
-from ntk_deq.certified.structure import transpose
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, solve_fixed_point
 from ntk_deq.equilibrium.slopes import (
     BallLayer,

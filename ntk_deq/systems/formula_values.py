@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ntk_deq.evaluation.floats import OPERATORS, TensorNames, tensor_value
+from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
-from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr, Kind, names_in

@@ -21,7 +21,7 @@ from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
 from ntk_deq.systems.accuracy import estimated_error, gradient_sizes
 from ntk_deq.systems.losses import OutputLoss, output_loss
-from ntk_deq.systems.model import EquilibriumModel, LayerForm
+from ntk_deq.systems.model import EquilibriumModel, SingleLayer
 
 NEWTON_ENTRIES = 2**22
 """Entries that the matrices of one Newton step may have: 32 MiB."""
@@ -237,7 +237,7 @@ class LayerMaps(LossMaps):
 
     def __init__(
         self,
-        form: LayerForm,
+        form: SingleLayer,
         X: Float[Tensor, "N d"],
         y: Float[Tensor, " N"],
         like: Float[Tensor, "N m"],

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.twin import scalar
+from ntk_deq.evaluation.functions import scalar
 from ntk_deq.language.declaration import ModelSignature, Role
 from ntk_deq.language.loss import PREDICTIONS, DeclaredLoss, declared_loss
 from ntk_deq.systems.model import EquilibriumModel

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.functions.floats import FUNCTIONS
-from ntk_deq.evaluation.functions.twin import scalar
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.formula_values import FixedValues
 

@@ -17,7 +17,7 @@ A claim is judged in this order; these are the files that a reader of a verdict 
     prover.py               claims about numbers alone (`ntk_deq.prove`)
 
 Runs: runs.py says what a kind of run is to a judgement and to a search, twins.py finds it; `training/` has descent.py
-and flow.py (judged.py: what they share; moments.py: what names mean along them).
+and flow.py (judged.py: what they share).
 What is written down: results.py and witness.py (records), replay/ (counterexample files), store.py, scripts/ (Python to
-copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/; cluster.py: on Dask.
+copy). About claims rather than instances: findings.py, smallest.py, mutation.py. Processes: pool/.
 """

@@ -26,8 +26,7 @@ from ntk_deq.evaluation.exact import ExactNames, decided, value_of
 from ntk_deq.evaluation.functions.exact import scalar
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.domains import contains, is_cone
-from ntk_deq.falsify.draws import choose, stream
+from ntk_deq.falsify.domains import choose, contains, is_cone, stream
 from ntk_deq.falsify.exact_builders import BUILDERS
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder

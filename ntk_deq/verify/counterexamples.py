@@ -19,7 +19,7 @@ from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.score import Score
+from ntk_deq.falsify.search.archive import Score
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.falsify.shrink import shrink
 from ntk_deq.language.setting import Setting

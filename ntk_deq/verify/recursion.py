@@ -35,7 +35,6 @@ class RecursionTwin(RunTwin):
     """The twin of `recursion`."""
 
     kind: ClassVar[RunKind] = RECURSION
-    unwritten: ClassVar[str] = "the conclusion is about a recursion"
 
     def begin(self, claim: Claim, env: Environment) -> None:
         """Keep both sides of every comparison, for the record."""

@@ -14,16 +14,15 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES, Remembered, well_posed
 from ntk_deq.evaluation.environment import Notes, model_formulas
 from ntk_deq.evaluation.floats import TensorNames, equilibrium, tensor_value
-from ntk_deq.evaluation.functions.twin import scalar
+from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
-from ntk_deq.falsify.score import Score, Scores
+from ntk_deq.falsify.search.archive import Score, Scores
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
-from ntk_deq.verify.equations.floats import domain_margin, solved_names
+from ntk_deq.verify.equations import Place, Plan, domain_margin, solved_names
 from ntk_deq.verify.equations.plan import Equations
-from ntk_deq.verify.equations.records import Place, Plan
 from ntk_deq.verify.formulas import Uses, default_budget
 
 _SMALL = 64  # entries of all variables of an instance, up to which its size does not matter
@@ -50,7 +49,7 @@ class _Effort:
 
 
 class ClaimScorer:
-    """Scores instances of one setting against one claim (`ntk_deq.falsify.score.Scorer`).
+    """Scores instances of one setting against one claim (`ntk_deq.falsify.search.archive.Scorer`).
 
     The equilibrium's existence counts as a hypothesis: where it is not seen to exist nothing can be certain.
 

@@ -20,7 +20,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.statement import fingerprint
 from ntk_deq.errors import ClaimFileError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.files.atomic import own_folder, write_whole
+from ntk_deq.files import own_folder, write_whole
 from ntk_deq.verify.counterexamples import refutes
 from ntk_deq.verify.judge import Judgement
 from ntk_deq.verify.replay import make_record

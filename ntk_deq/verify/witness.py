@@ -106,7 +106,8 @@ def _computed(claim: Claim, judgement: Judgement) -> Iterator[Computed]:
         model = [name for name in (env.formulas.state, *env.formulas.definitions) if name]
         for name, expr in reversed(env.formulas.definitions.items()):  # each uses earlier ones only
             named |= {node.name for node in expr.walk()} if name in named else set()
-    for name in [*(name for name in model if name in named), *claim.let]:
+    definitions = claim.recursions.lets if claim.recursions.rules else claim.let
+    for name in [*(name for name in model if name in named), *definitions]:
         try:
             value = evaluate(Expr(Kind.NAME, Span(0, 0), name=name), env)
         except DeadlineError:

@@ -91,7 +91,7 @@ def test_unknown_devices_and_types_are_refused(cuda_settings, monkeypatch):
 def test_a_fault_takes_the_information_away(monkeypatch):
     exact = Ball(torch.eye(2, dtype=torch.float64))
     monkeypatch.setattr(
-        sys.modules["ntk_deq.certified.ball"], "certification_fault", lambda device: "products are emulated"
+        sys.modules["ntk_deq.certified.dense"], "certification_fault", lambda device: "products are emulated"
     )
     product = ct.matmul(exact, exact)
     assert product.radius == math.inf

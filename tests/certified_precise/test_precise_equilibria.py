@@ -7,7 +7,7 @@ from precise_truth import truth
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.precise import precise, working_precision
-from ntk_deq.equilibrium.precise import refined_equilibrium
+from ntk_deq.evaluation.equilibria import refined_equilibrium
 
 
 def rational(tensor):

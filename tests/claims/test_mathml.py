@@ -10,8 +10,8 @@ import pytest
 from expression_samples import CALLS, STATEMENTS, indexed, random_trees, typed
 from hypothesis import given, settings
 
+from ntk_deq.language.notation import GREEK, Symbol, symbol
 from ntk_deq.language.notation.mathml import to_mathml
-from ntk_deq.language.notation.names import GREEK, Symbol, symbol
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr, Kind, Span
 

@@ -11,8 +11,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.settings import build_setting
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml import read_text
-from ntk_deq.language.distributions import DISTRIBUTIONS, check_distribution
-from ntk_deq.language.domain import DomainKind, parse_domain, split_shape
+from ntk_deq.language.domain import DISTRIBUTIONS, DomainKind, check_distribution, parse_domain, split_shape
 from ntk_deq.language.parser import parse
 from ntk_deq.language.types import SCALAR, SizeRange, matrix
 

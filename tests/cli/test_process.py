@@ -12,8 +12,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from command_line_harness import BODIES, COMMAND, RESTORED, call, results, suite
 
-from ntk_deq.cli import process, session
-from ntk_deq.cli.process import Interruption, UnfailingFile
+from ntk_deq import cli
+from ntk_deq.cli import Interruption, UnfailingFile, session
 
 QUICK = ("--instances", "4", "--search", "0", "--no-store")
 LONG = pytest.mark.long
@@ -89,7 +89,7 @@ class TestOutputThatIsLost:
     def test_no_file_gets_the_number_of_a_closed_descriptor(self, folder):
         """What a library writes to descriptor 1 would land in the first file that is opened."""
         script = (
-            "import os, sys\nfrom ntk_deq.cli.process import run_process\n"
+            "import os, sys\nfrom ntk_deq.cli import run_process\n"
             "def main(words):\n"
             "    with open('file', 'w') as stream:\n        os.write(1, b'noise')\n        os.write(2, b'noise')\n"
             "        return stream.fileno()\n"
@@ -317,7 +317,7 @@ class TestInterruption:
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGHUP)
-            monkeypatch.setattr(process, "_AGAIN", 0.0)
+            monkeypatch.setattr(cli, "_AGAIN", 0.0)
             with pytest.raises(KeyboardInterrupt):  # the first one may have been swallowed
                 signal.raise_signal(signal.SIGINT)
             interruption.over()

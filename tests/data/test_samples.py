@@ -7,7 +7,7 @@ import torch
 from flint import arb
 
 from ntk_deq.data.samples import Freedom, Known, Sample, gram, multiplied, outer, scaled, summed
-from ntk_deq.falsify.draws import draw_expression
+from ntk_deq.falsify.domains import draw_expression
 from ntk_deq.language.parser import parse
 
 SCALARS = {"m": 3, "beta": 0.7}

@@ -10,8 +10,7 @@ import pytest
 from doc_blocks import ROOT
 
 from ntk_deq.cli.main import main
-from ntk_deq.language.distributions import DISTRIBUTIONS
-from ntk_deq.language.domain import DomainKind
+from ntk_deq.language.domain import DISTRIBUTIONS, DomainKind
 from ntk_deq.language.functions import FUNCTIONS
 
 REMEDY = "run `python docs/generate.py`"

@@ -8,7 +8,7 @@ import flint
 import torch
 from flint import acb_mat, arb, arb_mat
 
-from ntk_deq.dynamics.proven.record import CertifiedDescent
+from ntk_deq.dynamics.proven import CertifiedDescent
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 
 ROUNDS = 50  # patterns tried for the state of one sample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.dynamics.iteration import _environment, _typed, iterate
 from ntk_deq.dynamics.proven.recursion import carried_steps
 from ntk_deq.dynamics.recursion import LOST, steps_with_bits
+from ntk_deq.evaluation.equilibria import tensor_names
+from ntk_deq.evaluation.floats import at_step
 from ntk_deq.evaluation.quantity import Scalar
 
 RELU = {"z[0]": "z0", "z[k+1]": "relu(z[k] - a*(F*z[k] - c))"}
@@ -60,6 +63,15 @@ RULES = {
     "a number": {"x[0]": "1/3", "x[k+1]": "cos(x[k])", "y[0]": "x[2]", "y[k+1]": "sin(y[k]) + x[k]^2/9"},
     "a quotient": {"z[0]": "z0", "z[k+1]": "z[k]/(1 + norm(z[k])) + max(z[k])*c/9"},
     "a matrix": {"X[0]": "2*I(3)/norm(F)", "X[k+1]": "X[k]*(2*I(3) - F*X[k])", "t[k]": "trace(X[k])"},
+    "many forms": {
+        "X[0]": "2*z0*c' + F",
+        "s[0]": "1/2",
+        "s[k+1]": "abs(s[k]*a - 1/(k + 2)) + s[k]/2",
+        "U[k]": "2*X[k] - F*X[k]'",
+        "V[k+1]": "X[k]*F + U[k+1]*F/4",
+        "X[k+1]": "tanh(F - X[k]*F + s[k+1]*(X[k] - F)/2) - a*sigmoid(-X[k]) + hadamard(F, exp(-abs(X[k])))",
+        "n[k]": "c'*X[k]*c*z0 + sign(s[k])*z0",
+    },
     "a derivative": {"w[0]": "z0", "w[k+1]": "w[k] - a*grad(u -> norm(F*u - c)^2/2 + sum(relu(u)), w[k])"},
 }
 
@@ -96,6 +108,29 @@ def test_an_error_is_never_below_the_truth_and_small_where_steps_do_not_expand(n
         error = sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
         assert distance(value, truth[at]) <= error, at
         assert error <= 1e-9 * (1 + value.scale) or name in ("a step", "a derivative", "kinks"), at
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("name", RULES)
+def test_the_program_of_a_recursion_computes_what_its_formulas_say(name, many):
+    given = values()
+    let, _ = _typed(RULES[name], given)
+    names = tensor_names(_environment(let, given, 40, None))
+    if many:
+        start = names.variables["z0"] * torch.tensor([[[1.0]], [[0.5]]], dtype=torch.float64)
+        moved = torch.tensor([0.3, 0.2], dtype=torch.float64)
+        names = replace(names, variables={**names.variables, "z0": start, "a": moved}, batch=(2,))
+    plain, given_before = replace(names), {key: value.clone() for key, value in names.variables.items()}
+    for last in (12, 13, 40):
+        for one in names.recursions.rules:
+            at_step(one, last, plain)
+            with torch.no_grad():
+                at_step(one, last, names)
+    assert any(program._whole for program in names.programs.values())
+    assert not plain.programs
+    for at, value in names.at_steps.items():
+        torch.testing.assert_close(value, at_step(*at, plain).detach(), rtol=1e-8, atol=1e-12)
+    assert all(torch.equal(names.variables[key], value) for key, value in given_before.items())
 
 
 def test_a_large_recursion_is_certified():

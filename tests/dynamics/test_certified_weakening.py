@@ -13,7 +13,7 @@ from descent_truth import ExactDescent, matrix, violations
 from flint import arb
 from torch import Tensor
 
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.dynamics.proven import curvature, kink_jump, operations
 from ntk_deq.dynamics.proven import descent as certified_descent
 from ntk_deq.dynamics.proven import point as certified_point

@@ -16,6 +16,7 @@ import pytest
 import torch
 from dynamics_samples import drawn
 
+from ntk_deq import files
 from ntk_deq.dynamics import (
     CheckpointWarning,
     Recorder,
@@ -28,7 +29,6 @@ from ntk_deq.dynamics import (
     storage,
 )
 from ntk_deq.errors import ArgumentError
-from ntk_deq.files import atomic
 from ntk_deq.systems import ImplicitReLU
 
 RECORD = ["norm", "displacement"]
@@ -217,7 +217,7 @@ class TestFullDisk:
     def test_save(self, run, path, monkeypatch):
         run.save(path)
         before = path.read_bytes()
-        monkeypatch.setattr(atomic.os, "fsync", full)
+        monkeypatch.setattr(files.os, "fsync", full)
         with pytest.raises(RecordError, match="No space left on device"):
             run.save(path)
         assert path.read_bytes() == before
@@ -238,7 +238,7 @@ class TestFullDisk:
 
     def test_checkpoints_are_given_up_and_the_run_is_not(self, relu, path, monkeypatch):
         whole = gradient_descent(*relu, step=0.02, steps=30)
-        monkeypatch.setattr(atomic.os, "fsync", full)
+        monkeypatch.setattr(files.os, "fsync", full)
         with pytest.warns(CheckpointWarning, match=r"No checkpoint at step .*No space left on device"):
             run = gradient_descent(*relu, step=0.02, steps=30, checkpoint=path, checkpoint_every=0)
         same(run, whole)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.domains import contains, is_cone, rounding, within
-from ntk_deq.falsify.draws import stream
+from ntk_deq.falsify.domains import contains, is_cone, rounding, stream, within
 from ntk_deq.falsify.families import REAL_FAMILIES, exact_family, family_names, random_family
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
 from ntk_deq.language.domain import Domain, DomainKind, parse_domain

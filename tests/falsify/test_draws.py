@@ -5,7 +5,7 @@ import torch
 
 from ntk_deq.data import draw, sampler
 from ntk_deq.errors import ArgumentError
-from ntk_deq.falsify.draws import draw_expression
+from ntk_deq.falsify.domains import draw_expression
 from ntk_deq.language.parser import parse
 
 SCALARS = {"m": 4, "d": 3, "beta": 2.5}

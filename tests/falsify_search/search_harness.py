@@ -13,8 +13,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.score import Scores
-from ntk_deq.falsify.search.archive import Archive
+from ntk_deq.falsify.search.archive import Archive, Scores
 from ntk_deq.falsify.search.objective import Meter, Objective
 from ntk_deq.falsify.search.space import Space
 from ntk_deq.language.domain import Domain, DomainKind, Free

@@ -11,7 +11,7 @@ from ntk_deq.data import load_images
 from ntk_deq.data.readers import load_npz, read_idx
 from ntk_deq.dynamics import TrainingRun, resume
 from ntk_deq.errors import ClaimFileError, NtkDeqError
-from ntk_deq.files.inputs import open_regular
+from ntk_deq.files import open_regular
 from ntk_deq.report.jsonl import read_results, stored_runs
 from ntk_deq.verify.replay import read_counterexample
 

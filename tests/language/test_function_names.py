@@ -34,7 +34,7 @@ ALGEBRA = "the rules of sums and products name their own words: zero, one, the u
 PRINT = "notation and code that no pattern of a record can say"
 
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "language/distributions.py": (
+    "language/domain.py": (
         "numbers of draws have functions of their own",
         *"abs exp log max min sqrt psd".split(),
     ),
@@ -46,7 +46,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "language/notation/formulas.py": (PRINT, "dot"),
     "language/notation/latex.py": (PRINT, "dot", "max", "min", "sum"),
     "language/notation/mathml.py": (PRINT, *"I commutation dot ones sum zeros".split()),
-    "language/notation/names.py": ("letters", "pi", "rho"),
+    "language/notation/__init__.py": ("letters", "pi", "rho"),
     "language/notation/sympy.py": (PRINT, "I", "ones", "zeros"),
     "language/row_program.py": (ALGEBRA, "hadamard", "ones", "softmax", "zeros"),
     "language/symmetry.py": (ALGEBRA, "I", "diag", "ones", "zeros"),
@@ -60,7 +60,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "systems/formula_layer.py": ("the algebra of bounds and the short form of kernels", "max", "relu"),
     "systems/parameter_slopes.py": (ALGEBRA, "diag", "inv"),
     "prove/problem.py": ("the prover has terms for six functions", "min"),
-    "verify/equations/records.py": (
+    "verify/equations/__init__.py": (
         "equations of eigenvectors are read by their form",
         *"I lambda_max lambda_min zeros".split(),
     ),

@@ -8,7 +8,7 @@ from mutation_harness import HEAD, claim
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.cli.main import main
-from ntk_deq.report.mutants import mutants_markdown, score_text
+from ntk_deq.cli.mutate import mutants_markdown, score_text
 from ntk_deq.verify.mutation import Fate, Score, judge_mutants, score, worth_mutating
 from ntk_deq.verify.runner import Options, judge
 

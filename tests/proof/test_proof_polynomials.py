@@ -12,7 +12,7 @@ from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.positivity import Fact, Positivity, after_means, factored
 from ntk_deq.prove.problem import Relation
 from ntk_deq.prove.signomial import Monomial, Poly
-from ntk_deq.prove.univariate import UndecidedError, first_failure, positive_by_roots
+from ntk_deq.prove.signs import UndecidedError, first_failure, positive_by_roots
 
 POSITIVE, NONNEGATIVE, NONZERO = Relation.POSITIVE, Relation.NONNEGATIVE, Relation.NONZERO
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ntk_deq.files.atomic import append_line, replace_file
+from ntk_deq.files import append_line, replace_file
 
 
 @pytest.mark.parametrize("room", range(0, 9, 2))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_results import HOSTILE, all_results, holds, undecided
 
 from ntk_deq.language.interval import Margin
-from ntk_deq.report.page.axes import SignedLogAxis
+from ntk_deq.report.axes import SignedLogAxis
 from ntk_deq.report.page.margins import margin_plot, plot_marks, share_bar, shared_axis
 from ntk_deq.verify.results import ConclusionRecord
 

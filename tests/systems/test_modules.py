@@ -207,6 +207,8 @@ def test_zeros_at_the_kink_of_relu_are_no_lost_derivatives():
 
 
 def test_batch_norm_in_evaluation_mode_is_a_map_of_samples():
+    with pytest.raises(ArgumentError, match="as by batch norm in training mode"):
+        nd.equilibrium_module(Mixing().double(), nn.Linear(WIDTH, 1).double())
     cell = Mixing().double().eval()
     model = nd.equilibrium_module(cell, nn.Linear(WIDTH, 1).double(), width=WIDTH, inputs=INPUTS)
     assert model.solve(inputs()).all_converged

@@ -18,6 +18,7 @@ from flint import arb
 from verify_harness import distance, environment, informed, judge_all, randn, truth_of, value_of
 
 from ntk_deq import certified as ct
+from ntk_deq.certified.functions import rising
 from ntk_deq.certified.precise import as_ball, precise
 from ntk_deq.certified.precise.matrix import working_precision
 from ntk_deq.claims.mutation_rules import RULES
@@ -26,7 +27,6 @@ from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions.entrywise import MOST_ENTRIES, TWINS, from_above, matrix_ball, slopes
-from ntk_deq.evaluation.functions.numbers import rising
 from ntk_deq.evaluation.quantity import Matrix, Truth
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS

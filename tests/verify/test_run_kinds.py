@@ -21,13 +21,13 @@ from ntk_deq.files.yaml import to_yaml
 from ntk_deq.language.indices import INDICES
 from ntk_deq.language.run import FIXED_POINT, RUN_KINDS, KeyValue, Run, changing_names
 from ntk_deq.report.runs.curves import told_in
-from ntk_deq.report.runs.words import method_words
+from ntk_deq.report.words import method_words
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.runs import Course, RunTwin
+from ntk_deq.verify.training import Moments, Point
 from ntk_deq.verify.training.between import needs_the_run
-from ntk_deq.verify.training.moments import Moments, Point
 from ntk_deq.verify.twins import twin_of, twins
 
 FILE = """

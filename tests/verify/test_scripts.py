@@ -339,3 +339,53 @@ def test_scripts_of_systems(tmp_path, setting, conclusion, output):
     assert witness.script, witness.unwritten
     (margin,) = margins(output(witness.script))
     assert witness.margin.lo - 1e-6 <= margin <= witness.margin.hi + 1e-6
+
+
+RECURSIONS = """
+suite: recursions
+settings:
+  one: {sizes: {n: 2}, domain: {W: "real[n, n]", b: "real[n]", s: "real[n]"}}
+  deep: {sizes: {n: 2, L: 2}, domain: {W: "real[n, n] for l in 1..L", s: "real[n]"}}
+claims:
+  - id: R.order
+    setting: one
+    assume: {away: "s{1} >= 1 and b{1} >= 2 and W{1, 2} >= 1 and W{2, 2} <= -1/2"}
+    let:
+      f(u): norm(W*u - b)^2/2
+      q: norm(w[2] - s)
+      w[0]: s
+      w[k+1]: w[k]/2 - grad(f, w[k])/(9 + k) + u[k]/4
+      u[0]: b
+      u[1]: w[1]
+      u[j]: relu(u[j-2]) - w[j]/8 + r[j-1]*b
+      r[k]: norm(w[k])/(k + 1)
+    run: {method: recursion, steps: 8}
+    conclude: r[k] + q + path_length[k] + norm(u[k-1]) <= -1 for all k with k >= 5
+  - id: R.long
+    setting: one
+    assume: {away: "s{1} >= 1 and b{2} >= 2"}
+    let: {"z[0]": s, "z[k+1]": "z[k]/2 + b"}
+    run: {method: recursion, steps: 1500}
+    conclude: norm(z[1500]) <= -1
+  - id: R.sweep
+    setting: deep
+    assume: {away: "s{1} >= 1 and s{2} <= -2 and W[1]{1, 1} >= 1 and W[2]{2, 1} >= 3"}
+    let:
+      x[0][k]: s
+      x[l][0] for l in 1..L: s
+      x[l][k+1] for l in 1..L: relu(W[l]*x[l-1][k+1])/(1 + norm(W[l])) + x[l][k]/2
+    run: {method: recursion, steps: 3}
+    conclude: sum(norm(x[l][3]) for l in 1..L) + at(norm(x[1][2]), s = 2*s) <= -1
+"""
+
+
+@pytest.mark.parametrize("name", ["R.order", "R.long", "R.sweep"])
+def test_the_steps_of_a_recursion(tmp_path, output, name):
+    path = tmp_path / "claims.yaml"
+    path.write_text(RECURSIONS, "utf-8")
+    claim = next(claim for claim in load_suite(path).claims if claim.id == name)
+    result = judge(claim, Options(instances=4, search=0, boxes=0))
+    assert result.verdict is Verdict.REFUTED, result.reason or result.problems
+    witness = result.counterexample
+    assert witness.script, witness.unwritten
+    assert margins(output(witness.script)) == [pytest.approx(witness.margin.lo, rel=1e-9)]

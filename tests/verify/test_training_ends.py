@@ -18,10 +18,10 @@ from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import RunStatus
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.systems import LinearImplicit
+from ntk_deq.verify.training import Point, TimeMoments, Trainee
 from ntk_deq.verify.training.continuation import largest_curvature, strays
 from ntk_deq.verify.training.ends import End, LossBounds, end_of_descent, end_of_flow
 from ntk_deq.verify.training.flow_course import ended_at_floor
-from ntk_deq.verify.training.moments import Point, TimeMoments, Trainee
 from ntk_deq.verify.training.trajectory import growth_of_errors
 
 ONE = torch.ones(1, 1, dtype=torch.float64)

@@ -12,7 +12,7 @@ from ntk_deq.evaluation.quantity import Scalar, Truth
 from ntk_deq.language.run import changing_names
 from ntk_deq.systems import ImplicitReLU, loss_gradients, solve_equilibrium
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.training.moments import Interval, Point, StepMoments
+from ntk_deq.verify.training import Interval, Point, StepMoments
 
 FILE = """
 suite: t

@@ -16,8 +16,8 @@ from ntk_deq.dynamics.record import RunStatus
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge
+from ntk_deq.verify.training import Trainee
 from ntk_deq.verify.training import descent as training_run
-from ntk_deq.verify.training.moments import Trainee
 from ntk_deq.verify.training.trajectory import growth_of_errors
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from ntk_deq.evaluation.environment import Notes
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.runner import Options, judge
-from ntk_deq.verify.training.moments import Trainee
+from ntk_deq.verify.training import Trainee
 from ntk_deq.verify.twins import twin_of
 
 FILE = """

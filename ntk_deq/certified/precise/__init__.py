@@ -1,7 +1,7 @@
 """Matrix balls of arbitrary precision: arb entries, for instances that float64 balls leave undecided."""
 
 from ntk_deq.certified.dispatch import Family, register_family
-from ntk_deq.certified.precise import arithmetic, eigenvalues, roots, spectra
+from ntk_deq.certified.precise import arithmetic, eigenvalues, spectra
 from ntk_deq.certified.precise.matrix import (
     MAX_BITS,
     MAX_BITS_TOTAL,
@@ -50,8 +50,8 @@ _OPERATIONS = (
     arithmetic.subtract,
     arithmetic.transpose,
     arithmetic.vec,
-    roots.pinv,
-    roots.sqrtm,
+    eigenvalues.pinv,
+    eigenvalues.sqrtm,
     arithmetic.determinant,
     arithmetic.entry_sum,
     arithmetic.frobenius,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.arithmetic import OPERATORS, EntryComparison
-from ntk_deq.certified.ball import require_one_shape, require_square
+from ntk_deq.certified.dense import require_one_shape, require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, multiply, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.matrix import (

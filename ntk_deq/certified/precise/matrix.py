@@ -17,7 +17,7 @@ import torch
 from flint import arb, arb_mat, fmpz_mat
 from torch import Tensor
 
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.scalar import bits_inside, exact, nan, upper
 from ntk_deq.errors import ArgumentError, LimitError

@@ -18,7 +18,7 @@ import flint
 import torch
 from flint import arb, arb_mat, fmpz_mat
 
-from ntk_deq.certified.ball import require_square
+from ntk_deq.certified.dense import require_square
 from ntk_deq.certified.functions import absolute_value, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise.arithmetic import frobenius, size_up

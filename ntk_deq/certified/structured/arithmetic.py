@@ -11,9 +11,9 @@ from functools import reduce
 import torch
 from flint import arb
 
-from ntk_deq.certified import arithmetic, inversion, rounding, structure
+from ntk_deq.certified import arithmetic, dense, inversion, rounding
 from ntk_deq.certified.arithmetic import enclose
-from ntk_deq.certified.ball import Ball, no_information, require_alike, require_one_form, require_square
+from ntk_deq.certified.dense import Ball, no_information, require_alike, require_one_form, require_square
 from ntk_deq.certified.exactness import LOWEST
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
 from ntk_deq.certified.structured.blocks import MAX_ENTRIES, Blocks, Diagonal, MatrixBall, Structured, densified
@@ -39,7 +39,7 @@ def add(a: MatrixBall, b: MatrixBall) -> MatrixBall:
 
     Example:
         >>> import torch
-        >>> from ntk_deq.certified.ball import Ball
+        >>> from ntk_deq.certified.dense import Ball
         >>> one = Diagonal(Ball(torch.ones(3, 1)))
         >>> add(one, one)
         Diagonal(3 x 3, float32, radius=0)
@@ -74,7 +74,7 @@ def negate(a: MatrixBall) -> MatrixBall:
 
     Example:
         >>> import torch
-        >>> from ntk_deq.certified.ball import Ball
+        >>> from ntk_deq.certified.dense import Ball
         >>> negate(Diagonal(Ball(torch.ones(3, 1)))).is_exact
         True
     """
@@ -90,7 +90,7 @@ def subtract(a: MatrixBall, b: MatrixBall) -> MatrixBall:
 
     Example:
         >>> import torch
-        >>> from ntk_deq.certified.ball import Ball
+        >>> from ntk_deq.certified.dense import Ball
         >>> one = Diagonal(Ball(torch.ones(3, 1)))
         >>> subtract(one, one).fro
         0.0
@@ -106,7 +106,7 @@ def scale(factor: arb, a: MatrixBall) -> MatrixBall:
 
     Example:
         >>> import torch
-        >>> from ntk_deq.certified.ball import Ball
+        >>> from ntk_deq.certified.dense import Ball
         >>> scale(arb(2), Diagonal(Ball(torch.ones(3, 1)))).is_exact
         True
     """
@@ -118,11 +118,11 @@ def transpose(a: MatrixBall) -> MatrixBall:
 
     Example:
         >>> import torch
-        >>> from ntk_deq.certified.ball import Ball
+        >>> from ntk_deq.certified.dense import Ball
         >>> transpose(Ball(torch.ones(2, 3))).shape
         (3, 2)
     """
-    return a.transposed() if isinstance(a, Structured) else structure.transpose(a)
+    return a.transposed() if isinstance(a, Structured) else dense.transpose(a)
 
 
 def matmul(a: MatrixBall, b: MatrixBall) -> MatrixBall:

@@ -17,8 +17,8 @@ from flint import arb
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.certified import arithmetic, structure
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified import arithmetic, dense
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.rounding import fro_up, largest_entry, multiply_up, root_up
 from ntk_deq.certified.structured.stack import Stack, exact_stack, inverse_each, scale_each, stretch, transpose_each
 from ntk_deq.errors import LimitError
@@ -209,7 +209,7 @@ class Diagonal(Structured):
 
     def form(self) -> Ball:
         """Return the dense ball."""
-        return structure.diag(self.column)
+        return dense.diag(self.column)
 
     def transposed(self) -> Diagonal:
         """Return the transpose."""

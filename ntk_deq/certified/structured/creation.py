@@ -8,8 +8,8 @@ from contextvars import ContextVar
 
 import torch
 
-from ntk_deq.certified import arithmetic, structure
-from ntk_deq.certified.ball import Ball, require_alike
+from ntk_deq.certified import arithmetic, dense
+from ntk_deq.certified.dense import Ball, require_alike
 from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified, identity_matrix, require_room
 from ntk_deq.certified.structured.products import Kronecker, single
 from ntk_deq.errors import ArgumentError
@@ -149,7 +149,7 @@ def diag(a: MatrixBall) -> MatrixBall:
     rows, cols = a.shape
     if cols == 1:
         column = densified(a)
-        return structure.diag(column) if _is_formed(rows, rows) else Diagonal(column)
+        return dense.diag(column) if _is_formed(rows, rows) else Diagonal(column)
     if rows != cols:
         raise ArgumentError(f"`a` of diag must be one column or a square matrix. Got {rows} x {cols}.")
     match a:
@@ -160,7 +160,7 @@ def diag(a: MatrixBall) -> MatrixBall:
             return Ball(a.joined(entries), a.radius, a.reason)
         case Kronecker() if a.factors_are_square:
             return arithmetic.kron(densified(_diag_column(a.left)), densified(_diag_column(a.right)))
-    return structure.diag(densified(a))
+    return dense.diag(densified(a))
 
 
 def _diag_column(a: MatrixBall) -> MatrixBall:
@@ -180,6 +180,6 @@ def identity(n: int, *, dtype: torch.dtype = torch.float64, device: torch.device
         (Ball(2 x 2, float64, radius=0), Diagonal(1000 x 1000, float64, radius=0))
     """
     if n < 1 or _is_formed(n, n):
-        return structure.identity(n, dtype=dtype, device=device)
+        return dense.identity(n, dtype=dtype, device=device)
     require_room(n, 1, "A diagonal")
     return identity_matrix(n, dtype, device)

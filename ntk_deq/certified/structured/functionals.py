@@ -7,7 +7,7 @@ from functools import reduce
 from flint import arb
 
 from ntk_deq.certified import norms
-from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.functions import maximum, minimum, multiply, power, square_root
 from ntk_deq.certified.scalar import exact, with_radius
 from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, densified

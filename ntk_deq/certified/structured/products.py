@@ -13,13 +13,13 @@ import torch
 from flint import arb
 from torch import Tensor
 
-from ntk_deq.certified import arithmetic, structure
+from ntk_deq.certified import arithmetic, dense
 from ntk_deq.certified.arithmetic import enclose, product_radius
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.exactness import entry_products_are_exact, may_be_exact
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.certified.structured.blocks import Blocks, Diagonal, MatrixBall, Structured, densified, require_room
-from ntk_deq.certified.structured.each import add_each, multiply_each
+from ntk_deq.certified.structured.discs import add_each, multiply_each
 from ntk_deq.certified.structured.stack import Stack, exact_stack, matmul_rounding, multiply_entries, once_rounded
 
 
@@ -34,7 +34,7 @@ def stored(a: MatrixBall) -> int:
 
 
 def _transpose(a: MatrixBall) -> MatrixBall:
-    return a.transposed() if isinstance(a, Structured) else structure.transpose(a)
+    return a.transposed() if isinstance(a, Structured) else dense.transpose(a)
 
 
 def _centred(a: MatrixBall) -> MatrixBall:
@@ -164,8 +164,8 @@ def apply(a: MatrixBall, x: Ball) -> Ball:
 
 def apply_right(x: Ball, a: MatrixBall) -> Ball:
     """Return the dense product x a, as `apply`."""
-    turned = a.transposed() if isinstance(a, Structured) else structure.transpose(a)
-    return structure.transpose(apply(turned, structure.transpose(x)))
+    turned = a.transposed() if isinstance(a, Structured) else dense.transpose(a)
+    return dense.transpose(apply(turned, dense.transpose(x)))
 
 
 def _apply_blocks(a: Blocks, x: Ball) -> Ball:
@@ -310,7 +310,7 @@ class Chain(Structured):
             if start is None:
                 return reduce(apply_right, factors[1:], factors[0].dense)
             return reduce(apply_right, factors[2:], start)
-        return structure.transpose(self.transposed().form())
+        return dense.transpose(self.transposed().form())
 
     def transposed(self) -> Chain:
         """Return the transpose."""

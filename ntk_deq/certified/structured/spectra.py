@@ -9,7 +9,7 @@ import torch
 from flint import arb
 
 from ntk_deq.certified import eigenvalues, extremes, norms, spectra
-from ntk_deq.certified.ball import Ball, require_square
+from ntk_deq.certified.dense import Ball, require_square
 from ntk_deq.certified.exactness import is_triangular
 from ntk_deq.certified.extremes import proved_above
 from ntk_deq.certified.functions import maximum, minimum, multiply, square_root

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import near_and_spread
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball
 from ntk_deq.certified.exactness import (
     LOWEST,
     Grain,
@@ -28,7 +28,7 @@ from ntk_deq.certified.exactness import (
     sum_error,
 )
 from ntk_deq.certified.rounding import TINY, all_finite, certification_fault, multiply_up, outward, root_up
-from ntk_deq.certified.structured.each import (
+from ntk_deq.certified.structured.discs import (
     Bounds,
     add_each,
     divide_each,

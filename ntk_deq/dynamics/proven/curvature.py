@@ -52,7 +52,7 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import product_radius, summing_error
-from ntk_deq.certified.ball import Ball
+from ntk_deq.certified.dense import Ball, transpose
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,
@@ -65,7 +65,6 @@ from ntk_deq.certified.rounding import (
 )
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.certified.spectra import eigenvalues_symmetric
-from ntk_deq.certified.structure import transpose
 from ntk_deq.dynamics.proven.operations import distance, longest_row, product
 from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem
 

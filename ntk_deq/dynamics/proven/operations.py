@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ntk_deq.certified import rounding
 from ntk_deq.certified.arithmetic import column_multiples, product_radius, summing_error
-from ntk_deq.certified.ball import Ball, first_reason
+from ntk_deq.certified.dense import Ball, first_reason
 from ntk_deq.certified.exactness import sum_error
 from ntk_deq.certified.extremes import sigma_max, spectral_norm
 from ntk_deq.certified.rounding import (

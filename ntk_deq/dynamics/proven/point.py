@@ -22,11 +22,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.certified.arithmetic import negate
-from ntk_deq.certified.ball import Ball, no_information
+from ntk_deq.certified.dense import Ball, no_information, transpose
 from ntk_deq.certified.rounding import add_up, multiply_up
-from ntk_deq.certified.structure import transpose
 from ntk_deq.dynamics.proven.operations import multiple, product, row_multiples, total
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.model import SingleLayer
 
 _MOST_ITERATIONS = 100_000
 # A contraction of factor 0.9999 gains sixteen digits in 4e5 iterations from nothing; warm starts need far fewer.
@@ -46,7 +45,7 @@ class Problem:
         rtol: Relative residual at which float solves stop; a larger one costs accuracy, never validity.
     """
 
-    form: LayerForm
+    form: SingleLayer
     inputs: Ball
     inputs_norm: float
     targets: Ball

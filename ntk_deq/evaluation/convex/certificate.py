@@ -24,10 +24,10 @@ from torch import Tensor
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.evaluation.convex import excess, met, rational
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
-from ntk_deq.evaluation.convex.sets import excess, met, rational
 from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError

@@ -20,7 +20,7 @@ from flint import arb
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
-from ntk_deq.certified.ball import no_information
+from ntk_deq.certified.dense import no_information
 from ntk_deq.evaluation.convex.certificate import slack
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.points import Contact, Local

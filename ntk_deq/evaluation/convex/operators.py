@@ -17,23 +17,28 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
-from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
-from ntk_deq.evaluation.convex.objective import (
+from ntk_deq.evaluation.convex import (
     LARGEST,
     NEGATED,
     POINTS,
+    WEIGHTS,
     argument_shape,
     cache_key,
+    contradicts,
+    excess,
     given_name,
     given_names,
+    has_indicator,
     is_nested,
     objective,
+    penalised,
+    taken_apart,
 )
+from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
+from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.scalars import global_minimum, known_ends
-from ntk_deq.evaluation.convex.sets import WEIGHTS, contradicts, excess, has_indicator, penalised, taken_apart
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
 from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names

@@ -23,11 +23,11 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.convex import rational
 from ntk_deq.evaluation.convex.certificate import Minimum, in_set
 from ntk_deq.evaluation.convex.curvature import jacobian, terms
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.convex.recession import Beyond, UnknownRateError, least_around
-from ntk_deq.evaluation.convex.sets import rational
 from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
 from ntk_deq.evaluation.quantity import Scalar

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.convex.objective import (
+from ntk_deq.evaluation.convex import (
     LARGEST,
     NEGATED,
     POINTS,
@@ -23,7 +23,7 @@ from ntk_deq.evaluation.convex.objective import (
     is_nested,
     objective,
 )
-from ntk_deq.evaluation.functions.twin import scalar
+from ntk_deq.evaluation.functions import scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Formula, Kind

@@ -25,9 +25,9 @@ from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
+from ntk_deq.evaluation.functions import vec
 from ntk_deq.evaluation.functions.balls import guard_entries
 from ntk_deq.evaluation.functions.slopes import NoRuleError
-from ntk_deq.evaluation.functions.twin import vec
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Expr, Kind, Span
 

@@ -31,8 +31,8 @@ from ntk_deq.certified.eigenvalues import eigenvalue_discs
 from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.precise.matrix import whole_matrix
 from ntk_deq.evaluation.derivatives.cotangents import EQUILIBRIUM, MINIMISER, STATE, Node, number_place, reachable
+from ntk_deq.evaluation.functions import whole
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
-from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS as RECORDS

@@ -14,8 +14,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate, is_symmetric
-from ntk_deq.evaluation.convex.objective import NEGATED, POINTS, given_name, given_names, objective
-from ntk_deq.evaluation.convex.sets import has_indicator
+from ntk_deq.evaluation.convex import NEGATED, POINTS, given_name, given_names, has_indicator, objective
 from ntk_deq.evaluation.derivatives.cotangents import (
     CONSTANT,
     EQUILIBRIUM,
@@ -30,8 +29,8 @@ from ntk_deq.evaluation.derivatives.cotangents import (
 from ntk_deq.evaluation.environment import Environment, Least, ModelFormulas
 from ntk_deq.evaluation.equilibria import iterate_ball
 from ntk_deq.evaluation.floats import UndifferentiableError
+from ntk_deq.evaluation.functions import whole
 from ntk_deq.evaluation.functions.balls import call
-from ntk_deq.evaluation.functions.twin import whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS, kink_of
 from ntk_deq.language.indices import step_of

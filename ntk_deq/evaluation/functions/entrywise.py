@@ -22,8 +22,9 @@ from torch import Tensor
 
 from ntk_deq import certified as ct
 from ntk_deq.certified import algebraic as al
+from ntk_deq.certified import functions
 from ntk_deq.certified.algebraic import Number, UndecidedError, sign
-from ntk_deq.certified.ball import no_information
+from ntk_deq.certified.dense import no_information
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.precise import PreciseMatrix, as_ball
 from ntk_deq.certified.precise.matrix import from_rows
@@ -31,7 +32,6 @@ from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
-from ntk_deq.evaluation.functions import numbers
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.interval import Range
@@ -326,75 +326,75 @@ TWINS: dict[str, Twin] = {
     ),
     "sign": Twin(
         tensor=torch.sign,
-        number=numbers.sign,
+        number=functions.sign,
         ball=_sign_ball,
         exact=lambda number: fmpq(sign(number)),
     ),
     "step": Twin(
         tensor=lambda a: torch.sign(a).clamp_min(0.0),  # which autograd passes, with zeros
-        number=numbers.step,
+        number=functions.step,
         whole=_step,
         exact=_exact_step,
     ),
     "softplus": Twin(
         tensor=lambda a: torch.logaddexp(a, torch.zeros_like(a)),
-        number=numbers.softplus,
-        slope=lambda x, y: numbers.sigmoid(x),
+        number=functions.softplus,
+        slope=lambda x, y: functions.sigmoid(x),
         scale=lambda scale, count: scale + _LOG_TWO * count**0.5,  # softplus(x) <= log 2 + |x|
     ),
     "tanh": Twin(
         tensor=torch.tanh,
-        number=numbers.tanh,
-        slope=lambda x, y: numbers.tanh_slope(x),
+        number=functions.tanh,
+        slope=lambda x, y: functions.tanh_slope(x),
         scale=_least,
         exact=_only_at(0, 0, "tanh"),
     ),
     "sigmoid": Twin(
         tensor=torch.sigmoid,
-        number=numbers.sigmoid,
-        slope=lambda x, y: numbers.sigmoid_slope(x),
+        number=functions.sigmoid,
+        slope=lambda x, y: functions.sigmoid_slope(x),
         exact=_only_at(0, fmpq(1, 2), "sigmoid"),
     ),
     "erf": Twin(
         tensor=torch.erf,
-        number=numbers.erf,
-        slope=lambda x, y: numbers.erf_slope(x),
+        number=functions.erf,
+        slope=lambda x, y: functions.erf_slope(x),
         scale=_least,
         exact=_only_at(0, 0, "erf"),
     ),
     "sin": Twin(
         tensor=torch.sin,
-        number=numbers.sin,
-        slope=lambda x, y: numbers.cos(x),
+        number=functions.sin,
+        slope=lambda x, y: functions.cos(x),
         scale=_least,
         exact=_only_at(0, 0, "sin"),
     ),
     "cos": Twin(
         tensor=torch.cos,
-        number=numbers.cos,
-        slope=lambda x, y: -numbers.sin(x),
+        number=functions.cos,
+        slope=lambda x, y: -functions.sin(x),
         scale=_one,
         exact=_only_at(0, 1, "cos"),
     ),
     "arccos": Twin(
         tensor=torch.arccos,
-        number=numbers.arccos,
-        slope=lambda x, y: numbers.arccos_slope(x),
+        number=functions.arccos,
+        slope=lambda x, y: functions.arccos_slope(x),
         scale=_one,
-        factor=_edge_factor(numbers.arccos_slope, lambda x: abs(x) < 1, "an arccos"),
+        factor=_edge_factor(functions.arccos_slope, lambda x: abs(x) < 1, "an arccos"),
         exact=_only_at(1, 0, "arccos"),
     ),
     "arctan": Twin(
         tensor=torch.arctan,
-        number=numbers.arctan,
-        slope=lambda x, y: numbers.arctan_slope(x),
+        number=functions.arctan,
+        slope=lambda x, y: functions.arctan_slope(x),
         scale=_least,
         exact=_only_at(0, 0, "arctan"),
     ),
     "huber": Twin(
         tensor=_huber,
-        number=numbers.huber,
-        slope=lambda x, y: numbers.huber_slope(x),
+        number=functions.huber,
+        slope=lambda x, y: functions.huber_slope(x),
         scale=lambda scale, count: scale,  # huber(x) <= |x|
         exact=_exact_huber,
     ),

@@ -1,4 +1,4 @@
-"""The functions of the claim language in plain floating point, each for one matrix or for a batch of them.
+"""Functions and operators of the claim language in plain floating point, each for one matrix or a batch of them.
 
 Extreme eigenvalues in plain floating point, differentiable where they are simple.
 
@@ -9,17 +9,14 @@ writes past its buffers, and it does so on NaN too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ntk_deq.evaluation.functions.entrywise import TWINS
-from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
-from ntk_deq.evaluation.functions.softmax import tensor_softmax
-from ntk_deq.evaluation.functions.twin import (
+from ntk_deq.evaluation.functions import (
     Magnitude,
     Sized,
     frobenius,
@@ -32,6 +29,10 @@ from ntk_deq.evaluation.functions.twin import (
     vec,
     where_finite,
 )
+from ntk_deq.evaluation.functions.balls import tensor_softmax
+from ntk_deq.evaluation.functions.entrywise import TWINS
+from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
+from ntk_deq.language.tree import Kind
 
 _APART = 1e-9
 # Relative; eigenvalues closer than this are one as far as rounding can tell, and then it may have no derivative.
@@ -241,6 +242,75 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "zeros": _filled(0.0),
 }
 """Each takes a tensor with the wanted dtype and device, then the arguments."""
+
+
+def spread(value: Tensor) -> Tensor:
+    """Give a scalar the two dimensions of a matrix."""
+    return value if value.ndim == 0 else value[..., None, None]
+
+
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
+    if left.ndim < 2:
+        return left * right if right.ndim < 2 else spread(left) * right
+    if right.ndim < 2:
+        return left * spread(right)
+    if left.shape[-1] != right.shape[-2]:
+        single = left.shape[-1] == left.shape[-2] == 1
+        return spread(scalar(left)) * right if single else left * spread(scalar(right))
+    return left @ right
+
+
+def _add(left: Tensor, right: Tensor) -> Tensor:
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) + scalar(right)
+    return left + right
+
+
+def _subtract(left: Tensor, right: Tensor) -> Tensor:
+    if (left.ndim < 2) != (right.ndim < 2):
+        return scalar(left) - scalar(right)
+    return left - right
+
+
+def _divide(left: Tensor, right: Tensor) -> Tensor:
+    divisor = scalar(right)
+    return left / (spread(divisor) if left.ndim > 1 else divisor)
+
+
+def _power(base: Tensor, exponent: Tensor) -> Tensor:
+    if base.ndim > 1 and base.shape[-1] > 1:
+        return _matrix_power(base, exponent)
+    # A 1 x 1 matrix stays one: what takes a matrix may stand around it.
+    return base ** (spread(scalar(exponent)) if base.ndim > 1 else scalar(exponent))
+
+
+def _matrix_power(base: Tensor, exponent: Tensor) -> Tensor:
+    """Return a whole power; many steps at once may each have an exponent of their own."""
+    if exponent.numel() == 1:
+        return torch.linalg.matrix_power(base, int(exponent))
+    base = base.expand(len(exponent), *base.shape[-2:])
+    parts = [(exponent == degree).nonzero().flatten() for degree in exponent.unique()]
+    powers = [torch.linalg.matrix_power(base[places], int(exponent[places[0]])) for places in parts]
+    return torch.cat(powers)[torch.cat(parts).argsort()]
+
+
+OPERATORS: dict[Kind, Callable[..., Tensor]] = {
+    Kind.NEGATE: torch.neg,
+    Kind.ADD: _add,
+    Kind.SUBTRACT: _subtract,
+    Kind.MULTIPLY: _multiply,
+    Kind.DIVIDE: _divide,
+    Kind.POWER: _power,
+    Kind.TRANSPOSE: lambda a: a.mT,
+}
+
+
+def entry_by_entry(kind: Kind, parts: Sequence[Tensor]) -> Tensor:
+    """Return the value of an operator in a formula of a record: a number is added to every entry."""
+    if kind in (Kind.ADD, Kind.SUBTRACT) and len({part.ndim < 2 for part in parts}) == 2:
+        parts = [spread(part) if part.ndim < 2 else part for part in parts]
+        return parts[0] + parts[1] if kind is Kind.ADD else parts[0] - parts[1]
+    return OPERATORS[kind](*parts)
 
 
 def _of_entries(call: Sized) -> Tensor:

@@ -34,8 +34,7 @@ from ntk_deq.evaluation.derivatives.cotangents import (
     transposed,
 )
 from ntk_deq.evaluation.environment import Environment, Notes
-from ntk_deq.evaluation.functions.pieces import PIECE_TWINS
-from ntk_deq.evaluation.functions.twin import (
+from ntk_deq.evaluation.functions import (
     ExactValue,
     MatrixTwin,
     Passed,
@@ -48,6 +47,7 @@ from ntk_deq.evaluation.functions.twin import (
     singular_values,
     where_finite,
 )
+from ntk_deq.evaluation.functions.pieces import PIECE_TWINS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 
 _SYLVESTER = 24

@@ -20,7 +20,7 @@ from ntk_deq.certified.structured import require_room
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.derivatives.cotangents import Cotangent, rearranged
 from ntk_deq.evaluation.environment import Environment, Notes
-from ntk_deq.evaluation.functions.twin import ExactValue, MatrixTwin, Passed, Value, of_all, of_argument, whole
+from ntk_deq.evaluation.functions import ExactValue, MatrixTwin, Passed, Value, of_all, of_argument, whole
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Sign
 

@@ -29,9 +29,9 @@ from ntk_deq.evaluation.derivatives.cotangents import (
 )
 from ntk_deq.evaluation.derivatives.kinks import signs_of
 from ntk_deq.evaluation.environment import Notes
+from ntk_deq.evaluation.functions.balls import pulled
 from ntk_deq.evaluation.functions.entrywise import TWINS, factor, note_kinks, slopes
 from ntk_deq.evaluation.functions.matrices import MATRIX_TWINS
-from ntk_deq.evaluation.functions.softmax import pulled
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of, kink_of
 from ntk_deq.language.record import Kink

@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.draws import choose, stream
+from ntk_deq.falsify.domains import choose, stream
 from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.falsify.score import Score, Scorer
 from ntk_deq.falsify.search import descents
-from ntk_deq.falsify.search.archive import Archive, Found, Known, Place
+from ntk_deq.falsify.search.archive import Archive, Found, Known, Place, Score, Scorer
 from ntk_deq.falsify.search.feasible import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
 from ntk_deq.falsify.search.space import Space, movable

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.domains import choose
 from ntk_deq.falsify.search.objective import SLACK, Linearisation, Objective
 
 CLIMBERS = 8

@@ -16,7 +16,7 @@ from torch import Tensor
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import is_cone
 from ntk_deq.falsify.scalars import scalar_ladder
-from ntk_deq.falsify.score import Scorer
+from ntk_deq.falsify.search.archive import Scorer
 from ntk_deq.falsify.search.space import Space, entry_map, movable
 from ntk_deq.language.domain import Domain, Free
 from ntk_deq.language.setting import Setting

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ntk_deq.falsify.score import Scorer, Scores
-from ntk_deq.falsify.search.archive import Archive
+from ntk_deq.falsify.search.archive import Archive, Scorer, Scores
 from ntk_deq.falsify.search.space import Space
 
 SLACK = 1e-7

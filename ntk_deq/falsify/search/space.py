@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import MOST_ROUNDING, contains, rounding, within
-from ntk_deq.language.distributions import scalar_names
-from ntk_deq.language.domain import Domain, DomainKind, Free
+from ntk_deq.language.domain import Domain, DomainKind, Free, scalar_names
 from ntk_deq.language.setting import Setting
 
 _FAR = 60.0  # of an exponent: e^60 is 1e26, beyond any size at which margins still mean something

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.domains import contains, is_cone, within
-from ntk_deq.falsify.draws import choose
+from ntk_deq.falsify.domains import choose, contains, is_cone, within
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.language.domain import Domain, DomainKind, Free

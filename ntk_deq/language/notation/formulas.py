@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, printed
-from ntk_deq.language.notation.names import latex_letter, symbol
+from ntk_deq.language.notation import latex_letter, symbol
 from ntk_deq.language.tree import Expr
 from ntk_deq.language.types import ONE, Size, Sort
 

@@ -13,7 +13,7 @@ from sympy.printing.latex import LatexPrinter
 from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number, inclusion_of, selectors
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.indices import FOLDED
-from ntk_deq.language.notation.names import latex_letter, symbol
+from ntk_deq.language.notation import latex_letter, symbol
 from ntk_deq.language.notation.sympy import OVER, MatrixQuantity, Quantity, convert
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of

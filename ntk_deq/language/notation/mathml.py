@@ -23,7 +23,7 @@ from ntk_deq.language.format import (
     selectors,
 )
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.notation.names import Symbol, fenced, group, mi, mn, mo, small, symbol, tag, words
+from ntk_deq.language.notation import Symbol, fenced, group, mi, mn, mo, small, symbol, tag, words
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
 from ntk_deq.language.tree import Expr, Kind, Sign, is_member

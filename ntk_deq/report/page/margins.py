@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
+from ntk_deq.report.axes import SignedLogAxis
 from ntk_deq.report.console import printable, short_number
-from ntk_deq.report.page.axes import SignedLogAxis
 from ntk_deq.verify.results import ConclusionRecord
 
 WIDTH, HEIGHT = 440.0, 112.0

@@ -15,12 +15,11 @@ from markupsafe import Markup
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.console import printable, short_number, short_seconds
-from ntk_deq.report.page.axes import LogScale, StepScale
 from ntk_deq.report.page.margins import share_bar
-from ntk_deq.report.page.typeset import Cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.runs.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
-from ntk_deq.report.runs.words import (
+from ntk_deq.report.words import (
     ending,
     instantaneous_range,
     method_words,

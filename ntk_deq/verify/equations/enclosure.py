@@ -24,10 +24,10 @@ from flint import arb
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import SCALAR
-from ntk_deq.verify.equations.records import Eigenvalue
+from ntk_deq.verify.equations import Eigenvalue
 
 if TYPE_CHECKING:
-    from ntk_deq.verify.equations.records import Joint
+    from ntk_deq.verify.equations import Joint
 
 
 import math
@@ -49,7 +49,7 @@ from ntk_deq.evaluation.derivatives.derivative import Derivatives
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.types import Sort
-from ntk_deq.verify.equations.records import Equation, Joint, Plan
+from ntk_deq.verify.equations import Equation, Joint, Plan
 
 
 def bordered(joint: Joint) -> tuple[Joint, dict[str, Eigenvalue]]:

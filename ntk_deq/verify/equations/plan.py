@@ -17,7 +17,7 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.language.symmetry import parity, sign_by_domain
 from ntk_deq.language.tree import Expr, Formula, Kind, negated, subtracted, sum_terms, total
 from ntk_deq.language.types import SCALAR, Sort, Type
-from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan, eigenvalue_in
+from ntk_deq.verify.equations import Equation, Explicit, Inclusion, Joint, Place, Plan, eigenvalue_in
 
 MOST_EQUATIONS = 64
 """Numbers that one joint system may have to solve for: its Jacobian is written out."""

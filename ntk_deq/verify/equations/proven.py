@@ -31,10 +31,9 @@ from ntk_deq.language.interval import Range
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import Sort
+from ntk_deq.verify.equations import Equation, Explicit, Inclusion, Joint, Place, Plan, solved_jointly
 from ntk_deq.verify.equations.enclosure import BITS, TINY, System, UnprovenError, Value, in_floats, require_certain
-from ntk_deq.verify.equations.floats import solved_jointly
 from ntk_deq.verify.equations.plan import Equations
-from ntk_deq.verify.equations.records import Equation, Explicit, Inclusion, Joint, Place, Plan
 from ntk_deq.verify.formulas import instance_environment
 
 _NEAR = 1e-6  # relative distance within which a recorded value stands for a solution

@@ -35,7 +35,7 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import SCALAR, Sort
 from ntk_deq.language.typing import infer
-from ntk_deq.verify.existence.constraints import Bound, Constraints, Semidefinite, linear_form, quadratic_form
+from ntk_deq.verify.existence import Bound, Constraints, Semidefinite, linear_form, quadratic_form
 from ntk_deq.verify.existence.linear import ZERO, Row, solve_linear
 from ntk_deq.verify.prover import prove_claim
 

@@ -34,7 +34,7 @@ from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.typing import infer
 from ntk_deq.verify.exact import decided_exactly
-from ntk_deq.verify.existence.constraints import Constraints, constraints_of
+from ntk_deq.verify.existence import Constraints, constraints_of
 from ntk_deq.verify.existence.contradiction import (
     Contradiction,
     Point,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict
 from ntk_deq.errors import ArgumentError
-from ntk_deq.files.atomic import sweep
+from ntk_deq.files import sweep
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.worker import (
     Done,

@@ -26,7 +26,7 @@ from ntk_deq.errors import ArgumentError, LimitError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
-from ntk_deq.files.atomic import own_folder
+from ntk_deq.files import own_folder
 from ntk_deq.language.domain import Domain
 from ntk_deq.language.interval import Margin
 from ntk_deq.language.setting import Setting

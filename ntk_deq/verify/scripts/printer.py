@@ -5,15 +5,18 @@ What a script cannot say.
 
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.record import Function
-from ntk_deq.language.tree import Expr, Kind, Sign
+from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Kind, Sign
 
 
 class UnwritableError(NtkDeqError):
@@ -22,7 +25,7 @@ class UnwritableError(NtkDeqError):
 
 Shape = tuple[int, ...]
 
-_SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
+SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
 
 _LARGEST = 10**15  # an integer beyond it is written as a float
 
@@ -81,7 +84,7 @@ class Printer(ABC):
                 return self.name(expr.name)
             case Kind.INDEX | Kind.AT:
                 return self.special(expr)
-            case Kind.CALL if expr.args and expr.args[0].kind is Kind.FUNCTION:
+            case Kind.CALL if expr.args and expr.args[0].kind is Kind.FUNCTION and expr.name not in ("grad", "jac"):
                 raise UnwritableError(f"`{expr.name}` of a function is not written out")
             case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
                 return self.special(expr)
@@ -142,7 +145,7 @@ def _sum(sign: str) -> Callable[[Code, Code], Code]:
     def build(left: Code, right: Code) -> Code:
         if left.shape != right.shape:
             left, right = left.number, right.number
-        return Code(f"{left.at(_SUM)} {sign} {right.at(_PRODUCT)}", left.shape, _SUM)
+        return Code(f"{left.at(SUM)} {sign} {right.at(_PRODUCT)}", left.shape, SUM)
 
     return build
 
@@ -171,6 +174,9 @@ _OPERATORS: dict[Kind, Callable[..., Code]] = {
     Kind.DIVIDE: _divide,
     Kind.TRANSPOSE: _transpose,
 }
+
+TANGENT = "d:"
+"""What the tangent of a name starts with; no name of the claim language has a colon."""
 
 SLOPE = "slope of "
 """What the name of the derivative of a function of one number starts with; no name of the claim language has spaces."""
@@ -230,7 +236,7 @@ def _filled(function: str) -> Callable[..., Code]:
 
 def _kronsum(a: Code, b: Code) -> Code:
     left, right = f"np.kron({a.text}, np.eye({b.shape[0]}))", f"np.kron(np.eye({a.shape[0]}), {b.text})"
-    return Code(f"{left} + {right}", (a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]), _SUM)
+    return Code(f"{left} + {right}", (a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]), SUM)
 
 
 def _khatri_rao(a: Code, b: Code) -> Code:
@@ -310,3 +316,130 @@ _SHAPED: dict[str, Callable[..., Code]] = {
     Sign.ROW: _row,
     Sign.STACK: _stack,
 }
+
+
+HELPERS = {
+    "vec": '''\
+def vec(a):
+    """The columns of a matrix stacked into one."""
+    return np.reshape(a, (-1, 1), order="F")
+''',
+    "commutation": '''\
+def commutation(n, m):
+    """The matrix K with K @ vec(A) == vec(A.T) for every n x m matrix A."""
+    return np.eye(n * m)[np.arange(n * m).reshape((m, n)).T.ravel()]
+''',
+    "sqrtm": '''\
+def sqrtm(a):
+    """The square root of a symmetric matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(a)
+    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+''',
+    "settled": '''\
+def settled(step, state):
+    """Iterate a map until rounding alone moves the state."""
+    least, since = np.inf, 0
+    for _ in range(1_000_000):
+        new = step(state)
+        change = np.max(np.abs(new - state))
+        state = new
+        since = 0 if change < least else since + 1
+        least = min(least, change)
+        if change == 0 or since > 100:
+            break
+    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
+        print("the iteration has not settled: its last step still moved an entry by", change)
+    return state
+''',
+    "solved": '''\
+def solved(step, state):
+    """A fixed point of a map, by Newton's method with slopes from differences."""
+    for _ in range(4):
+        state = step(state)
+    size, unit = state.size, np.eye(state.size)
+    for _ in range(50):
+        residual = step(state) - state
+        width = max(1.0, np.max(np.abs(state)))
+        if np.max(np.abs(residual)) <= 1e-14 * width:
+            break
+        moved = [step(state + 1e-7 * width * np.reshape(row, state.shape)) - step(state) for row in unit]
+        slopes = np.reshape(moved, (size, size)).T / (1e-7 * width)
+        state = state + np.reshape(np.linalg.solve(unit - slopes, np.ravel(residual)), state.shape)
+    change = np.max(np.abs(step(state) - state))
+    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
+        print("no fixed point is found: at the last state the map moves an entry by", change)
+    return state
+''',
+    "linear_solution": '''\
+def linear_solution(push, shape):
+    """The matrix d with d == push(d), for an affine map."""
+    size = shape[0] * shape[1]
+    units = [np.reshape(column, shape, order="F") for column in np.eye(size)]
+    start = push(np.zeros(shape))
+    slopes = np.hstack([vec(push(unit) - start) for unit in units])
+    return np.reshape(np.linalg.solve(np.eye(size) - slopes, vec(start)), shape, order="F")
+''',
+    "jacobian": '''\
+def jacobian(along, shape):
+    """The derivatives along each entry of a variable, side by side."""
+    units = [np.reshape(column, shape, order="F") for column in np.eye(shape[0] * shape[1])] if shape else [1.0]
+    return np.hstack([vec(along(unit)) for unit in units])
+''',
+    "compare": '''\
+def compare(left, relation, right):
+    """Print both sides of a comparison and its margin, which is negative where it breaks."""
+    less = {"<=": 1, "<": 1, ">=": -1, ">": -1}.get(relation)
+    distance = np.linalg.norm(np.atleast_2d(left - right))
+    margin = np.min(less * (right - left)) if less else distance if relation == "!=" else -distance
+    print(left, relation, right, sep="\\n")
+    print("margin", repr(float(margin)))
+''',
+}  # fmt: skip
+"""Functions that a script may need, by their names."""
+_NEEDS = {"linear_solution": ("vec",), "jacobian": ("vec",)}
+
+
+def helpers(body: str) -> list[str]:
+    """Return the helpers that a text calls, and those that they call."""
+    called = {name for name in HELPERS if f"{name}(" in body}
+    called |= {needed for name in called for needed in _NEEDS.get(name, ())}
+    return [f"\n{text}" for name, text in HELPERS.items() if name in called]
+
+
+def plain(text: str) -> str:
+    """Return a text as it can stand in a comment: on one line, without control characters."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
+def comparisons(expr: Expr) -> Iterator[tuple[Expr, str, Expr]]:
+    """Yield the comparisons that a formula states, those that confine a quantifier left out."""
+    if expr.kind is Kind.COMPARE:
+        for (left, right), relation in zip(pairwise(expr.args), expr.operators, strict=True):
+            yield left, relation, right
+        return
+    for part in expr.args[:1] if expr.kind in QUANTIFIERS else expr.args:
+        yield from comparisons(part)
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return lines one level further in."""
+    return [f"    {line}" if line else "" for line in lines]
+
+
+_TAKEN = {*HELPERS, "np", "math", "float", "abs", "max", "min", "print", "range", "step", "cache"}
+_WRITTEN = r"d_|(.*_at|at|model_map|along|push)_\d+$"  # names that a script makes up
+
+
+def spelt(name: str) -> str:
+    """Return a name as Python spells it; one that Python or the script has a meaning for gets an underscore."""
+    if name.startswith(TANGENT):
+        return f"d_{spelt(name.removeprefix(TANGENT))}"
+    if BOUND in name:  # the argument of a function
+        return name.replace(BOUND, "_at_")
+    if name.endswith("]"):  # a member of a family
+        family, _, index = name[:-1].partition("[")
+        return f"{family}__{index.replace('-', 'm')}"
+    if "__" in name:
+        return f"own_{name}"
+    taken = keyword.iskeyword(name) or name in _TAKEN or re.match(_WRITTEN, name)
+    return f"{name}_" if taken else name

@@ -2,101 +2,34 @@
 
 from __future__ import annotations
 
-import keyword
-import re
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import ModelFormulas, model_formulas
+from ntk_deq.language.families import index_size
+from ntk_deq.language.recursion import PATH_LENGTH, entries_in
 from ntk_deq.language.shapes import integer_literal
-from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
+from ntk_deq.language.tree import Expr, Kind, names_in
+from ntk_deq.language.types import Sort
 from ntk_deq.verify.results import Witness
-from ntk_deq.verify.scripts.printer import Code, Printer, Shape, UnwritableError
-from ntk_deq.verify.scripts.tangents import TANGENT, tangent
+from ntk_deq.verify.scripts.printer import (
+    SUM,
+    TANGENT,
+    Code,
+    Printer,
+    Shape,
+    UnwritableError,
+    comparisons,
+    helpers,
+    indented,
+    plain,
+    spelt,
+)
+from ntk_deq.verify.scripts.tangents import tangent
 from ntk_deq.verify.twins import twin_of
 
-_HELPERS = {
-    "vec": '''\
-def vec(a):
-    """The columns of a matrix stacked into one."""
-    return np.reshape(a, (-1, 1), order="F")
-''',
-    "commutation": '''\
-def commutation(n, m):
-    """The matrix K with K @ vec(A) == vec(A.T) for every n x m matrix A."""
-    return np.eye(n * m)[np.arange(n * m).reshape((m, n)).T.ravel()]
-''',
-    "sqrtm": '''\
-def sqrtm(a):
-    """The square root of a symmetric matrix without negative eigenvalues."""
-    values, vectors = np.linalg.eigh(a)
-    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-''',
-    "settled": '''\
-def settled(step, state):
-    """Iterate a map until rounding alone moves the state."""
-    least, since = np.inf, 0
-    for _ in range(1_000_000):
-        new = step(state)
-        change = np.max(np.abs(new - state))
-        state = new
-        since = 0 if change < least else since + 1
-        least = min(least, change)
-        if change == 0 or since > 100:
-            break
-    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
-        print("the iteration has not settled: its last step still moved an entry by", change)
-    return state
-''',
-    "solved": '''\
-def solved(step, state):
-    """A fixed point of a map, by Newton's method with slopes from differences."""
-    for _ in range(4):
-        state = step(state)
-    size, unit = state.size, np.eye(state.size)
-    for _ in range(50):
-        residual = step(state) - state
-        width = max(1.0, np.max(np.abs(state)))
-        if np.max(np.abs(residual)) <= 1e-14 * width:
-            break
-        moved = [step(state + 1e-7 * width * np.reshape(row, state.shape)) - step(state) for row in unit]
-        slopes = np.reshape(moved, (size, size)).T / (1e-7 * width)
-        state = state + np.reshape(np.linalg.solve(unit - slopes, np.ravel(residual)), state.shape)
-    change = np.max(np.abs(step(state) - state))
-    if not change <= 1e-12 * max(1.0, np.max(np.abs(state))):
-        print("no fixed point is found: at the last state the map moves an entry by", change)
-    return state
-''',
-    "linear_solution": '''\
-def linear_solution(push, shape):
-    """The matrix d with d == push(d), for an affine map."""
-    size = shape[0] * shape[1]
-    units = [np.reshape(column, shape, order="F") for column in np.eye(size)]
-    start = push(np.zeros(shape))
-    slopes = np.hstack([vec(push(unit) - start) for unit in units])
-    return np.reshape(np.linalg.solve(np.eye(size) - slopes, vec(start)), shape, order="F")
-''',
-    "jacobian": '''\
-def jacobian(along, shape):
-    """The derivatives along each entry of a variable, side by side."""
-    units = [np.reshape(column, shape, order="F") for column in np.eye(shape[0] * shape[1])] if shape else [1.0]
-    return np.hstack([vec(along(unit)) for unit in units])
-''',
-    "compare": '''\
-def compare(left, relation, right):
-    """Print both sides of a comparison and its margin, which is negative where it breaks."""
-    less = {"<=": 1, "<": 1, ">=": -1, ">": -1}.get(relation)
-    distance = np.linalg.norm(np.atleast_2d(left - right))
-    margin = np.min(less * (right - left)) if less else distance if relation == "!=" else -distance
-    print(left, relation, right, sep="\\n")
-    print("margin", repr(float(margin)))
-''',
-}  # fmt: skip
-_NEEDS = {"linear_solution": ("vec",), "jacobian": ("vec",)}
-_TAKEN = {*_HELPERS, "np", "math", "float", "abs", "max", "min", "print", "range"}
-_WRITTEN = r"d_|(.*_at|at|model_map|along|push)_\d+$"  # names that a script makes up
+_DEEP = 200  # steps that may rest on each other in functions that call each other
 
 _LONGEST = 200_000  # characters; a longer script is none that anyone reads
 
@@ -123,42 +56,21 @@ def counterexample_script(claim: Claim, witness: Witness) -> str:
     for name in script.needed(formula.expr):  # in their order, so that no chain exhausts the stack
         block.name(name)
     lines = []
-    for left, relation, right in _comparisons(formula.expr):
+    for left, relation, right in comparisons(formula.expr):
         sides = [block.code(side) for side in (left, right)]
         if any(side.shape for side in sides) and not all(side.shape for side in sides):
             sides = [side.number if side.shape == (1, 1) else side for side in sides]
         lines.append(f"compare({sides[0].text}, {relation!r}, {sides[1].text})")
-    head = [f"# {_plain(claim.id)}: {_plain(witness.conclusion)}: {_plain(formula.text)}"]
-    head += [f"# {_plain(witness.computed)}"] if witness.computed else []
+    head = [f"# {plain(claim.id)}: {plain(witness.conclusion)}: {plain(formula.text)}"]
+    head += [f"# {plain(witness.computed)}"] if witness.computed else []
     head.append("# NumPy rounds to float64: a margin below about 1e-15 of the sides cannot be seen.")
     body = "\n".join([*block.lines, "", *lines])
-    imports = ["import math\n", "import numpy as np\n"] if "math." in body else ["import numpy as np\n"]
-    text = "\n".join([*head, *imports, *_helpers(body), "", body]) + "\n"
+    imports = ["import math"] * ("math." in body) + ["from functools import cache"] * ("@cache" in body)
+    imports = [*imports, "", "import numpy as np\n"] if imports else ["import numpy as np\n"]
+    text = "\n".join([*head, *imports, *helpers(body), "", body]) + "\n"
     if len(text) > _LONGEST:
         raise UnwritableError("the script would be too long to read")
     return text
-
-
-def _plain(text: str) -> str:
-    """Return a text as it can stand in a comment: on one line, without control characters."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())
-
-
-def _comparisons(expr: Expr) -> Iterator[tuple[Expr, str, Expr]]:
-    """Yield the comparisons that a formula states, those that confine a quantifier left out."""
-    if expr.kind is Kind.COMPARE:
-        for (left, right), relation in zip(pairwise(expr.args), expr.operators, strict=True):
-            yield left, relation, right
-        return
-    for part in expr.args[:1] if expr.kind in QUANTIFIERS else expr.args:
-        yield from _comparisons(part)
-
-
-def _helpers(body: str) -> list[str]:
-    """Return the helpers that a text calls, and those that they call."""
-    called = {name for name in _HELPERS if f"{name}(" in body}
-    called |= {needed for name in called for needed in _NEEDS.get(name, ())}
-    return [f"\n{text}" for name, text in _HELPERS.items() if name in called]
 
 
 class _Script:
@@ -168,7 +80,9 @@ class _Script:
         setting = next(setting for setting in claim.settings if setting.name == witness.setting)
         self.sizes: Mapping[str, int] = witness.sizes
         self.steps = {letter: int(step) for letter, step in witness.step.items()}
-        self.lets = {name: formula.expr for name, formula in claim.let.items()}
+        self.recursions = claim.recursions
+        stepwise = {entry.key for entry in entries_in(claim.let, self.recursions.rules.keys())}
+        self.lets = {name: formula.expr for name, formula in claim.let.items() if name not in stepwise}
         self.formulas: ModelFormulas | None = None
         self.state_shape: tuple[int, int] = (0, 0)
         if setting.model is not None:
@@ -209,21 +123,42 @@ class _Script:
             found: set[str] = set()
             waiting = [name]
             while waiting:
-                taken = waiting.pop()
-                formula = self.formulas.map if self.formulas and taken == self.state else self.formula(taken)
-                new = (_names(formula, self.state) if formula is not None else set()) - found
+                new = set().union(*(_names(expr, self.state) for expr in self._written(waiting.pop()))) - found
                 found |= new
                 waiting += new
             self._reached[name] = frozenset(found)
         return self._reached[name]
 
+    def _written(self, name: str) -> list[Expr]:
+        """Return the formulas that give a name."""
+        if name in self.recursions:
+            starts = [expr for (start, _), expr in self.recursions.starts.items() if start == name]
+            return [self.recursions.rules[name].expr, *starts]
+        formula = self.formulas.map if self.formulas and name == self.state else self.formula(name)
+        return [] if formula is None else [formula]
+
+    def behind_steps(self, name: str) -> list[str]:
+        """Return the recursions that the steps of one rest on, itself among them."""
+        return [other for other in self.recursions.rules if self.depends(name, other)]
+
+    def moves_with_steps(self, name: str) -> bool:
+        """Whether a definition names steps."""
+        return not self._behind(name).isdisjoint(self.recursions.rules)
+
+    def step_shape(self, name: str) -> Shape:
+        """Return the shape of what a recursion gives at a step."""
+        type_ = self.recursions.rules[name].expr.type
+        if name == PATH_LENGTH or (type_ is not None and type_.sort is not Sort.MATRIX):
+            return ()
+        assert type_ is not None  # but for that length every rule is typed
+        return type_.rows.evaluate(self.sizes), type_.cols.evaluate(self.sizes)
+
 
 def _names(expr: Expr, state: str | None) -> set[str]:
     """Return the names in an expression; the state is in steps and in calls of the model too."""
     nodes = list(expr.walk())
-    names = {node.name for node in nodes if node.kind in (Kind.NAME, Kind.INDEX)}
     called = any(node.kind is Kind.INDEX or node.name in ("next", "fixed_point") for node in nodes)
-    return names | {state} if called and state is not None else names
+    return names_in(expr) | {state} if called and state is not None else names_in(expr)
 
 
 class _Block(Printer):
@@ -255,9 +190,9 @@ class _Block(Printer):
 
     def assign(self, name: str, code: Code) -> Code:
         """Give a name its value in this block."""
-        spelt = _spelt(name)
-        self.lines += f"{spelt} = {code.text}".split("\n")
-        self.known[name] = Code(spelt, code.shape)
+        own = spelt(name)
+        self.lines += f"{own} = {code.text}".split("\n")
+        self.known[name] = Code(own, code.shape)
         return self.known[name]
 
     def size(self, name: str) -> int:
@@ -303,7 +238,7 @@ class _Block(Printer):
     def _function(self, stem: str, argument: str, inside: _Block, result: Code) -> str:
         """Write a function of one argument and return its name."""
         name = self.script.fresh(stem)
-        self.lines += ["", f"def {name}({argument}):", *(f"    {line}" for line in inside.lines)]
+        self.lines += ["", f"def {name}({argument}):", *indented(inside.lines)]
         self.lines += [f"    return {result.text}", ""]
         return name
 
@@ -317,23 +252,55 @@ class _Block(Printer):
                 if node.kind is Kind.NAME and not script.depends(node.name, state):
                     self.name(node.name)
             free = {name: code for name, code in self.known.items() if not script.depends(name, state)}
-            inside = _Block(script, [], free | {state: Code(_spelt(state), script.state_shape)})
+            inside = _Block(script, [], free | {state: Code(spelt(state), script.state_shape)})
             result = inside.code(script.formulas.map)
-            function = self._function("model_map", _spelt(state), inside, result)
+            function = self._function("model_map", spelt(state), inside, result)
             self.known["model map"] = Code(function, ())
         return self.known["model map"].text
 
     def _step(self, expr: Expr) -> Code:
+        if expr.name in self.script.recursions:
+            return self._of_recursion(expr)
         if expr.name != self.script.state:
             raise UnwritableError(f"`{expr.name}` at a step is not written out")
         step = self._whole(expr.args[0])
         start = Code(f"np.zeros({self.script.state_shape})", self.script.state_shape)
         name = f"{expr.name} {step}"
         if name not in self.known:
-            function, spelt = self._map(), f"{_spelt(expr.name)}_at_{step}"
-            self.lines += [f"{spelt} = {start.text}", f"for _ in range({step}):", f"    {spelt} = {function}({spelt})"]
-            self.known[name] = Code(spelt, self.script.state_shape)
+            function, own = self._map(), f"{spelt(expr.name)}_at_{step}"
+            self.lines += [f"{own} = {start.text}", f"for _ in range({step}):", f"    {own} = {function}({own})"]
+            self.known[name] = Code(own, self.script.state_shape)
         return self.known[name]
+
+    def _of_recursion(self, expr: Expr) -> Code:
+        """Return a recursion at a step; functions of the step, of all that it rests on, are written first."""
+        if f"{expr.name} at a step" not in self.known:
+            self._write_steps(expr.name)
+        step, far = self._at_step(expr.args[0])
+        code = self.known[f"{expr.name} at a step"]
+        if far > _DEEP:  # each value rests on the one before: Python allows no thousand of them
+            self.lines += [
+                f"for step in range({self.script.recursions.first(expr.name)}, {far}):",
+                f"    {code.text}(step)",
+            ]
+        return Code(f"{code.text}({step})", code.shape)
+
+    def _at_step(self, index: Expr) -> tuple[str, int]:
+        """Return a step as Python, and as a number where it is one."""
+        step = self._whole(index)
+        return str(step), step
+
+    def _write_steps(self, name: str) -> None:
+        script, names = self.script, [n for n in self.script.behind_steps(name) if f"{n} at a step" not in self.known]
+        self.known |= {f"{other} at a step": Code(spelt(other), script.step_shape(other)) for other in names}
+        for other in names:
+            inside, body = _Rule(self, other), list[str]()
+            for start in sorted(step for given, step in script.recursions.starts if given == other):
+                value = inside.code(script.recursions.starts[other, start])
+                body += [f"if step == {start}:", *indented(inside.taken()), f"    return {value.text}"]
+            value = inside.code(script.recursions.rules[other].expr)
+            body += [*inside.taken(), f"return {value.text}"]
+            self.lines += ["", "@cache", f"def {spelt(other)}(step):", *indented(body), ""]
 
     def _whole(self, expr: Expr) -> int:
         """Return the step that an index expression denotes."""
@@ -358,10 +325,10 @@ class _Block(Printer):
             for name, code in self.known.items()
             if name in self.script.sizes or (self.script.formula(name) is None and self._is_variable(name))
         }
-        replaced = {name: Code(_spelt(name), value.shape) for name, value in zip(expr.names, values, strict=True)}
+        replaced = {name: Code(spelt(name), value.shape) for name, value in zip(expr.names, values, strict=True)}
         inside = _Block(self.script, [], kept | replaced)
         result = inside.code(expr.args[0])
-        function = self._function("at", ", ".join(map(_spelt, expr.names)), inside, result)
+        function = self._function("at", ", ".join(map(spelt, expr.names)), inside, result)
         return Code(f"{function}({', '.join(value.text for value in values)})", result.shape)
 
     def _is_variable(self, name: str) -> bool:
@@ -370,11 +337,15 @@ class _Block(Printer):
     def _derivative(self, expr: Expr) -> Code:
         """Write the derivative along a direction as a function, and return its Jacobian or gradient."""
         formula, variable = expr.args[0], expr.args[1].name
+        if formula.kind is Kind.FUNCTION:
+            variable = formula.names[0]
+            self.assign(variable, self.code(expr.args[1]))
+            formula = formula.args[0]
         value, at = self.code(formula), self.name(variable)
         inside = _Tangents(self, variable, at.shape)
         moving = tangent(formula, inside.moves, inside.shape)
         result = Code(f"np.zeros({value.shape})", value.shape) if moving is None else inside.code(moving)
-        function = self._function("along", _spelt(TANGENT + variable), inside, result)
+        function = self._function("along", spelt(TANGENT + variable), inside, result)
         jacobian = f"jacobian({function}, {at.shape})"
         if expr.name == "jac":
             entries = [shape[0] * shape[1] if shape else 1 for shape in (value.shape, at.shape)]
@@ -384,6 +355,43 @@ class _Block(Printer):
         return Code(f'np.reshape({jacobian}, {at.shape}, order="F")', at.shape)
 
 
+class _Rule(_Block):
+    """The body of a function of the step that gives what a recursion says."""
+
+    def __init__(self, around: _Block, name: str) -> None:
+        super().__init__(around.script, [], around.known)
+        self.around = around
+        self._entry = around.script.recursions.rules[name].entry
+
+    def taken(self) -> list[str]:
+        """Return the lines so far, and begin anew: what they assigned is known in them alone."""
+        lines, self.lines, self.known = self.lines, [], dict(self.around.known)
+        return lines
+
+    def name(self, name: str) -> Code:
+        """Return the code of a name; what rests on no step is assigned around this function."""
+        if name == self._entry.letter:
+            return Code(_moved(-self._entry.shift), (), SUM)
+        if name not in self.known and not self.script.moves_with_steps(name):
+            self.known[name] = self.around.name(name)
+        return super().name(name)
+
+    def _at(self, expr: Expr) -> Code:
+        if any(name in self.script.recursions or self.script.moves_with_steps(name) for name in names_in(expr)):
+            raise UnwritableError("`at` of steps in the rule of a recursion is not written out")
+        return super()._at(expr)
+
+    def _at_step(self, index: Expr) -> tuple[str, int]:
+        size, letter = index_size(index), self._entry.letter
+        if not size.letters:
+            return super()._at_step(index)
+        return _moved(size.evaluate({letter: 0}) - self._entry.shift), 0
+
+
+def _moved(by: int) -> str:
+    return "step" if not by else f"step {'+' if by > 0 else '-'} {abs(by)}"
+
+
 class _Tangents(_Block):
     """The body of a function of a direction: names have tangents besides their values."""
 
@@ -391,7 +399,7 @@ class _Tangents(_Block):
         super().__init__(around.script, [], around.known)
         self.around = around
         self.variable = variable
-        self.known[TANGENT + variable] = Code(_spelt(TANGENT + variable), shape)
+        self.known[TANGENT + variable] = Code(spelt(TANGENT + variable), shape)
 
     def moves(self, name: str) -> bool:
         """Whether a name depends on the variable."""
@@ -422,22 +430,9 @@ class _Tangents(_Block):
         assert script.formulas is not None
         self.name(script.formulas.state)
         inside = _Tangents(self, self.variable, self.known[TANGENT + self.variable].shape)
-        inside.known[name] = Code(_spelt(name), script.state_shape)
+        inside.known[name] = Code(spelt(name), script.state_shape)
         moving = tangent(script.formulas.map, inside.moves, inside.shape)
         assert moving is not None  # the state is in the map, or it would not move
-        function = self._function("push", _spelt(name), inside, inside.code(moving))
+        function = self._function("push", spelt(name), inside, inside.code(moving))
         solution = f"linear_solution({function}, {script.state_shape})"
         return self.assign(name, Code(solution, script.state_shape))
-
-
-def _spelt(name: str) -> str:
-    """Return a name as Python spells it; one that Python or the script has a meaning for gets an underscore."""
-    if name.startswith(TANGENT):
-        return f"d_{_spelt(name.removeprefix(TANGENT))}"
-    if name.endswith("]"):  # a member of a family
-        family, _, index = name[:-1].partition("[")
-        return f"{family}__{index.replace('-', 'm')}"
-    if "__" in name:
-        return f"own_{name}"
-    taken = keyword.iskeyword(name) or name in _TAKEN or re.match(_WRITTEN, name)
-    return f"{name}_" if taken else name

@@ -9,10 +9,7 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Degree, Kink, Length
 from ntk_deq.language.tree import Expr, Kind, Span
-from ntk_deq.verify.scripts.printer import SLOPE, UnwritableError
-
-TANGENT = "d:"
-"""What the tangent of a name starts with; no name of the claim language has a colon."""
+from ntk_deq.verify.scripts.printer import SLOPE, TANGENT, UnwritableError
 
 Shape = tuple[int, ...]
 
@@ -42,6 +39,8 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
         return None
     facts = entrywise_of(expr.name) if expr.kind is Kind.CALL else None
     if facts is not None and facts.kink is Kink.JUMP:
+        return None
+    if expr.kind is Kind.INDEX and not moves(expr.name):
         return None
     if expr.kind in (Kind.INDEX, Kind.AT, Kind.FUNCTION) or expr.name in ("grad", "jac", "next", "fixed_point"):
         raise UnwritableError(f"the derivative of `{expr.name or expr.kind}` is not written out")

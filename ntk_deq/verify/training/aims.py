@@ -13,8 +13,7 @@ from torch import Tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
-from ntk_deq.language.distributions import scalar_names
-from ntk_deq.language.domain import Free
+from ntk_deq.language.domain import Free, scalar_names
 from ntk_deq.language.run import LOSS
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind, Span

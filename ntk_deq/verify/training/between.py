@@ -17,7 +17,7 @@ from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.indices import step_of
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
-from ntk_deq.verify.training.moments import Interval, Moments
+from ntk_deq.verify.training import Interval, Moments
 
 MOST_LOOKS = 20_000
 """Evaluations of one statement about the index alone, at most."""

@@ -31,9 +31,9 @@ from ntk_deq.language.run import GRADIENT_FLOW, LOSS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.runs import NoRunError
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.between import at_every_index, covered_intervals, named_steps, worse
 from ntk_deq.verify.training.flow import FlowTwin, flow
-from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import SAFETY, Trajectory, hulls
 

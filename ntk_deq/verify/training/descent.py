@@ -26,11 +26,11 @@ from ntk_deq.language.run import GRADIENT_DESCENT, Run, RunKind
 from ntk_deq.language.tree import Formula
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.results import TrainingRecord
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.between import has_several_indices, open_intervals
 from ntk_deq.verify.training.continuation import continued
 from ntk_deq.verify.training.ends import LossBounds, LossNoise, end_at_the_start, end_of_descent, output_noise
 from ntk_deq.verify.training.judged import TrainingTwin
-from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.proven import at_rest, proven_window, rests, steps_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.trajectory import (
@@ -186,7 +186,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         end = end_at_the_start(done, env)
         return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
     ats = [int(snapshot.at) for snapshot in done.snapshots]
-    proven = proven_window(trainee, step=step.ball, ats=ats, deadline=env.notes.deadline)
+    proven = proven_window(trainee, env, step=step, ats=ats)
     known = len(proven.points)
     points, slack = proven.points, LOSS_ROUNDING
     if known < len(ats):

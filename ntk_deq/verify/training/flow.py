@@ -25,10 +25,10 @@ from ntk_deq.language.tree import Formula
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.runs import NoRunError
+from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, TimeMoments, Trainee
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
 from ntk_deq.verify.training.flow_course import early_breaks, ended_at_floor, telling_times
 from ntk_deq.verify.training.judged import TrainingTwin
-from ntk_deq.verify.training.moments import FLOW_TOLERANCE, SOLVER_TOLERANCE, TimeMoments, Trainee
 from ntk_deq.verify.training.proven import at_rest, is_still, rests, times_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.trajectory import (

@@ -41,7 +41,7 @@ from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.tree import Kind
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.training.moments import Moments, Point, TimeMoments, Trainee
+from ntk_deq.verify.training import Moments, Point, TimeMoments, Trainee
 from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 SHARE = 3

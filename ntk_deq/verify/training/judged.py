@@ -24,6 +24,7 @@ from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, NoRunError, RunTwin
+from ntk_deq.verify.training import Moments, Point, Trainee
 from ntk_deq.verify.training.between import (
     at_every_index,
     covered_intervals,
@@ -32,7 +33,6 @@ from ntk_deq.verify.training.between import (
     needs_the_run,
     worse,
 )
-from ntk_deq.verify.training.moments import Moments, Point, Trainee
 from ntk_deq.verify.training.records import start_record, training_record
 from ntk_deq.verify.training.scoring import SNAPSHOTS, Scored, TrainingScorer
 from ntk_deq.verify.training.trajectory import Trajectory

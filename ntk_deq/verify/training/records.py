@@ -22,7 +22,7 @@ from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.accuracy import AccuracyWarning
 from ntk_deq.verify.results import Condition, Curve, Rate, Start, TrainingRecord
-from ntk_deq.verify.training.moments import Trainee
+from ntk_deq.verify.training import Trainee
 from ntk_deq.verify.training.trajectory import Trajectory
 
 KERNEL_POINTS = 12

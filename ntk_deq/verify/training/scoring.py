@@ -21,10 +21,10 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.batches import MAX_ENTRIES
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
-from ntk_deq.evaluation.functions.twin import frobenius, scalar
+from ntk_deq.evaluation.functions import frobenius, scalar
 from ntk_deq.evaluation.instance import Instance, with_values
 from ntk_deq.evaluation.margins import Margins, parts
-from ntk_deq.falsify.score import Scores
+from ntk_deq.falsify.search.archive import Scores
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Run
 from ntk_deq.language.setting import Setting
@@ -169,7 +169,7 @@ class Scored(Protocol):
 
 
 class TrainingScorer:
-    """Scores instances of one setting against one claim with a training run (`ntk_deq.falsify.score.Scorer`).
+    """Scores instances of one setting against one claim with a training run (`ntk_deq.falsify.search.archive.Scorer`).
 
     Hypotheses at the start are scored for many instances at once. Those that meet them are trained, one after another.
 

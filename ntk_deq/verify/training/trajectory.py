@@ -25,8 +25,8 @@ from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.tree import Formula
 from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee
 from ntk_deq.verify.training.ends import KNOWN, End
-from ntk_deq.verify.training.moments import SOLVER_TOLERANCE, Point, Trainee
 
 SAFETY = 10.0
 """Factor on estimated errors, since a verdict rests on them."""
