@@ -28,15 +28,14 @@ from ntk_deq.evaluation.environment import DeadlineError, Notes, OutsideClaimErr
 from ntk_deq.evaluation.exact import value_of
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome
-from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.draws import choose, stream
+from ntk_deq.falsify.domains import choose, contains, stream
 from ntk_deq.falsify.search.starts import Repair
 from ntk_deq.language.domain import Free
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.boundary import plain_values, small_sizes
+from ntk_deq.verify.equations import Equation
 from ntk_deq.verify.equations.plan import Equations
-from ntk_deq.verify.equations.records import Equation
 from ntk_deq.verify.formulas import DRAWN_SHARE, exact_names, exact_value, instance_environment
 from ntk_deq.verify.judge import Standing, hypotheses_fail, standing_instance
 from ntk_deq.verify.options import Options
