@@ -24,8 +24,8 @@ from ntk_deq.evaluation.instance import Instance, format_number, scale_variable,
 from ntk_deq.falsify.domains import ROUNDING, choose, draw_expression, is_cone, rounding, stream
 from ntk_deq.falsify.families import exact_family, random_family
 from ntk_deq.falsify.scalars import random_entries, scalar_ladder
+from ntk_deq.language.declaration import Draw, ImageData, Setting
 from ntk_deq.language.domain import Free, scalar_names
-from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.types import Size, SizeRange
 
 _STEPS_A_LEVEL = 4  # instances after which the random sizes may grow by one

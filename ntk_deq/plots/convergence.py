@@ -38,7 +38,7 @@ from ntk_deq.plots.style import (
     parameter_symbol,
     series,
 )
-from ntk_deq.report.runs.curves import (
+from ntk_deq.report.curves import (
     LossPicture,
     ShareCurve,
     are_spread,

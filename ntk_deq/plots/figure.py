@@ -29,7 +29,7 @@ from ntk_deq.plots.style import (
     title_lines,
 )
 from ntk_deq.report.console import one_line
-from ntk_deq.report.runs.curves import loss_picture, share_curves, told_in
+from ntk_deq.report.curves import loss_picture, share_curves, told_in
 from ntk_deq.report.words import instantaneous_range, method_words, rate_ratio, run_name, short_rate
 from ntk_deq.verify.results import TrainingRecord
 

@@ -2,7 +2,7 @@
 
 terminal.py, console.py    lines as claims are judged; words.py: what they call things, runs too
 jsonl.py, junit.py         results.jsonl, written and read back, and junit.xml
-page/, templates/          report.html: formulas, margins drawn (axes.py), counterexamples
-runs/                      training runs: curves and what the page shows of them
+html.py, templates/        report.html: formulas, margins drawn (margins.py, axes.py), counterexamples
+runs.py, curves.py         training runs on the page
 check.py                   what `check` prints; other commands print with what does their work, in `cli`
 """

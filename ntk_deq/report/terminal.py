@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 from ntk_deq.report.check import render_check, render_problem, render_problems
 from ntk_deq.report.console import (
     Piece,

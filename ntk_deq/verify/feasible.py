@@ -9,7 +9,7 @@ import torch
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.search.starts import Repair
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.formulas import DRAWN_SHARE
 from ntk_deq.verify.judge import hypotheses_fail
 from ntk_deq.verify.options import Options

@@ -23,7 +23,7 @@ from sample_results import (
 )
 
 from ntk_deq.errors import Position, Problem
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 from ntk_deq.report import terminal
 from ntk_deq.report.check import caret_lines
 from ntk_deq.report.console import matrix_lines, side_by_side

@@ -15,9 +15,9 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.shrink import ShrinkResult, shrink
 from ntk_deq.falsify.shrink.tensors import measure
+from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
-from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.types import matrix
 
 

@@ -20,7 +20,7 @@ from flint import arb
 from ntk_deq import certified as ct
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.shapes import Shapes
-from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Cotangent, Node
+from ntk_deq.evaluation.derivatives import MINIMUM, Cotangent, Node
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
 from ntk_deq.evaluation.derivatives.reverse import Reverse, quotient_rule
 from ntk_deq.evaluation.derivatives.tape import Tape
@@ -28,9 +28,9 @@ from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Range
 from ntk_deq.language.written import ENTRY, slope_formula
 
 

@@ -22,8 +22,7 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome
 from ntk_deq.language.run import GRADIENT_FLOW, Run, RunKind
 from ntk_deq.language.tree import Formula
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, TimeMoments, Trainee
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along

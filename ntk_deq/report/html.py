@@ -25,8 +25,8 @@ from ntk_deq.files import replace_file
 from ntk_deq.report.axes import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
 from ntk_deq.report.check import caret_lines
 from ntk_deq.report.console import matrix_rows, printable, relative_margin, short_margin, short_number, short_seconds
-from ntk_deq.report.page.margins import SCALE_NAME, margin_plot, share_bar, shared_axis
-from ntk_deq.report.runs.view import RunView, StartsView, run_views, starts_view
+from ntk_deq.report.margins import SCALE_NAME, margin_plot, share_bar, shared_axis
+from ntk_deq.report.runs import RunView, StartsView, run_views, starts_view
 from ntk_deq.report.words import (
     LOOKS,
     count_verdicts,
