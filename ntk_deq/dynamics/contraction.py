@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.warm import NotFiniteError
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.files.archives import stored_count, stored_number, stored_tensor
+from ntk_deq.language.declaration import Role
 from ntk_deq.systems.formula_layer import ContractionFactor, spectral_norms
 from ntk_deq.systems.formula_model import FormulaModel
 from ntk_deq.systems.model import EquilibriumModel
@@ -30,12 +31,14 @@ class WellPosednessError(NtkDeqError):
 class CarriedContraction:
     """An upper bound of the contraction factor at parameters that move little from call to call.
 
-    With q = factor norm(P) at the reference P0, Weyl's inequality gives q(P) <= q(P0) + factor fro(P - P0). A model
-    that does not say which parameter its factor rests on (`layer_form`) is asked for it every time, but for one with a
-    formula of norms (`CarriedFormula`).
+    The factor is a formula of norms, as gamma norm(A) or norm(W)^2: each is carried by Weyl's inequality, norm(E) <=
+    norm(E0) + fro(E - E0) with E0 at the reference, and the formula says what follows. Where each is the norm of a
+    parameter as it stands, and no other parameter is in the formula, distances are measured on the device. A model
+    whose factor is no formula is asked for it every time.
 
     Args:
         model: The model.
+        factor: Its factor.
 
     Attributes:
         known: Whether `bound` is a bound.
@@ -44,11 +47,15 @@ class CarriedContraction:
 
     known = True
 
-    def __init__(self, model: EquilibriumModel) -> None:
-        self._model, self._form = model, model.layer_form()
-        self._reference: Tensor | None = None
+    def __init__(self, model: EquilibriumModel, factor: ContractionFactor | None = None) -> None:
+        self._model, self._factor = model, factor
+        self._formulas = model if isinstance(model, FormulaModel) else None
+        constants = (*model.signature.names(Role.HYPERPARAMETER), *model.signature.sizes)
+        self._names = () if factor is None else factor.plain_names(model.parameters(), constants)
+        self._matrices: list[Tensor] = []
+        self._norms: list[float] = []
         self._path: Tensor | None = None  # an upper bound of the distance from the reference, on the device
-        self._at_reference = math.inf
+        self._of_norms: Callable[[Sequence[float]], float | None] | None = None
         self.refreshed = 0
 
     def measure(
@@ -61,18 +68,23 @@ class CarriedContraction:
             out: Where the bound goes.
             moved: Bounds of how far each parameter has moved since the last call, 0-d; None: the distance is computed.
         """
-        if self._form is None or self._reference is None or self._path is None:
+        if self._path is None:
             out.fill_(math.inf)
             return
-        weight = self._form.weight
         if moved is None:
-            self._path.copy_(torch.dist(parameters[weight], self._reference))
+            self._path.copy_(self._distance(parameters))
         else:
-            self._path.add_(moved[weight])
+            for name in self._names:
+                self._path.add_(moved[name])
         out.copy_(self._path)
 
+    def _distance(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return how far the parameters in the norms are from the reference, added up."""
+        apart = [torch.dist(parameters[name], then) for name, then in zip(self._names, self._matrices, strict=True)]
+        return apart[0] if len(apart) == 1 else torch.stack(apart).sum()
+
     def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
-        """Return the bound, after a new decomposition where the carried one has drifted.
+        """Return the bound, after new decompositions where the carried one has drifted.
 
         Args:
             parameters: The present parameters.
@@ -82,33 +94,56 @@ class CarriedContraction:
             NotFiniteError: A parameter is NaN or Inf.
             WellPosednessError: The factor is not below one.
         """
-        factor = 1.0 if self._form is None else self._form.factor
-        allowed = _SHARE * (1 - self._at_reference)
-        if factor * distance <= allowed:
-            return self._at_reference + factor * distance
-        if self._form is not None and self._reference is not None and self._path is not None:
-            # The way was longer than the distance, perhaps.
-            self._path.copy_(torch.dist(parameters[self._form.weight], self._reference))
-            distance = float(self._path)
-            if factor * distance <= allowed:
-                return self._at_reference + factor * distance
+        if self._path is not None:
+            carried = self._near([distance] * len(self._norms))
+            if carried is None:  # the way was longer than the distance, perhaps
+                self._path.copy_(self._distance(parameters))
+                carried = self._near([float(self._path)] * len(self._norms))
+            if carried is not None:
+                return carried
+        if self._factor is None or self._formulas is None:
+            return self._asked(parameters)
+        fixed = self._formulas.fixed_of(parameters)
+        matrices = self._factor.matrices(fixed)
+        if self._path is None:
+            self._of_norms = self._factor.of_norms(fixed)
+            if self._matrices:
+                moved = [float(torch.dist(now, then)) for now, then in zip(matrices, self._matrices, strict=True)]
+                if (carried := self._near(moved)) is not None:
+                    return carried
         check_finite(parameters)
-        value = float(self._model.contraction_bound(parameters))
         self.refreshed += 1
+        norms = spectral_norms(matrices)
+        self._of_norms = self._factor.of_norms(fixed)
+        value = self._of_norms(norms)
+        value = self._factor.value(fixed) if value is None else value
         check_contraction(self._model, value)
-        if self._form is not None:
-            weight = parameters[self._form.weight]
-            self._reference = weight.clone() if self._reference is None else self._reference.copy_(weight)
-            self._path = weight.new_zeros((), dtype=torch.float64)
-            self._at_reference = value
+        self._matrices, self._norms = [matrix.clone() for matrix in matrices], norms
+        self._path = matrices[0].new_zeros((), dtype=torch.float64) if self._names else None
         return value
+
+    def _asked(self, parameters: Mapping[str, Tensor]) -> float:
+        check_finite(parameters)
+        self.refreshed += 1
+        value = float(self._model.contraction_bound(parameters))
+        check_contraction(self._model, value)
+        return value
+
+    def _near(self, moved: Sequence[float]) -> float | None:
+        """Return the factor at so much larger norms; None where it has drifted, or might fall with one."""
+        assert self._of_norms is not None
+        same = self._of_norms(self._norms)
+        carried = self._of_norms([norm + way for norm, way in zip(self._norms, moved, strict=True)])
+        if carried is None or same is None or not carried - same <= _SHARE * (1 - same):
+            return None
+        return carried
 
     def state(self) -> dict[str, Any]:
         """Return what a later run needs to go on in the very same way."""
         return {
-            "reference": self._reference,
+            "matrices": list(self._matrices),
+            "norms": list(self._norms),
             "path": self._path,
-            "value": self._at_reference,
             "refreshed": self.refreshed,
         }
 
@@ -119,12 +154,18 @@ class CarriedContraction:
             ValueError: It is not what the factor of this model returns.
         """
         self.refreshed = stored_count(state["refreshed"], "refreshed")
-        if state["reference"] is None or self._form is None:
+        if not state["norms"] or self._factor is None or self._formulas is None:
             return
-        weight = self._model.parameters()[self._form.weight]
-        self._reference = stored_tensor(state["reference"], weight, "reference")
-        self._path = stored_tensor(state["path"], weight.new_zeros((), dtype=torch.float64), "path")
-        self._at_reference = stored_number(state["value"], "value", 0.0, 1.0)
+        fixed = self._formulas.fixed_of(self._model.parameters())
+        like = self._factor.matrices(fixed)
+        if len(state["norms"]) != len(like) or len(state["matrices"]) != len(like):
+            raise ValueError("`norms` must be those of the factor's formula, each with its matrix")
+        found = zip(state["matrices"], like, strict=True)
+        self._matrices = [stored_tensor(stored, matrix, "matrices") for stored, matrix in found]
+        self._norms = [stored_number(norm, "norms", 0.0) for norm in state["norms"]]
+        self._of_norms = self._factor.of_norms(fixed)
+        if self._names:
+            self._path = stored_tensor(state["path"], like[0].new_zeros((), dtype=torch.float64), "path")
 
 
 def check_finite(parameters: Mapping[str, Tensor]) -> None:
@@ -158,59 +199,6 @@ def check_contraction(model: EquilibriumModel, factor: float) -> None:
         )
 
 
-class CarriedFormula(CarriedContraction):
-    """The same for a factor that is a formula of norms: each is carried, and the formula says what follows.
-
-    Args:
-        model: The model.
-        factor: Its factor.
-    """
-
-    def __init__(self, model: FormulaModel, factor: ContractionFactor) -> None:
-        super().__init__(model)
-        self._formula_model, self._factor = model, factor
-        self._matrices: list[Tensor] = []
-        self._norms: list[float] = []
-
-    def bound(self, parameters: Mapping[str, Tensor], distance: float) -> float:
-        """Return the bound, after new decompositions where the carried one has drifted."""
-        fixed = self._formula_model.fixed_of(parameters)
-        matrices = self._factor.matrices(fixed)
-        if self._matrices:
-            moved = [float(torch.dist(now, then)) for now, then in zip(matrices, self._matrices, strict=True)]
-            near = [norm + path for norm, path in zip(self._norms, moved, strict=True)]
-            carried, same = (self._factor.with_norms(fixed, sizes) for sizes in (near, self._norms))
-            if carried is not None and same is not None and carried - same <= _SHARE * (1 - same):
-                return carried
-        check_finite(parameters)
-        self.refreshed += 1
-        norms = spectral_norms(matrices)
-        value = self._factor.with_norms(fixed, norms)
-        value = self._factor.value(fixed) if value is None else value
-        check_contraction(self._model, value)
-        self._matrices, self._norms = [matrix.clone() for matrix in matrices], norms
-        return value
-
-    def state(self) -> dict[str, Any]:
-        """Return what a later run needs to go on in the very same way."""
-        return {**super().state(), "matrices": list(self._matrices), "norms": list(self._norms)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned.
-
-        Raises:
-            ValueError: It is not what the factor of this model returns.
-        """
-        super().restore(state)
-        matrices = self._factor.matrices(self._formula_model.fixed_of(self._model.parameters()))
-        if len(state["norms"]) not in (0, len(matrices)) or len(state["matrices"]) != len(state["norms"]):
-            raise ValueError("`norms` must be those of the factor's formula, each with its matrix")
-        self._matrices = [
-            stored_tensor(stored, like, "matrices") for stored, like in zip(state["matrices"], matrices, strict=False)
-        ]
-        self._norms = [stored_number(norm, "norms", 0.0) for norm in state["norms"]]
-
-
 class UnknownContraction(CarriedContraction):
     """Stands in for the factor of a map of which nothing is known: a user's module.
 
@@ -230,7 +218,7 @@ class UnknownContraction(CarriedContraction):
         return 0.5
 
 
-class UncertifiedContraction(CarriedFormula):
+class UncertifiedContraction(CarriedContraction):
     """The same of a system that names no certificate, whose equilibria need only be alone near by.
 
     Where its factor is not below one, nothing is known of it from there on, as in `UnknownContraction`.
@@ -270,8 +258,6 @@ def carried_contraction(model: EquilibriumModel) -> CarriedContraction:
     """
     if isinstance(model, ModuleModel):
         return UnknownContraction(model)
-    if isinstance(model, FormulaModel) and model.layer_form() is None:
-        factor = model.programs.factor
-        if factor is not None:
-            return (UncertifiedContraction if model.signature.local else CarriedFormula)(model, factor)
-    return CarriedContraction(model)
+    factor = model.programs.factor if isinstance(model, FormulaModel) else None
+    kind = UncertifiedContraction if factor is not None and model.signature.local else CarriedContraction
+    return kind(model, factor)

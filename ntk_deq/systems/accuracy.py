@@ -284,7 +284,7 @@ def gradient_error(
 ) -> float:
     """Return a bound on the Frobenius error of the gradient of the loss in all parameters; NaN: not known.
 
-    Of a model that does not say its form (`layer_form`), an estimate (`gradient_sizes`), where the loss is given and
+    Of a model that is no `single_layer`, an estimate (`gradient_sizes`), where the loss is given and
     has no kinks.
 
     With dZ and dV the errors of state and loss adjoint, g = dL/dyhat, h the norm of the second derivative in yhat and c
@@ -294,7 +294,7 @@ def gradient_error(
         c (norm(Z) dG + norm(V) dZ) in P,  norm(X) dG in S,  norm(Z) dg + norm(g) dZ in b
 
     Args:
-        model: The model; known is what a `layer_form` tells.
+        model: The model; a `single_layer` has bounds.
         X: Inputs.
         slope: g; yhat - y where the loss is half its square.
         state: The equilibrium.
@@ -303,7 +303,7 @@ def gradient_error(
         stiffness: h.
         loss: The loss.
     """
-    form, q = model.layer_form(), state.contraction
+    form, q = model.single_layer(), state.contraction
     if q is None or state.error_bound is None or adjoint.error_bound is None:
         return math.nan if form is None or q is None else math.inf
     if not q < 1:

@@ -134,7 +134,7 @@ _NEWTON_STEPS = 2  # exact on one pattern of a piecewise linear map
 
 
 def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor, " N"]) -> LossMaps:
-    """Return fused maps where the model says its form (`layer_form`), those of its formulas, or automatic ones.
+    """Return fused maps where the model is a `single_layer`, those of its formulas, or automatic ones.
 
     Args:
         model: The model.
@@ -152,7 +152,7 @@ def loss_maps(model: EquilibriumModel, X: Float[Tensor, "N d"], y: Float[Tensor,
         >>> {name: value.item() for name, value in maps.gradients(4 * one).items()}  # 4 solves v = 2 + v/2
         {'W': 8.0, 'U': 4.0, 'b': 4.0}
     """
-    form, X, y = model.layer_form(), X.detach(), y.detach()
+    form, X, y = model.single_layer(), X.detach(), y.detach()
     loss = output_loss(model, X, y)
     if form is not None and not loss.beside and {form.activation, form.inner} <= {RELU, IDENTITY}:
         return LayerMaps(form, model.input_rows(X).contiguous(), y, model.initial_state(X), loss)

@@ -29,7 +29,7 @@ Value = Tensor | float | Sequence[Tensor | float]
 """A value of a variable, or those of the members of a family."""
 
 
-_MAPS = frozenset({"step", "step_at", "adjoint_step_at", "predictions", "readout", "layer_form"})
+_MAPS = frozenset({"step", "step_at", "adjoint_step_at", "predictions", "readout", "single_layer"})
 
 
 _HALVINGS = 60  # of the factor by which parameters are made smaller

@@ -9,7 +9,7 @@ bounds the factor by its own formula.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,7 +26,7 @@ from ntk_deq.language.row_program import Op, Row, is_number
 from ntk_deq.language.rows import RowModel
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.systems.formula_values import FixedValues, PreparedRows, RowProgram
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.model import SingleLayer
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DeclaredLayer:
     inner: Activation
     transposed: bool
 
-    def form(self, values: Mapping[str, Tensor]) -> LayerForm | None:
+    def form(self, values: Mapping[str, Tensor]) -> SingleLayer | None:
         """Return the layer for the values of a model; None where its factor is no float, or not positive.
 
         Args:
@@ -58,7 +58,7 @@ class DeclaredLayer:
         exact = self.number * (1 if self.scalar is None else Fraction(float(values[self.scalar])))
         if exact <= 0 or Fraction(float(exact)) != exact:
             return None
-        return LayerForm(*self.names, float(exact), self.activation, self.inner, transposed=self.transposed)
+        return SingleLayer(*self.names, float(exact), self.activation, self.inner, transposed=self.transposed)
 
 
 def declared_layer(signature: ModelSignature, model: RowModel) -> DeclaredLayer | None:
@@ -225,6 +225,19 @@ class ContractionFactor:
         inside = {id(node) for norm in found for arg in norm.args for node in arg.walk()}
         return cls(expr, tuple(norm for norm in found if id(norm) not in inside))
 
+    def plain_names(self, parameters: Collection[str], constants: Collection[str]) -> tuple[str, ...]:
+        """Return the parameters that the norms are taken of, if nothing else in the factor moves; else none.
+
+        Args:
+            parameters: The names of parameters.
+            constants: Names of what stays as it is.
+        """
+        inside = {id(node) for norm in self.norms for node in norm.walk()}
+        outside = {node.name for node in self.expr.walk() if node.kind is Kind.NAME and id(node) not in inside}
+        names = tuple(norm.args[0].name for norm in self.norms if norm.args[0].kind is Kind.NAME)
+        plain = len(names) == len(self.norms) and all(name in parameters for name in names)
+        return names if plain and all(name in constants for name in outside) else ()
+
     def matrices(self, fixed: FixedValues) -> list[Tensor]:
         """Return what the norms are taken of.
 
@@ -241,33 +254,47 @@ class ContractionFactor:
         """
         return float(fixed.number(self.expr))
 
-    def with_norms(self, fixed: FixedValues, sizes: Sequence[float]) -> float | None:
-        """Return the factor with these numbers for its norms; None where it might fall with one of them.
+    def of_norms(self, fixed: FixedValues) -> Callable[[Sequence[float]], float | None]:
+        """Return the factor as a function of numbers for its norms; its value is None where it might fall with one.
 
         Args:
-            fixed: The parameters.
-            sizes: Upper bounds of the norms.
+            fixed: The parameters; what stands outside of the norms is worked out here once.
         """
-        known = {id(norm): size for norm, size in zip(self.norms, sizes, strict=True)}
         try:
-            return self._with(self.expr, fixed, known)
-        except (_NotRisingError, OverflowError):
-            return None
+            rising = self._rising(self.expr, fixed, {id(norm): place for place, norm in enumerate(self.norms)})
+        except _NotRisingError:
+            return lambda sizes: None
 
-    def _with(self, expr: Expr, fixed: FixedValues, known: Mapping[int, float]) -> float:
-        if id(expr) in known:
-            return known[id(expr)]
-        if not any(id(node) in known for node in expr.walk()):
-            return float(fixed.number(expr))
+        def value(sizes: Sequence[float]) -> float | None:
+            try:
+                return rising(sizes)
+            except (_NotRisingError, OverflowError):
+                return None
+
+        return value
+
+    def _rising(self, expr: Expr, fixed: FixedValues, places: Mapping[int, int]) -> Callable[[Sequence[float]], float]:
+        if (place := places.get(id(expr))) is not None:
+            return lambda sizes: sizes[place]
+        if not any(id(node) in places for node in expr.walk()):
+            number = float(fixed.number(expr))
+            return lambda sizes: number
+        if expr.kind is Kind.POWER and any(id(node) in places for node in expr.args[1].walk()):
+            raise _NotRisingError
+        parts = [self._rising(arg, fixed, places) for arg in expr.args]
         if expr.kind is Kind.CALL and expr.name == "max":
-            return max(self._with(arg, fixed, known) for arg in expr.args)
+            return lambda sizes: max(part(sizes) for part in parts)
         if expr.kind not in _RISING:
             raise _NotRisingError
-        left, right = (self._with(arg, fixed, known) for arg in expr.args)
-        exponent = any(id(node) in known for node in expr.args[1].walk()) if expr.kind is Kind.POWER else False
-        if (expr.kind is not Kind.ADD and not (left >= 0 and right >= 0)) or exponent:
-            raise _NotRisingError
-        return _RISING[expr.kind](left, right)
+        (left, right), combine, signed = parts, _RISING[expr.kind], expr.kind is Kind.ADD
+
+        def combined(sizes: Sequence[float]) -> float:
+            first, second = left(sizes), right(sizes)
+            if not signed and not (first >= 0 and second >= 0):
+                raise _NotRisingError
+            return combine(first, second)
+
+        return combined
 
 
 def spectral_norms(matrices: Sequence[Tensor]) -> list[float]:

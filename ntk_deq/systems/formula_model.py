@@ -30,7 +30,7 @@ from ntk_deq.language.types import ONE, SCALAR
 from ntk_deq.systems.declared_model import DeclaredModel, WholeModel, shrunk
 from ntk_deq.systems.formula_layer import ContractionFactor, DeclaredLayer, declared_layer, monotone_layer
 from ntk_deq.systems.formula_values import FixedValues, RowProgram
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.model import SingleLayer
 from ntk_deq.systems.parameter_slopes import ParameterSlope, Slopes
 from ntk_deq.systems.row_slopes import LinearRows
 
@@ -297,7 +297,7 @@ class FormulaModel(DeclaredModel):
         share: float = self.__dict__["_share"]
         return share
 
-    def layer_form(self) -> LayerForm | None:
+    def single_layer(self) -> SingleLayer | None:
         """Return the layer that the formulas are seen to be, if they are one."""
         layer = self._compiled.layer
         return None if layer is None else layer.form(self._values)
@@ -313,7 +313,7 @@ class FormulaModel(DeclaredModel):
 
     def in_balls(self, X: Float[Tensor, "N d"]) -> BallLayer | None:
         """Return that layer in balls."""
-        form = self.layer_form()
+        form = self.single_layer()
         if form is None:
             return None
         P, S, r = (self._values[name] for name in form.names)

@@ -49,7 +49,7 @@ def model_class(model: str | ModelSignature) -> type[EquilibriumModel]:
 
 
 @dataclass(frozen=True)
-class LayerForm:
+class SingleLayer:
     """A model of the form Z = act(factor Z P + inner(X S)), yhat = Z r, and which parameter is P, S and r.
 
     Both activations are piecewise linear, with slopes in [0, 1] that change at zero only.
@@ -65,7 +65,7 @@ class LayerForm:
 
     Example:
         >>> from ntk_deq.equilibrium.slopes import IDENTITY
-        >>> LayerForm("W", "U", "b", 1.0, IDENTITY, IDENTITY, transposed=True).names
+        >>> SingleLayer("W", "U", "b", 1.0, IDENTITY, IDENTITY, transposed=True).names
         ('W', 'U', 'b')
     """
 
@@ -218,7 +218,7 @@ class EquilibriumModel(ABC):
         """
         return None
 
-    def layer_form(self) -> LayerForm | None:
+    def single_layer(self) -> SingleLayer | None:
         """Return how the map depends on the parameters, for certified training runs; None: not of that form."""
         return None
 
@@ -233,7 +233,7 @@ class EquilibriumModel(ABC):
             X: Inputs.
             parameters: Values to use in place of the model's own, by name.
         """
-        form = self.layer_form()
+        form = self.single_layer()
         if form is None:
             return None
         values = {**self.parameters(), **(parameters or {})}

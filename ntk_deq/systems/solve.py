@@ -307,7 +307,7 @@ def loss_gradients(
         atol: Likewise.
         max_steps: Likewise.
         on_error: Called with a bound on the Frobenius error of the gradient in all parameters together; inf where there
-            is none, NaN where the model does not say its form (`layer_form`).
+            is none, NaN where nothing is known of it.
         on_adjoint: Likewise.
 
     Raises:

@@ -43,7 +43,7 @@ def drawn(kind: str, seed: int, N: int = 3, d: int = 2, m: int = 4) -> tuple[Equ
 
 def looked(model: EquilibriumModel, X: Tensor, y: Tensor, error: float, off: float = 0.0) -> Found:
     """Return everything that is known in a ball of parameters around a model, for data in a ball that holds X and y."""
-    form = model.layer_form()
+    form = model.single_layer()
     assert form is not None
     g, wide = torch.Generator().manual_seed(7), off * (1 + 1e-12)
     shifts = [normal(g, *data.shape) for data in (X, y)]
@@ -68,7 +68,7 @@ def nearby(model: EquilibriumModel, error: float, seed: int) -> EquilibriumModel
 
 
 def order(model: EquilibriumModel) -> list[str]:
-    form = model.layer_form()
+    form = model.single_layer()
     assert form is not None
     return list(form.names)
 

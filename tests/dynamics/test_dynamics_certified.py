@@ -279,14 +279,14 @@ def test_a_step_beyond_the_run_is_refused(index):
 class Unknown(LinearImplicit):
     """A model that does not say its form."""
 
-    def layer_form(self) -> None:
+    def single_layer(self) -> None:
         return None
 
 
 def test_a_model_without_a_form_gets_the_reason():
     model, X, y = drawn("linear", 2, 2, 3, 0)
     run = certified_descent(Unknown(**model.parameters()), X, y, step=0.1, steps=3)
-    assert run.reason == "the model linear-implicit has no curvature bound (`layer_form`)"
+    assert run.reason == "the model linear-implicit is no single layer, by whose bounds the run is proven"
     assert run.steps == 0
 
 

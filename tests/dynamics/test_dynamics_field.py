@@ -10,7 +10,7 @@ import torch
 from dynamics_samples import copied, drawn, moved_along
 from torch import Tensor
 
-from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
+from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
 from ntk_deq.dynamics.field import GradientField, NotFiniteError
 from ntk_deq.equilibrium import warm as warm_solver
 from ntk_deq.equilibrium.starts import StateHistory, extrapolation_weights
@@ -166,7 +166,7 @@ class TestMaps:
 
     def test_a_model_without_a_form_takes_automatic_differentiation(self, relu):
         class Formless(ImplicitReLU):
-            def layer_form(self):
+            def single_layer(self):
                 return None
 
         model, X, y = relu
@@ -283,8 +283,8 @@ class TestStarts:
 class TestContraction:
     def test_bound_holds_and_is_carried(self, problem):
         model, _, _ = problem
-        weight = model.layer_form().weight
-        carried, parameters, distance = CarriedContraction(model), copied(model), torch.zeros((), dtype=torch.float64)
+        weight = model.single_layer().weight
+        carried, parameters, distance = carried_contraction(model), copied(model), torch.zeros((), dtype=torch.float64)
         generator = torch.Generator().manual_seed(1)
         for _ in range(200):
             carried.measure(parameters, distance)
@@ -296,8 +296,8 @@ class TestContraction:
 
     def test_a_long_way_that_leads_nowhere_takes_no_decomposition(self, problem):
         model, _, _ = problem
-        weight = model.layer_form().weight
-        carried, parameters, distance = CarriedContraction(model), copied(model), torch.zeros((), dtype=torch.float64)
+        weight = model.single_layer().weight
+        carried, parameters, distance = carried_contraction(model), copied(model), torch.zeros((), dtype=torch.float64)
         change = 1e-3 * torch.ones_like(parameters[weight])
         moved = {name: torch.zeros((), dtype=torch.float64) for name in parameters}
         for k in range(300):
@@ -310,13 +310,13 @@ class TestContraction:
 
     def test_form_says_what_the_contraction_rests_on(self, problem):
         model, _, _ = problem
-        form = model.layer_form()
+        form = model.single_layer()
         norm = torch.linalg.matrix_norm(model.parameters()[form.weight], ord=2)
         assert float(model.contraction_bound()) == pytest.approx(form.factor * float(norm), rel=1e-13)
 
     def test_a_factor_of_one_is_refused(self, problem):
         model, X, y = problem
-        field, weight = GradientField(model, X, y), model.layer_form().weight
+        field, weight = GradientField(model, X, y), model.single_layer().weight
         parameters = copied(model)
         field.at(parameters, 0)
         parameters[weight] *= 1.001 / float(model.contraction_bound())

@@ -60,7 +60,7 @@ def test_units_fed_over_several_hops_of_tiny_weights_are_on(seed: int, least_wor
 @pytest.mark.parametrize("rtol", [1e-6, 1e-10, 1e-14])
 def test_a_chain_of_doubtful_units_is_on(first: float, rtol: float, fused: bool, monkeypatch) -> None:
     if not fused:
-        monkeypatch.setattr(ImplicitReLU, "layer_form", lambda self: None)
+        monkeypatch.setattr(ImplicitReLU, "single_layer", lambda self: None)
     problem = chain(first)
     point = GradientField(*problem, rtol=rtol).at(problem[0].parameters(), 0.0)
     assert apart(point.gradients, unrolled(*problem, problem[0].parameters())) < 100 * rtol

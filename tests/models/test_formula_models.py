@@ -53,7 +53,7 @@ def pair(request):
         numbers = {name: getattr(model, name) for name in model.signature.names(Role.HYPERPARAMETER)}
         cls = model_class(replace(plain(model.signature), map=UNSEEN[name]))
         model = cls.from_variables({**model.parameters(), **numbers})
-    assert (model.layer_form() is not None) == seen
+    assert (model.single_layer() is not None) == seen
     return written(model), model
 
 
@@ -113,7 +113,7 @@ def test_equilibria_are_certified_where_a_layer_is_seen(pair):
     written, compiled = pair
     X = normal(4, 3)
     found = certified_equilibrium(compiled, X)
-    if compiled.layer_form() is None:
+    if compiled.single_layer() is None:
         assert "has no form in balls" in found.reason
     else:
         assert found.contraction == pytest.approx(float(written.contraction_bound()), rel=1e-12)
@@ -145,7 +145,7 @@ def test_a_layer_is_seen_only_where_the_map_is_one(image, factor):
     variables = tuple(variable for variable in BIASED.variables if variable.name != "c")
     cls = model_class(replace(BIASED, variables=variables, map=image))
     values = {"A": 0.1 * normal(4, 4), "W": normal(3, 4, seed=2), "u": normal(4, seed=3)}
-    form = cls(**values).layer_form()
+    form = cls(**values).single_layer()
     assert (None if form is None else form.factor) == factor
 
 
@@ -267,7 +267,7 @@ class NoForwardMode(torch.autograd.Function):
 
 def test_a_class_whose_map_has_no_forward_mode_is_trained_without_an_estimate():
     class Opaque(ImplicitReLU):
-        def layer_form(self):
+        def single_layer(self):
             return None
 
         def step_at(self, X, parameters=None):

@@ -151,7 +151,7 @@ def test_every_built_in_recorder_takes_part_in_runs_without_an_equilibrium():
 
 def test_descent_of_a_layer_with_samples_in_columns_is_proven():
     model, X, y = drawn(SKIP)
-    assert model.layer_form() is not None
+    assert model.single_layer() is not None
     proven = certified_descent(model, X, y, step=0.01, steps=5, keep=[5])
     exact = gradient_descent(model, X, y, step=0.01, steps=5, rtol=1e-14)
     assert proven.complete

@@ -20,7 +20,7 @@ class Doubled(LinearImplicit):
     def predictions(self, Z, X, parameters=None):
         return 2 * super().predictions(Z, X, parameters)
 
-    def layer_form(self):
+    def single_layer(self):
         return None
 
 

@@ -73,7 +73,7 @@ def test_a_gradient_that_is_zero_in_floats_only():
     tiny = 2.0**-600
     model = LinearImplicit(W=tensor([[0.0]]), U=tensor([[tiny]]), b=tensor([tiny]))
     one = trainee(model, [[tiny]], [tiny])
-    assert not rests_exactly(one, model.layer_form(), tensor([[0.0]]))
+    assert not rests_exactly(one, model.single_layer(), tensor([[0.0]]))
 
 
 @pytest.mark.parametrize(("y", "rest"), [([2.0], True), ([1.0], False)])
@@ -82,6 +82,6 @@ def test_the_gradient_of_a_relu_network(y, rest):
     weights = {"W": tensor([[1.0, -1.0]]), "A": tensor([[0.0, -1.0], [1.0, 0.0]]), "b": tensor([2.0, 5.0])}
     model = ImplicitReLU(**weights, gamma=0.5)
     found = trainee(model, [[1.0]], y)
-    assert rests_exactly(found, model.layer_form(), tensor([[1.0, 0.0]])) is rest
+    assert rests_exactly(found, model.single_layer(), tensor([[1.0, 0.0]])) is rest
     wrong = tensor([[1.0, 1.0]])  # slopes that do not fit the equilibrium decide nothing
-    assert not rests_exactly(found, model.layer_form(), wrong)
+    assert not rests_exactly(found, model.single_layer(), wrong)

@@ -22,7 +22,7 @@ from ntk_deq.certified.rounding import add_up, multiply_up
 from ntk_deq.certified.scalar import from_bounds
 from ntk_deq.dynamics.proven.operations import multiple, product, row_multiples, total
 from ntk_deq.errors import ArgumentError
-from ntk_deq.systems.model import LayerForm
+from ntk_deq.systems.model import SingleLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +193,7 @@ class Problem:
         rtol: Relative residual at which float solves stop; a larger one costs accuracy, never validity.
     """
 
-    form: LayerForm
+    form: SingleLayer
     inputs: Ball
     inputs_norm: float
     targets: Ball

@@ -123,7 +123,7 @@ class CertifiedRun:
         weight = self.parameters[form.weight]
         scaled = add_up(self.start[form.weight], multiply_up(self.off, add_up(weight.fro, self.start[form.weight])))
         self.errors = {**self.start, form.weight: scaled}
-        self.error = _together(self.errors.values())
+        self.error = together(self.errors.values())
         self._norms = {name: CarriedNorm(self.share) for name in self.parameters}
         self._spectrum = CarriedSpectrum(self.share)
         self._kernel = CarriedNorm(self.share)
@@ -208,13 +208,13 @@ class CertifiedRun:
         apart = {
             name: add_up(defects[name], multiply_up(eta, jump.gradients[at])) for at, name in enumerate(form.names)
         }
-        self.growth, self.defect = self._expansion(eta, point, sizes, far), _together(apart.values())
+        self.growth, self.defect = self._expansion(eta, point, sizes, far), together(apart.values())
         error = add_up(multiply_up(self.growth, self.error), self.defect)
         errors = {
             name: add_up(self.errors[name], multiply_up(eta, far.gradients[at]), apart[name])
             for at, name in enumerate(form.names)
         }
-        error = min(error, _together(errors.values()))
+        error = min(error, together(errors.values()))
         if not error <= largest_error:
             return self._stopped(index, error, jump, updated)
         self.error = error
@@ -281,7 +281,8 @@ def _lipschitz(bend: float, stiff: float) -> float:
     return max(add_up(1.0, bend), add_up(bend, -subtract_down(1.0, stiff)) if stiff > 1.0 else 0.0)
 
 
-def _together(radii: Collection[float]) -> float:
+def together(radii: Collection[float]) -> float:
+    """Return an upper bound of the length of a vector whose parts have these lengths at most."""
     return root_up(add_up(*(multiply_up(radius, radius) for radius in radii)))
 
 
@@ -319,7 +320,7 @@ def certified_descent(
         eta = `step`; theta = all parameters; Z the equilibrium.
 
     Args:
-        model: A model with a `layer_form`; no step is proven where its loss is no such multiple.
+        model: A model that is a `single_layer`; no step is proven where its loss is no such multiple.
         X: Inputs, one sample a row.
         y: Targets.
         step: Step size > 0; a scalar ball means any fixed number in it.
@@ -329,7 +330,7 @@ def certified_descent(
         start_error: How far, in the Frobenius norm, the exact start may be from the model's floats: each parameter, or
             one number for all together.
         data_error: How far, in the Frobenius norm, the exact X and the exact y may be from the floats.
-        factor_error: How far the exact factor of the weight may be from that of the model's `layer_form`.
+        factor_error: How far the exact factor of the weight may be from that of the layer.
         largest_error: Stop where the error bound would exceed this.
         share: A new decomposition is made when a matrix has moved by this share of its norm (of its smallest singular
             value for the state); in between Weyl's inequality carries the bounds.
@@ -363,13 +364,13 @@ def certified_descent(
     starts = start_error if isinstance(start_error, Mapping) else dict.fromkeys(parameters, start_error)
     errors = {"start_error": starts.values(), "data_error": data_error, "factor_error": [factor_error]}
     _check(eta, spread, steps, rtol, errors, largest_error, keep)
-    form = model.layer_form()
+    form = model.single_layer()
     table = BoundsTable(eta, parameters, keep)
     multiple = output_loss(model, X, y).multiple
     if multiple is None:
         return table.result(f"the loss of {model.signature.name} is no multiple of norm(yhat - y)^2")
     if form is None:
-        return table.result(f"the model {model.signature.name} has no curvature bound (`layer_form`)")
+        return table.result(f"the model {model.signature.name} is no single layer, by whose bounds the run is proven")
     factor = arb(fmpq(multiple.numerator, multiple.denominator))
     if multiple != 1:
         eta, spread = near_and_spread(given * factor)

@@ -12,25 +12,30 @@ References:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from flint import arb
 
 from ntk_deq import certified as ct
+from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
+from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.convex.shapes import Shapes
-from ntk_deq.evaluation.derivatives import MINIMUM, Cotangent, Node
+from ntk_deq.evaluation.derivatives import MINIMUM, Cotangent, Node, reachable, rearranged_ball
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
-from ntk_deq.evaluation.derivatives.reverse import Reverse, quotient_rule
+from ntk_deq.evaluation.derivatives.kinks import signs_of
+from ntk_deq.evaluation.derivatives.reverse import SOLVED, Adjoint, Reverse, jumps, quotient_rule
 from ntk_deq.evaluation.derivatives.tape import Tape
-from ntk_deq.evaluation.environment import OutsideClaimError
+from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.existence import existence
+from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError
-from ntk_deq.evaluation.quantity import Scalar
+from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Kink
-from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.language.types import Range
+from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.written import ENTRY, slope_formula
 
 
@@ -57,6 +62,8 @@ def _product_of(factor: arb, bound: arb) -> arb:
     return arb(0) if factor == 0 else factor * bound
 
 
+_HERE = Span(0, 0)
+_NOT_KNOWN = "a second derivative is not known"
 _PLUS, _MINUS = arb("+inf"), arb("-inf")
 NOTHING = Curvatures(_MINUS, _PLUS)
 
@@ -300,4 +307,102 @@ def jacobian(tape: Tape, root: Node, leaf: Node) -> ct.Ball | None:
         found = Reverse(tape, env.notes, rules=quotient_rule).pull(root, Cotangent(unit, 1.0), leaf).ball
     except (NoRuleError, OutsideClaimError):
         return None
+    return found
+
+
+def loss_hessian(env: Environment, loss: str, names: Sequence[str]) -> ct.Ball | str:
+    """Return the Hessian of a system's loss through its equilibrium, for all values in the balls of an environment.
+
+    With a state Z = F(Z, p), an adjoint V and l = L(Z, p) + <V, F(Z, p)>, of which V is held fixed,
+
+        V = dl/dZ,      dL/dp = dl/dp,      S = dZ/dp = (I - F_Z)^-1 F_p,      H = (I, S)' (l'' in (p, Z)) (I, S)
+
+    Args:
+        env: What names mean; the balls of variables are those that the Hessian is bounded on.
+        loss: Name of the loss.
+        names: Variables; rows and columns go through them in this order, entries row after row.
+
+    Returns:
+        The Hessian, or why it is not known: its formulas have no derivatives, the equilibrium may not be the only one,
+        or the argument of a corner may be zero.
+    """
+    env = replace(env, notes=Notes(deadline=env.notes.deadline))
+    try:
+        found = _loss_hessian(Tape(env), env, loss, names)
+    except (NoRuleError, OutsideClaimError, UndifferentiableError, LimitError) as missing:
+        return str(missing)
+    if isinstance(found, ct.Ball) and (env.notes.unsure or env.notes.estimated):
+        return next(iter([*env.notes.unsure, *env.notes.estimated.values()]))
+    return found
+
+
+def _loss_hessian(tape: Tape, env: Environment, loss: str, names: Sequence[str]) -> ct.Ball | str:
+    ops, frame, formulas = Operations(tape), tape.base, env.formulas
+    assert formulas is not None
+    every, state, image = [tape.base.variables[name] for name in names], None, None
+    if formulas.state:
+        if existence(env).gap is None:
+            return "the equilibrium may not be the only one"
+        state = tape.state(ar.to_matrix(evaluate(Expr(Kind.NAME, _HERE, name=formulas.state), env)))
+        frame = frame.with_state(state)
+        image = tape.built(formulas.map, frame)
+    root = ops.total(tape.built(Expr(Kind.NAME, _HERE, name=loss), frame))
+    if state is None or image is None or state.number not in root.depends:
+        return _hessian(tape, root, every, [root])
+    every.append(state)
+    reverse = Reverse(tape, env.notes)
+    unit = Cotangent(env.constant(ct.Ball(env.like.new_ones(1, 1))), 1.0)
+    adjoint = Adjoint(image, state, env, reverse.pull).solve(reverse.pull(root, unit, state)).ball
+    turned = rearranged_ball(adjoint, lambda entries: entries.reshape(state.shape))
+    whole = _hessian(tape, ops.plus(root, ops.dot(tape.given(Matrix(turned, turned.fro)), image)), every, [root, image])
+    parts = [jacobian(tape, image, leaf) for leaf in every]
+    if isinstance(whole, str) or any(part is None for part in parts):
+        return whole if isinstance(whole, str) else _NOT_KNOWN
+    *sources, by_state = (part for part in parts if part is not None)
+    by_leaves = ct.beside(*sources)
+    state_one, leaves_one = (env.constant(ct.identity(order)) for order in (by_state.shape[0], by_leaves.shape[1]))
+    moved = ct.matmul(ct.inverse(ct.subtract(state_one, by_state)), by_leaves)
+    basis = ct.above(leaves_one, moved)
+    return ct.matmul(ct.matmul(ct.transpose(basis), whole), basis)
+
+
+def _hessian(tape: Tape, root: Node, leaves: Sequence[Node], formulas: Sequence[Node]) -> ct.Ball | str:
+    """Return the second derivative of a number by some leaves, or why it is not known.
+
+    Args:
+        tape: Where the nodes are.
+        root: The number.
+        leaves: The leaves.
+        formulas: Formulas that must be smooth on the balls: corners have one slope, and nothing jumps.
+    """
+    moving = {leaf.number for leaf in leaves}
+    slopes = _sure_slopes(tape, formulas, moving)
+    if isinstance(slopes, str):
+        return slopes
+    gradients = [gradient(tape, root, leaf, slopes) for leaf in leaves]
+    if any(jumps(slope, leaf) for slope in gradients for leaf in leaves):
+        return "a derivative may jump"
+    if any(node.operation in SOLVED and not moving.isdisjoint(node.depends) for node in reachable([root, *gradients])):
+        return _NOT_KNOWN
+    blocks = [[jacobian(tape, slope, leaf) for leaf in leaves] for slope in gradients]
+    if any(block is None for row in blocks for block in row):
+        return _NOT_KNOWN
+    return ct.above(*(ct.beside(*(block for block in row if block is not None)) for row in blocks))
+
+
+def _sure_slopes(tape: Tape, roots: Sequence[Node], moving: set[int]) -> dict[int, Node] | str:
+    """Return the slopes of corners, or what is not sure of them; what is zero throughout has the slope zero."""
+    found = {}
+    for node in reachable(roots):
+        if moving.isdisjoint(frozenset[int]().union(*(arg.depends for arg in node.args))):
+            continue
+        facts = entrywise_of(node.operation)
+        if facts is None or facts.kink is Kink.NOWHERE:
+            continue
+        signs = signs_of(node.args[0])
+        if not bool((signs.above | signs.below | signs.zero).all()):
+            return f"an argument of {node.operation} may be zero"
+        if facts.kink is Kink.CORNER and facts.sides is not None:
+            below, above = facts.sides
+            found[node.number] = tape.constant(above * signs.above.double() + below * signs.below.double())
     return found

@@ -335,11 +335,11 @@ def step_quotients(
     try:
         image = tape.build(expr, indices)
         moving = {nodes[at].number for at in leaves}
-        if any(node.operation in _SOLVED and not moving.isdisjoint(node.depends) for node in reachable([image])):
+        if any(node.operation in SOLVED and not moving.isdisjoint(node.depends) for node in reachable([image])):
             return None
         found = {}
         for at in leaves:
-            if nodes[at].number in image.depends or _jumps(image, nodes[at]):
+            if nodes[at].number in image.depends or jumps(image, nodes[at]):
                 quotients = _quotients(tape, image, nodes[at], env)
                 if quotients is None:
                     return None
@@ -349,7 +349,7 @@ def step_quotients(
     return None if env.notes.unsure or env.notes.estimated else found
 
 
-_SOLVED = frozenset({EQUILIBRIUM, MINIMUM, MINIMISER}) | EXTREMES
+SOLVED = frozenset({EQUILIBRIUM, MINIMUM, MINIMISER}) | EXTREMES
 """Nodes through which nothing is said of quotients: corners and repeated eigenvalues do not show in their rules."""
 
 
@@ -359,7 +359,7 @@ def _quotients(tape: Tape, image: Node, state: Node, env: Environment) -> ct.Bal
     Raises:
         NoRuleError: A function has none.
     """
-    if _jumps(image, state):
+    if jumps(image, state):
         return None
     (rows, cols), (high, wide) = image.shape, state.shape
     if state.number not in image.depends:
@@ -369,7 +369,7 @@ def _quotients(tape: Tape, image: Node, state: Node, env: Environment) -> ct.Bal
     return found if found.is_finite else None
 
 
-def _jumps(image: Node, state: Node) -> bool:
+def jumps(image: Node, state: Node) -> bool:
     """Whether something that jumps may do so between two states of the ball."""
     for node in reachable([image]):
         if kink_of(node.operation) is Kink.JUMP and state.number in node.args[0].depends:

@@ -175,20 +175,16 @@ class Moments:
         raise OutsideClaimError("defined", f"there is no step {step:,} to compare: {why}", certain=False)
 
     def _environment(self, point: Point, wider: Mapping[str, float]) -> Environment:
-        values: dict[str, Scalar | Matrix] = {}
-        for name, tensor in point.parameters.items():
-            own = self.start.variables[name]
-            radius = sc.upper(arb(point.radius.get(name, 0.0)) + arb(wider.get(name, 0.0)))
-            if isinstance(own, Scalar):
-                number = float(tensor)
-                values[name] = Scalar(sc.with_radius(number, radius), abs(number))
-            else:
-                centre = tensor.reshape(own.ball.shape)
-                values[name] = Matrix(Ball(centre, radius), fro_up(centre))
-        return self._inside(values, Scalar(point.path, sc.upper(abs(point.path))))
+        radius = {
+            name: sc.upper(arb(point.radius.get(name, 0.0)) + arb(wider.get(name, 0.0))) for name in point.parameters
+        }
+        return self._moved(placed(self.start, point.parameters, radius), Scalar(point.path, sc.upper(abs(point.path))))
 
     def _inside(self, values: Mapping[str, Scalar | Matrix], path: Scalar) -> Environment:
-        inside = replace(self.start.replaced(values), origin=self.start, moments=self)
+        return self._moved(self.start.replaced(values), path)
+
+    def _moved(self, env: Environment, path: Scalar) -> Environment:
+        inside = replace(env, origin=self.start, moments=self)
         inside.cache[PATH_LENGTH] = path
         return inside
 
@@ -246,21 +242,53 @@ class StepMoments(Moments):
         if not self._follows(step):
             return super()._advanced(step)
         before = self.environment(step - 1)
-        values: dict[str, Scalar | Matrix] = {}
-        square = arb(0)
-        for name in self.points[0].parameters:
-            own = before.variables[name]
-            move = multiply(self.step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes)
-            moved = add(own, negate(move), before.notes)
-            if isinstance(own, Scalar):
-                values[name], length = to_scalar(moved), to_scalar(move).ball
-            else:
-                values[name], length = to_matrix(moved), frobenius(to_matrix(move).ball)
-            square += length * length
+        values, length = descended(before, list(self.points[0].parameters), self.step)
         known = before.cache[PATH_LENGTH]
         assert isinstance(known, Scalar)
-        path = known.ball + square.sqrt()
+        path = known.ball + length
         return self._inside(values, Scalar(path, sc.upper(abs(path))))
+
+
+def descended(before: Environment, names: Sequence[str], step: Scalar) -> tuple[dict[str, Scalar | Matrix], arb]:
+    """Take one step of descent in balls; return the parameters after it and how long it is.
+
+    Args:
+        before: What names mean before it.
+        names: The parameters.
+        step: The step size.
+    """
+    values: dict[str, Scalar | Matrix] = {}
+    square = arb(0)
+    for name in names:
+        own = before.variables[name]
+        move = multiply(step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes)
+        moved = add(own, negate(move), before.notes)
+        if isinstance(own, Scalar):
+            values[name], length = to_scalar(moved), to_scalar(move).ball
+        else:
+            values[name], length = to_matrix(moved), frobenius(to_matrix(move).ball)
+        square += length * length
+    return values, square.sqrt()
+
+
+def placed(env: Environment, parameters: Mapping[str, Tensor], radius: Mapping[str, float]) -> Environment:
+    """Return an environment with other parameters.
+
+    Args:
+        env: The environment.
+        parameters: Their floats by name.
+        radius: How far from them what is meant may be.
+    """
+    values: dict[str, Scalar | Matrix] = {}
+    for name, tensor in parameters.items():
+        own = env.variables[name]
+        if isinstance(own, Scalar):
+            number = float(tensor)
+            values[name] = Scalar(sc.with_radius(number, radius[name]), abs(number))
+        else:
+            centre = tensor.reshape(own.ball.shape)
+            values[name] = Matrix(Ball(centre, radius[name]), fro_up(centre))
+    return env.replaced(values)
 
 
 FLOW_TOLERANCE = 1e-9

@@ -186,7 +186,7 @@ def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int]
         end = end_at_the_start(done, env)
         return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
     ats = [int(snapshot.at) for snapshot in done.snapshots]
-    proven = proven_window(trainee, step=step.ball, ats=ats, deadline=env.notes.deadline)
+    proven = proven_window(trainee, env, step=step, ats=ats)
     known = len(proven.points)
     points, slack = proven.points, LOSS_ROUNDING
     if known < len(ats):

@@ -6,7 +6,7 @@ Training from where the gradient is zero for certain: nothing ever moves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -15,24 +15,28 @@ import torch
 from flint import arb, fmpq, fmpq_mat
 from torch import Tensor
 
-from ntk_deq.certified import Ball, frobenius, spectral_norm
+from ntk_deq.certified import Ball, frobenius, from_scalar, identity, scale, spectral_norm, subtract
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.dispatch import dense_form
-from ntk_deq.certified.rounding import add_up, fro_up
+from ntk_deq.certified.precise import PreciseMatrix
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up, unit_roundoff
 from ntk_deq.dynamics.field import GradientField
-from ntk_deq.dynamics.proven import CertifiedDescent, CertifiedStep
-from ntk_deq.dynamics.proven.descent import certified_descent
+from ntk_deq.dynamics.proven import CertifiedDescent
+from ntk_deq.dynamics.proven.descent import certified_descent, together
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.equilibrium.slopes import RELU
-from ntk_deq.evaluation.arithmetic import to_matrix
+from ntk_deq.errors import LimitError
+from ntk_deq.evaluation.arithmetic import to_matrix, to_scalar
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError, model_formulas
+from ntk_deq.evaluation.convex.curvature import loss_hessian
+from ntk_deq.evaluation.environment import DeadlineError, Environment, Notes, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
+from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
-from ntk_deq.systems.model import EquilibriumModel, LayerForm, output_loss
-from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee
+from ntk_deq.systems.model import EquilibriumModel, SingleLayer, output_loss
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, placed
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
@@ -64,21 +68,21 @@ class Proven:
     bounds: Tensor = field(default_factory=lambda: torch.empty(0, 2, dtype=torch.float64))
 
 
-def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: float | None) -> Proven:
-    """Prove a window of descent.
+def proven_window(trainee: Trainee, env: Environment, *, step: Scalar, ats: Sequence[int]) -> Proven:
+    """Prove a window of descent: of a single layer by its bounds, of any other declared system by its Hessian in balls.
 
     Args:
         trainee: The model at the start with its data, in float64 on the CPU.
-        step: The step size, as a ball.
+        env: The environment of the start.
+        step: The step size.
         ats: Steps to judge, increasing from 0.
-        deadline: When to stop, on the clock of `time.thread_time`.
     """
     model, X, y = trainee.model, trainee.X, trainee.y
     if X.dtype != torch.float64 or X.is_cuda:
         return Proven(reason="it is proven in float64 on the CPU only")
-    form, scalars = model.layer_form(), trainee.scalar_radius
-    if form is not None and any(_number(model, name) != form.factor for name in scalars):
-        return Proven(reason=f"{', '.join(scalars)} is known up to rounding only")
+    form, scalars = model.single_layer(), trainee.scalar_radius
+    if form is None or trainee.multiple is None or any(_number(model, name) != form.factor for name in scalars):
+        return _window_by_hessians(trainee, env, step, ats)
     entries = sum(value.numel() for value in model.parameters().values())
     if entries > MOST_ENTRIES:
         return Proven(reason=f"a proof for {entries} parameters would take too long")
@@ -88,19 +92,108 @@ def proven_window(trainee: Trainee, *, step: arb, ats: Sequence[int], deadline: 
         model,
         X,
         y,
-        step=step,
+        step=step.ball,
         steps=ats[-1],
         keep=ats,
         start_error=trainee.start_radius,
         data_error=trainee.data_radius,
         factor_error=add_up(*scalars.values()),
         largest_error=LARGEST_ERROR,
-        on_step=path.add,
-        deadline=deadline,
+        on_step=lambda known: path.add({name: b.centre for name, b in known.parameters.items()}, known.error),
+        deadline=env.notes.deadline,
     )
     known = [at for at in ats if at in done.iterates]
     reason = "" if done.complete else f"the proof stops at step {done.steps}: {done.reason}"
-    return Proven(_points(done, path, known), _losses(done, known), reason, done.losses[: len(path.lengths)])
+    bounds = done.losses[: len(path.lengths)]
+    return Proven(_points(done, path, known), _losses(bounds, known), reason, bounds)
+
+
+MOST_BY_HESSIANS, MOST_NUMBERS_BY_HESSIANS = 64, 48
+"""Steps, and numbers of parameters and state together, for which Hessians are bounded: some 50 ms each."""
+
+
+def _window_by_hessians(trainee: Trainee, env: Environment, step: Scalar, ats: Sequence[int]) -> Proven:
+    """Prove a window of descent on any declared loss.
+
+    With H the Hessians over the ball around the floats in which the exact parameters are, and d the distance of the
+    next floats from an exact step from these floats, e' = norm(I - step H) e + d: the gradient is smooth on that ball,
+    and its difference is a mean of H times that of the parameters.
+    """
+    start = _in_floats(env)
+    values = trainee.model.parameters()
+    numbers = sum(value.numel() for value in values.values())
+    if numbers > MOST_NUMBERS_BY_HESSIANS or ats[-1] > MOST_BY_HESSIANS:
+        return Proven(reason=f"a proof of {ats[-1]} steps for {numbers} parameters would take too long")
+    shapes, radius, error = {name: v.shape for name, v in values.items()}, dict(trainee.start_radius), 0.0
+    path, points, bounds, reason = _Path(), list[Point](), list[list[float]](), ""
+    for k in range(ats[-1] + 1):
+        error = together(radius.values()) if k == 0 else error
+        try:
+            around = placed(start, values, radius)
+            loss = to_scalar(evaluate(parse(LOSS), around)).ball
+            if _trouble(around):
+                break
+            path.add(values, error)
+            bounds.append([sc.lower(loss), sc.upper(loss)])
+            if k in ats:
+                points.append(Point(k, values, radius, path.lengths[-1]))
+            if k == ats[-1]:
+                break
+            here = placed(start, values, dict.fromkeys(radius, 0.0)) if error else around
+            moved, _ = descended(here, list(values), step)
+            growth = _growth(loss_hessian(around, LOSS, list(values)), step) if error else 0.0
+        except (OutsideClaimError, LimitError, DeadlineError) as outside:
+            reason = str(outside)
+            break
+        balls = {name: _dense(value) for name, value in moved.items()}
+        if isinstance(growth, str) or _trouble(start):
+            reason = growth if isinstance(growth, str) else ""
+            break
+        error = add_up(multiply_up(growth, error), together([ball.radius for ball in balls.values()]))
+        if not error <= LARGEST_ERROR:
+            reason = f"the error bound would grow to {error:.3g} in step {k + 1}"
+            break
+        values = {name: ball.centre.reshape(shapes[name]) for name, ball in balls.items()}
+        radius = dict.fromkeys(values, error)
+    table = torch.tensor(bounds, dtype=torch.float64).reshape(-1, 2)
+    if len(points) < len(ats):
+        reason = f"the proof stops at step {max(len(bounds) - 1, 0)}: {reason or _trouble(start)}"
+    return Proven(tuple(points), _losses(table, [int(point.at) for point in points]), reason, table)
+
+
+def _dense(value: Scalar | Matrix) -> Ball:
+    ball: Ball = from_scalar(value.ball) if isinstance(value, Scalar) else dense_form(value.ball)
+    return ball
+
+
+def _trouble(env: Environment) -> str:
+    """Return why values are not known for certain, or an empty text."""
+    if env.formulas is not None and env.formulas.state and existence(env).gap is None:
+        return "the equilibrium may not be the only one"
+    return next(iter([*env.notes.unsure, *env.notes.estimated.values()]), "")
+
+
+def _in_floats(env: Environment) -> Environment:
+    """Return an environment with notes of its own whose matrices are in floats, each with what it is off."""
+    values: dict[str, Scalar | Matrix] = dict(env.variables)
+    for name, value in values.items():
+        if isinstance(value, Matrix) and isinstance(value.ball, PreciseMatrix):
+            centre = value.ball.approximate
+            off = value.ball.radius
+            if any(
+                entry.mid() != number for entry, number in zip(value.ball.flat, centre.flatten().tolist(), strict=True)
+            ):
+                off = add_up(off, multiply_up(unit_roundoff(), fro_up(centre)))
+            values[name] = replace(value, ball=Ball(centre, off))
+    return replace(env.replaced(values), notes=Notes(deadline=env.notes.deadline), precision=None)
+
+
+def _growth(found: Ball | str, step: Scalar) -> float | str:
+    """Return an upper bound of norm(I - step H)."""
+    if isinstance(found, str):
+        return found
+    one = identity(found.shape[0], dtype=found.dtype, device=found.device)
+    return sc.upper(spectral_norm(subtract(one, scale(step.ball, found))))
 
 
 def _number(model: EquilibriumModel, name: str) -> float:
@@ -114,20 +207,20 @@ class _Path:
     """Adds up the length of the exact trajectory: float moves, each give or take the errors at its two ends."""
 
     lengths: list[arb] = field(default_factory=list)
-    last: CertifiedStep | None = None
+    last: tuple[Mapping[str, torch.Tensor], float] | None = None
 
-    def add(self, known: CertifiedStep) -> None:
-        """Take the next step."""
+    def add(self, values: Mapping[str, torch.Tensor], error: float) -> None:
+        """Take the floats of the next step, and how far all of them may be off together."""
         if self.last is None:
             self.lengths.append(arb(0))
         else:
-            moves = [fro_up(b.centre - self.last.parameters[name].centre) for name, b in known.parameters.items()]
-            rounding = sum(2.0**-52 * fro_up(b.centre) for b in known.parameters.values())
-            length = math.hypot(*moves)
+            before, off = self.last
+            length = math.hypot(*(fro_up(value - before[name]) for name, value in values.items()))
+            rounding = sum(2.0**-52 * fro_up(value) for value in values.values())
             # The last factor is for the rounding of this sum itself.
-            slack = (known.error + self.last.error + rounding + 1e-12 * length) * (1 + 1e-12)
+            slack = (error + off + rounding + 1e-12 * length) * (1 + 1e-12)
             self.lengths.append(self.lengths[-1] + sc.with_radius(length, slack))
-        self.last = known
+        self.last = values, error
 
 
 def _points(done: CertifiedDescent, path: _Path, ats: Sequence[int]) -> tuple[Point, ...]:
@@ -142,8 +235,8 @@ def _points(done: CertifiedDescent, path: _Path, ats: Sequence[int]) -> tuple[Po
     )
 
 
-def _losses(done: CertifiedDescent, ats: Sequence[int]) -> tuple[arb, ...]:
-    parts = [done.losses[start : stop + 1] for start, stop in pairwise(ats)]
+def _losses(bounds: Tensor, ats: Sequence[int]) -> tuple[arb, ...]:
+    parts = [bounds[start : stop + 1] for start, stop in pairwise(ats)]
     return tuple(sc.from_bounds(float(part[:, 0].min()), float(part[:, 1].max())) for part in parts)
 
 
@@ -179,11 +272,11 @@ def rests(trainee: Trainee, env: Environment) -> bool:
         trainee: What is trained.
         env: The environment of the instance.
     """
-    form = trainee.model.layer_form()
-    if env.model is not None and not env.model.has_equilibrium:
-        return trainee.exact and all(_is_zero(f"grad({LOSS}, {name})", env) for name in trainee.model.parameters())
-    if form is None or env.model is None:
+    form = trainee.model.single_layer()
+    if env.model is None:
         return False
+    if form is None:
+        return trainee.exact and all(_is_zero(f"grad({LOSS}, {name})", env) for name in trainee.model.parameters())
     if output_loss(trainee.model, trainee.X, trainee.y).beside:
         return False  # what the loss reads of the parameters themselves moves them
     try:
@@ -218,7 +311,7 @@ def _is_zero(text: str, env: Environment) -> bool:
     return isinstance(value, Matrix) and bool(frobenius(value.ball) == 0)
 
 
-def rests_exactly(trainee: Trainee, form: LayerForm, state: torch.Tensor) -> bool:
+def rests_exactly(trainee: Trainee, form: SingleLayer, state: torch.Tensor) -> bool:
     """Whether the gradient is zero in every entry over the rationals, as where the residuals of equal inputs cancel.
 
     The loss is a multiple of norm(yhat - y)^2, whose gradient is zero where that of half the squares is.
