@@ -36,6 +36,7 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.types import Range
 from ntk_deq.language.written import ENTRY, slope_formula
 
 
