@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from flint import fmpq
 
+from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.signomial import Exponent, Monomial, Poly, TooLargeError
-from ntk_deq.prove.terms import Op, Term, Terms, below
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove.branch import Goal
 from ntk_deq.prove.exact import TOTAL_WORK, Exact
 from ntk_deq.prove.problem import Atom, Both, Either, Formula, Problem, Relation, Statement, Variable, atoms, mapped
 from ntk_deq.prove.signomial import TooLargeError
-from ntk_deq.prove.terms import Op, Term, Terms, below
 
 MAX_CASES = 96
 """Cases of one goal; with more it is left to branch and bound."""
@@ -45,7 +45,7 @@ def cases(problem: Problem, goal: Formula) -> list[Case] | None:
     """Return the cases of a goal, or None where they are too many.
 
     Example:
-        >>> from ntk_deq.prove.terms import Terms
+        >>> from ntk_deq.prove import Terms
         >>> terms = Terms()
         >>> x = terms.variable("x")
         >>> problem = Problem("s", terms, (Variable("x", None, None),), {}, (), ())

@@ -12,11 +12,7 @@ from markupsafe import Markup
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
-from ntk_deq.report.console import printable, short_number, short_seconds
-from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
-from ntk_deq.report.margins import share_bar
-from ntk_deq.report.words import (
+from ntk_deq.report import (
     ending,
     instantaneous_range,
     method_words,
@@ -31,6 +27,10 @@ from ntk_deq.report.words import (
     slowest_runs,
     starts_words,
 )
+from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
+from ntk_deq.report.console import printable, short_number, short_seconds
+from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
+from ntk_deq.report.margins import share_bar
 from ntk_deq.verify.results import Condition, Rate, Start, TrainingRecord
 
 WIDTH, HEIGHT = 440.0, 206.0

@@ -15,7 +15,7 @@ from ntk_deq.evaluation.floats import TensorNames
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, tensor_margin
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer, score_instance
 

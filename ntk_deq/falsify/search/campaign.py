@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.falsify import instance_at
 from ntk_deq.falsify.domains import choose, stream
-from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.search import Space, descents, movable
 from ntk_deq.falsify.search.archive import Archive, Found, Known, Place, Score, Scorer
 from ntk_deq.falsify.search.feasible import SETTLED, Inside

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance, format_number, shape_of, with_values
+from ntk_deq.falsify import sizes_at
 from ntk_deq.falsify.domains import choose, is_cone, stream, within
 from ntk_deq.falsify.families import exact_family
-from ntk_deq.falsify.ladder import sizes_at
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search import Space, movable
 from ntk_deq.falsify.search.archive import Scorer

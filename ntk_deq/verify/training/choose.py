@@ -23,8 +23,8 @@ from torch import Tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance, format_number, with_values
+from ntk_deq.falsify import redrawn
 from ntk_deq.falsify.domains import stream, within
-from ntk_deq.falsify.ladder import redrawn
 from ntk_deq.falsify.search import Chart, chart
 from ntk_deq.falsify.search.descents import evolve
 from ntk_deq.language.declaration import Setting
