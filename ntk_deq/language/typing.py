@@ -382,7 +382,8 @@ class _Checker(Scoped):
             if node.name in self.environment:
                 wants_step = node.name in self.steps.indexed
                 remedy = f"write {node.name}[...]" if wants_step else f"write {node.name}*(...) for a product"
-                if self.model is not None and node.name in (self.model.state, *self.model.definitions):
+                model = None if wants_step else self.model
+                if model is not None and node.name in (model.state, *model.definitions):
                     remedy += f"; at({node.name}, NAME = ...) is it at other values of a variable"
                 fail(node.span, f"`{node.name}` is no function.", remedy)
             raise unknown(node, set(FUNCTIONS), "function")
