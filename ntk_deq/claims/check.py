@@ -20,6 +20,7 @@ from ntk_deq.language.recursion import Entry, RecursionFault, entries_in, recurs
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes, too_large
+from ntk_deq.language.symmetry import ORDERS
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Sort, Type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
@@ -210,7 +211,7 @@ def check_order(typed: Expr, unsymmetric: Set[str]) -> None:
         ExpressionError: There is such a variable.
     """
     for node in typed.walk():
-        if node.kind is Kind.CALL and node.name == "lambda_sym":
+        if node.kind is Kind.CALL and node.name in ORDERS:
             matrix = node.args[0]
             if matrix.kind is Kind.NAME and matrix.name in unsymmetric:
                 raise ExpressionError(

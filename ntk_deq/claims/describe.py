@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 from ntk_deq.claims.check import environment
 from ntk_deq.claims.claim import Claim, IllFormed, Suite
+from ntk_deq.claims.depths import depths_of, written_out
 from ntk_deq.claims.open_depth import typed_definitions
-from ntk_deq.errors import ArgumentError, Problem
-from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names
+from ntk_deq.errors import ArgumentError, ExpressionError, Problem
+from ntk_deq.language.declaration import ModelSignature, Role, Variable
 from ntk_deq.language.domain import Free
 from ntk_deq.language.loss import PREDICTIONS, ForeignLossError, declared_loss
 from ntk_deq.language.rows import has_samples, rowwise_model
 from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.setting import Setting
+from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import ONE, SCALAR, Reach, Size, SizeRange, Type
 
@@ -137,7 +139,7 @@ def describe_suite(suite: Suite) -> SuiteDescription:
 
 
 def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescription, ...]:
-    """Return the systems that claims speak of, each once, in the form that `check` prints; not those we ship.
+    """Return the systems that claims speak of, each once, in the form that `check` prints.
 
     Args:
         claims: The claims; those that are ill-formed bring none.
@@ -145,9 +147,22 @@ def describe_systems(claims: Iterable[Claim | IllFormed]) -> tuple[SystemDescrip
     known: dict[ModelSignature, Setting] = {}
     for claim in claims:
         for setting in claim.settings if isinstance(claim, Claim) else ():
-            if setting.model is not None and setting.model.name not in model_names():
+            if setting.model is not None:
                 known.setdefault(setting.model, setting)
-    return tuple(_system(model, _types(setting)) for model, setting in known.items())
+    return tuple(_system(model, _types(setting), _kernel(model, setting)) for model, setting in known.items())
+
+
+def _kernel(model: ModelSignature, setting: Setting) -> str:
+    """Return the words about a model's kernel; of a system with families at the largest depth of a setting."""
+    if not model.has_families:
+        return kernel_words(model)
+    try:
+        depth = depths_of(setting, {}, {})[-1]
+        written = written_out(setting, {}, {}, dict(depth.letters)).setting.model
+    except ExpressionError:  # which claims about it say
+        return ""
+    words = "" if written is None else kernel_words(written)
+    return f"at {depth}: {words}" if words else ""
 
 
 def _types(setting: Setting) -> dict[str, Type]:
@@ -158,7 +173,10 @@ def _types(setting: Setting) -> dict[str, Type]:
     return found
 
 
-def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescription:
+def _system(model: ModelSignature, types: Mapping[str, Type], kernel: str) -> SystemDescription:
+    def shown(name: str) -> str:
+        return "scalar" if Shapes({}).is_scalar(types[name]) else str(types[name])
+
     equation = f"{model.state} = {one_line(model.map)}"
     state = (model.state, str(types[model.state]), equation) if model.has_equilibrium else None
     return SystemDescription(
@@ -172,9 +190,9 @@ def _system(model: ModelSignature, types: Mapping[str, Type]) -> SystemDescripti
         certificate_words(model),
         (
             *((key, "function", one_line(text)) for key, text in model.functions.items()),
-            *((name, str(types[name]), one_line(text)) for name, text in model.definitions.items()),
+            *((name, shown(name), one_line(text)) for name, text in model.definitions.items()),
         ),
-        kernel_words(model),
+        kernel,
     )
 
 
@@ -231,7 +249,7 @@ def kernel_words(model: ModelSignature) -> str:
     where = "column" if rows.axes[inputs] else "row"
     counts: dict[str, list[str]] = {}
     for title, expr in (("the map", rows.typed.map), (PREDICTIONS, rows.typed.predictions)):
-        own = Counter[str]() if expr is None else places(expr, rows.typed.definitions, {})
+        own = Counter[str]() if expr is None else _places(expr, rows.typed.definitions, {})
         for name in model.names(Role.PARAMETER):
             if own[name]:
                 counts.setdefault(f"{own[name]} {title}", []).append(name)
@@ -250,14 +268,8 @@ def kernel_words(model: ModelSignature) -> str:
     return f"{text}; {LOSS} reads {', '.join(beside)} beside {PREDICTIONS}" if beside else text
 
 
-def places(expr: Expr, definitions: Mapping[str, Expr], known: dict[str, Counter[str]]) -> Counter[str]:
-    """Return how often each name stands in a formula with its definitions written out.
-
-    Args:
-        expr: The formula.
-        definitions: The definitions.
-        known: What was found of definitions before.
-    """
+def _places(expr: Expr, definitions: Mapping[str, Expr], known: dict[str, Counter[str]]) -> Counter[str]:
+    """Return how often each name stands in a formula with its definitions written out; `known` are those found."""
     found = Counter[str]()
     for node in expr.walk():
         if node.kind is not Kind.NAME:
@@ -266,7 +278,7 @@ def places(expr: Expr, definitions: Mapping[str, Expr], known: dict[str, Counter
             found[node.name] += 1
             continue
         if node.name not in known:
-            known[node.name] = places(definitions[node.name], definitions, known)
+            known[node.name] = _places(definitions[node.name], definitions, known)
         found += known[node.name]
     return found
 

@@ -6,6 +6,7 @@ The console that everything is printed on.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import sys
@@ -34,8 +35,6 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_arguments(argv)
     if arguments.command == "schema":
         return _schema(arguments)
-    pass
-
     console = Output()
     if arguments.command == "check":
         return _check(arguments, console)
@@ -85,11 +84,16 @@ def _check(arguments: argparse.Namespace, console: Console) -> int:
     from ntk_deq.cli.select import selected_claims
     from ntk_deq.report.terminal import render_check
 
-    selected = selected_claims(arguments, suite_path(arguments), console)
-    if isinstance(selected, int):
-        return selected
-    suite, claims = selected
-    render_check(console, suite, claims)
+    # Trees hold no circles, and looking for some among so many nodes takes a tenth of the time.
+    gc.disable()
+    try:
+        selected = selected_claims(arguments, suite_path(arguments), console)
+        if isinstance(selected, int):
+            return selected
+        suite, claims = selected
+        render_check(console, suite, claims)
+    finally:
+        gc.enable()
     bad = [c for c in claims if isinstance(c, IllFormed) and c.expect is not Verdict.ILL_FORMED]
     return EXIT_USAGE if bad else EXIT_OK
 

@@ -192,12 +192,17 @@ def hint_for(name: str, allowed: Iterable[str], *, called: bool) -> str | None:
         ('write trace(A)', 'did you mean `norm`?')
         >>> hint_for("Ax", ["A", "x", "b"], called=False)
         'write A*x for a product'
+        >>> hint_for("A_ii", ["A", "x", "b"], called=False)
+        'write A{i, j} for an entry, A{i} of a vector'
     """
     allowed = sorted(other for other in allowed if other.isidentifier())
     if not called:
         for cut in range(1, len(name)):
             if name[:cut] in allowed and name[cut:] in allowed and name[:cut] != name[cut:]:
                 return f"write {name[:cut]}*{name[cut:]} for a product"
+        head, _, index = name.rpartition("_")
+        if head in allowed and (index.isdecimal() or len(index) <= 2):
+            return f"write {head}{{i, j}} for an entry, {head}{{i}} of a vector"
     near = nearest_name(name, allowed)
     # A name that differs in case alone is a slip, whatever it means elsewhere.
     hint = (_HINTS if called else _CONSTANTS).get(name)

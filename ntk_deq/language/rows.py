@@ -167,6 +167,8 @@ def sample_letter(signature: ModelSignature) -> str:
     shown = f"`{inputs[0]}` is [{', '.join(shape)}]"
     if not free:
         why = f"{shown}, each size of which a parameter has: none of them counts samples."
+        if len(shape) == 1:  # one sample, as claims may have it
+            why += f" With a second size, as in [{shape[0]}, N], samples are its columns."
     else:
         why = f"{shown}, and {' or '.join(free)} may count the samples."
     raise ArgumentError(_refusal(signature, why))

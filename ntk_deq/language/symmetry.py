@@ -105,7 +105,7 @@ def order_of(statement: Expr) -> tuple[Expr, Expr | None, bool] | None:
     if statement.kind is not Kind.COMPARE or statement.operators not in ((">=",), (">",)):
         return None
     value, bound = statement.args
-    if value.kind is not Kind.CALL or bound.kind is not Kind.NUMBER or bound.value or value.name not in _ORDERS:
+    if value.kind is not Kind.CALL or bound.kind is not Kind.NUMBER or bound.value or value.name not in ORDERS:
         return None
     matrix, strict = value.args[0], statement.operators == (">",)
     if matrix.kind is Kind.SUBTRACT:
@@ -113,7 +113,7 @@ def order_of(statement: Expr) -> tuple[Expr, Expr | None, bool] | None:
     return matrix, None, strict
 
 
-_ORDERS = frozenset(function.stands_for[0] for function in FUNCTIONS.values() if function.stands_for)
+ORDERS = frozenset(function.stands_for[0] for function in FUNCTIONS.values() if function.stands_for)
 """Functions of a symmetric matrix whose sign is that of the matrix."""
 
 

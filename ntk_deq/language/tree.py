@@ -120,7 +120,8 @@ class Expr:
         while stack:
             node = stack.pop()
             yield node
-            stack.extend(reversed(node.args))
+            if node.args:
+                stack.extend(node.args[::-1])
 
 
 def is_member(expr: Expr) -> bool:
@@ -151,12 +152,18 @@ def names_in(expr: Expr) -> set[str]:
         >>> sorted(names_in(parse("norm(Z[l]) <= c*m")))
         ['Z', 'c', 'l', 'm']
     """
-    found = {node.name for node in expr.walk() if node.kind in (Kind.NAME, Kind.INDEX) and BOUND not in node.name}
-    return found if all(BOUND in name for name in _arguments(expr)) else found & free_names(expr)
-
-
-def _arguments(expr: Expr) -> Iterator[str]:
-    return (node.names[0] for node in expr.walk() if node.kind is Kind.FUNCTION)
+    found: set[str] = set()
+    binds, stack = False, [expr]
+    while stack:
+        node = stack.pop()
+        kind = node.kind
+        if kind is Kind.NAME or kind is Kind.INDEX:
+            if BOUND not in node.name:
+                found.add(node.name)
+        elif kind is Kind.FUNCTION:
+            binds = binds or BOUND not in node.names[0]
+        stack.extend(node.args)
+    return found & free_names(expr) if binds else found
 
 
 def free_names(expr: Expr) -> set[str]:

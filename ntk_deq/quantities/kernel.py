@@ -207,7 +207,7 @@ def ntk_gram(
         {'W': 16.0, 'U': 4.0, 'b': 4.0}
     """
     if isinstance(model, WholeModel):
-        raise ArgumentError(f"There is no tangent kernel of {model.signature.name}: {model.reason}.")
+        raise ArgumentError(f"There is no tangent kernel of {model.signature.name}: {model.reason.removesuffix('.')}.")
     check_inputs(model, X1)
     if X2 is not None:
         check_inputs(model, X2)

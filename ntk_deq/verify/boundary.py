@@ -156,7 +156,7 @@ def _candidate(
 ) -> tuple[Instance, Truth] | None:
     """Return an instance on the boundary and the worst truth of a conclusion there; None where it meets no equality."""
     claim = boundary.claim
-    sizes = {letter: min(size.low + _offset(generator), size.high) for letter, size in setting.sizes.items()}
+    sizes = small_sizes(setting, generator)
     common = choose(generator, 2 * _PATTERNS)  # in half of the candidates all tensors are of one pattern
     pattern = common if common < _PATTERNS else None
     try:
@@ -181,6 +181,20 @@ def _candidate(
         return None
     worst = _worst_conclusion(claim, names)
     return None if worst is None else (instance, worst)
+
+
+def small_sizes(setting: Setting, generator: torch.Generator) -> dict[str, int]:
+    """Return sizes near the lowest ones."""
+    return {letter: min(size.low + _offset(generator), size.high) for letter, size in setting.sizes.items()}
+
+
+def plain_values(free: Mapping[str, Free], sizes: Mapping[str, int], generator: torch.Generator) -> dict[str, Tensor]:
+    """Return simple values of variables, each of a pattern of its own.
+
+    Raises:
+        ArgumentError: A domain has no member of its shape.
+    """
+    return {name: _drawn(name, v, sizes, choose(generator, _PATTERNS), generator) for name, v in free.items()}
 
 
 def _offset(generator: torch.Generator) -> int:

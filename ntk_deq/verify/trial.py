@@ -21,7 +21,7 @@ from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.counterexamples import find_counterexamples, find_satisfying, plainest_counterexample, refutes
 from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.existence.uniform import prove_uniform
-from ntk_deq.verify.feasible import Feasible, planned
+from ntk_deq.verify.feasible import Feasible, exact_solutions, planned
 from ntk_deq.verify.formulas import DRAWN_SHARE
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.options import Options
@@ -301,7 +301,8 @@ class Trial:
         for setting in self.claim.settings:
             if self.tally.counterexamples or proved:
                 return
-            for instance in boundary_instances(self.claim, setting, self.options.seed, self.deadline):
+            asked = self.claim, setting, self.options.seed, self.deadline
+            for instance in (*exact_solutions(*asked), *boundary_instances(*asked)):
                 judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
                 exact = self.refiner.decide(judgement, dtype=dtype)
                 self._count(self.refiner.refine(exact, dtype=dtype, deadline=self.deadline))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ntk_deq.claims.describe import describe_problem, describe_suite, one_line
@@ -95,6 +97,23 @@ def test_a_system_is_described_once_with_its_certificate(tmp_path, certificate, 
     assert layer.variables[1] == ("mu", "scalar", "hyperparameter in (0, 1): the modulus")
     assert layer.definitions == (("L", "scalar", "norm(z)^2"),)
     assert (plain.equilibrium, plain.certificate, plain.title) == (None, "", "")
+
+
+def test_registered_models_and_families_are_described_with_their_kernels(described):
+    (shipped,) = described.systems
+    assert (shipped.name, shipped.certificate) == ("implicit-relu", "contraction: gamma*norm(A) < 1")
+    assert shipped.kernel.endswith("blocks of W, A (1 place each in the map), b (1 place in yhat)")
+    found = {system.name: system for file in FILES for system in describe_suite(load_suite(file)).systems}
+    assert found["quadratic"].definitions == (("L", "scalar", "x'*Q*x/2 - c'*x"),)
+    assert found["feed-forward"].variables[0] == ("W[l]", "matrix n[l] x n[l-1]", "parameter for l in 1..D")
+    kernel = "at D = 4: N x N, a sample in each column of X; blocks of W[1], W[2], W[3], W[4], a (1 place each in yhat)"
+    assert found["feed-forward"].kernel == kernel
+    assert found["monotone-network"].kernel.endswith(
+        "A, B (2 places each in the map), U (1 place in the map), u (1 place in yhat)"
+    )
+
+
+FILES = [Path(__file__).parents[2] / "checks" / name for name in ("systems.yaml", "feed_forward.yaml")]
 
 
 @pytest.fixture

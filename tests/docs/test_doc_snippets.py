@@ -274,6 +274,79 @@ def test_counterexamples_worked_out_by_hand(tmp_path):
     assert numbers["tall.P"] == pytest.approx((0, 2), abs=1e-12)
 
 
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+MU = "max(diag(A) + abs(A)*ones(n) - abs(diag(A)))"
+BOUND = "norminf(at(x, w = v) - x) <= norminf(B)/(1 - max(mu, 0))*norminf(v - w)"
+
+
+def tutorial_file(changes=(), assume=""):
+    """The claim file as it stands on the way through the tutorial, with texts replaced."""
+    (final,) = [block.body for block in blocks(TUTORIAL) if block.claim_file is not None]
+    settings = final[final.index("settings:") : final.index("  - id:")]
+    head, entry = final[: final.index("    define:")] + "\n" + settings, final[final.index("  - id: J.Lipschitz") :]
+    entry = entry[: entry.index("    assume:")] + f"    let: {{mu: {MU}}}\n" + assume + f"    conclude: {BOUND}\n"
+    text = head + entry
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def in_words(text):
+    """A text without its line breaks and what a machine's speed decides."""
+    return re.sub(r"[0-9.]+ (?:ms|s)\b", "TIME", " ".join(text.split()))
+
+
+def said(path, capsys, *command):
+    main([command[0], str(path), *command[1:]])
+    printed = capsys.readouterr()
+    return in_words((printed.out + printed.err).replace(f"{path}", path.name))
+
+
+def quoted(*words):
+    """What the tutorial shows of some output, the only block with these words."""
+    (block,) = [b.body for b in blocks(TUTORIAL) if b.info == "text" and all(word in b.body for word in words)]
+    return in_words(block)
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        ("unknown name `Ax`", "relu(A*x", "relu(Ax"),
+        ("cannot add", "relu(A*x", "relu(x*A"),
+        ("A_ii", MU, "max(A_ii + sum(abs(A_ij)))"),
+        ("`x` is no function", "at(x, w = v)", "x(v)"),
+        ("norm_inf", "norminf", "norm_inf"),
+        ("system implicit-network", "suite", "suite"),
+    ],
+)
+def test_the_tutorial_shows_what_check_prints(words, old, new, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    path = Path("robust.yaml")
+    path.write_text(tutorial_file([(old, new)]))
+    assert quoted(words) in said(path, capsys, "check")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "changes", "assume"),
+    [
+        ("margin -2 ", (), ""),
+        ("margin -0.118", [("norminf", "norm")], "    assume: {well-posed: mu < 1}\n"),
+    ],
+)
+def test_the_tutorial_shows_what_run_prints(words, changes, assume, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    path = Path("robust.yaml")
+    path.write_text(tutorial_file(changes, assume))
+    printed, shown = said(path, capsys, "run", "--no-store", "-j", "1"), quoted(words)
+    line, _, rest = shown.partition(" conclusion: ")
+    assert line in printed
+    assert f"conclusion: {rest}" in printed
+
+
 SHRUNK = {
     "R.L3.1.decrease": ({"W": 0, "A": 0, "b": 0, "X": 0}, "0 < 0"),
     "R.L3.2": ({"W": 1, "A": 1, "b": 0, "X": 1}, "0.5 > 0.5"),

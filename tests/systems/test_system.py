@@ -131,6 +131,7 @@ _SKIP = "W:p:m,m U:p:m,d X:x:d,N y:y:N"
             "relu(W*Z + X)",
             r"each size of which a parameter has: none of them counts samples",
         ),
+        ("W:p:m,m X:x:m y:y:m", "m", "relu(W*Z + X)", r"counts samples\. With a second size, as in \[m, N\]"),
         ("W:p:m,m X:x:N,K y:y:N", "Nm", "relu(Z*W)", r"`Z` is \[N, m\]|yhat|one size of"),
         (
             "W:p:m,m U:p:m,d X:x:d,N y:y:N",

@@ -1,8 +1,8 @@
-"""Formulas at the steps of a training run: what an index means, the step after, whole intervals."""
+"""Formulas at the steps of a training run: what an index means, the step after, intervals; flows in closed form."""
 
 import pytest
 import torch
-from flint import arb
+from flint import arb, arb_mat
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.balls import evaluate_scalar, evaluate_truth
@@ -12,7 +12,9 @@ from ntk_deq.evaluation.quantity import Scalar, Truth
 from ntk_deq.language.run import changing_names
 from ntk_deq.systems import ImplicitReLU, loss_gradients, solve_equilibrium
 from ntk_deq.verify.formulas import instance_environment
+from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training import Interval, Point, StepMoments
+from ntk_deq.verify.training.flow import AffineFlow
 
 FILE = """
 suite: t
@@ -130,3 +132,68 @@ def test_an_interval_contains_every_step_on_the_way(run):
             assert float(torch.linalg.vector_norm(ball.centre.reshape(state[name].shape) - state[name])) <= ball.radius
         assert loss.ball.contains(arb(loss_at(model, X, y, state)))
         assert moments.index(Interval(0, 4)).contains(arb(k))
+
+
+QUADRATIC = """
+suite: t
+systems:
+  squares:
+    variables:
+      w: {shape: "[p]", role: parameter}
+      c: {shape: "[N]", role: parameter}
+      F: {shape: "[N, p]", role: input}
+      y: {shape: "[N]", role: target}
+    define: {e: F*w + c - y, L: LOSS}
+settings:
+  squares: {model: squares, sizes: {N: 2, p: 2}, init: {w: zeros, c: "normal(0, 1)", F: "normal(0, 1)", y: rademacher}}
+claims:
+  - id: T
+    title: t
+    setting: squares
+    instances: 1
+    let: {mu: lambda_min(F*F' + I(N))}
+    run: {method: gradient-flow, until: 1e-3}
+    conclude: CONCLUDE
+"""
+
+
+def squares(tmp_path, conclude, loss="dot(e, e)/2"):
+    path = tmp_path / "claims.yaml"
+    path.write_text(QUADRATIC.replace("CONCLUDE", f"'{conclude}'").replace("LOSS", loss))
+    (claim,) = load_suite(str(path)).claims
+    return judge(claim, Options(search=0))
+
+
+def test_a_flow_whose_gradient_is_affine_is_certified_in_closed_form(tmp_path):
+    result = squares(tmp_path, "L[t] <= exp(-2*mu*t)*L[0] for all t")
+    assert (result.verdict.value, result.evidence.value, result.estimated) == ("holds", "certified", {})
+    result = squares(tmp_path, "L[t] <= exp(-2*mu*t)*L[0]/10 for all t")
+    assert (result.verdict.value, result.evidence.value) == ("refuted", "certified")
+
+
+def test_between_two_times_only_what_is_shown_is_certified(tmp_path):
+    # The loss falls below the right side between the judged times as well, but by no rule that is known.
+    result = squares(tmp_path, "L[t] <= exp(-2*mu*t)*L[0] + sin(t)^2 for all t")
+    assert result.evidence.value == "numeric"
+    assert list(result.estimated) == ["steps between the judged ones"]
+
+
+def test_a_loss_that_is_not_quadratic_is_integrated(tmp_path):
+    result = squares(tmp_path, "L[t] <= L[0] for all t", loss="dot(e, e)/2 + dot(e, e)^2")
+    assert "gradient flow" in result.estimated
+
+
+def test_the_closed_form_of_a_flow_is_the_flow():
+    """Two decoupled coordinates: theta = (a (1 - exp(-2 t)), b t), the second with no curvature at all."""
+    flow = AffineFlow(arb_mat([[-4], [-3]]), arb_mat([[2, 0], [0, 0]]), arb(1))
+    moved, velocity = flow.after(arb(1))
+    known = [2 * (1 - arb(-2).exp()), arb(3)]
+    assert all(bool(entry.overlaps(other)) for entry, other in zip(moved.entries(), known, strict=True))
+    assert bool(velocity[0, 0].overlaps(-4 * arb(-2).exp()))
+    assert bool(flow.loss(moved).overlaps(1 - 4 * known[0] - 9 + known[0] * known[0]))
+    again, _ = flow.after(arb(1), velocity)
+    assert bool((moved + again)[0, 0].overlaps(2 * (1 - arb(-4).exp())))
+    length, t = flow.length(arb_mat([[-4], [-3]]), arb(1)), torch.linspace(0, 1, 100_001, dtype=torch.float64)
+    true = torch.trapezoid((16 * torch.exp(-4 * t) + 9).sqrt(), t).item()
+    assert abs(length - true) < 0.01
+    assert bool(length.contains(arb(true, 1e-9)))

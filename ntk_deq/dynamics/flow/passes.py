@@ -274,18 +274,17 @@ class FlowPass:
             raise ArgumentError(f"`horizon` of {FLOW} must be given where the gradient is zero at first. Got None.")
         return self._options.horizon or 1.0
 
-    def _measure(self, error: Tensor, step: float, state: Tensor, slope: Tensor) -> Tensor:
+    def _measure(self, error: Tensor, step: float, state: Tensor, slope: Tensor) -> float:
         norms = [torch.linalg.vector_norm(part) for part in error.split(self.equation.parts)]
         *errors, path, self._speed = torch.stack([*norms, state[-1], slope[-1]]).tolist()
         time = self.integrator.time
         # An error that rounding makes does not fall with the step either, and is held to the path in the same way.
         rounded = max(errors) <= _ROUNDINGS * max(self._rounding, torch.finfo(error.dtype).eps * path)
-        kinked, self._kinked = self._kinked or rounded, False
+        self._smooth_step, kinked, self._kinked = not self._kinked, self._kinked or rounded, False
         ratio = self.judge.ratio(
             errors, time=time, step=step, path=path, speed=self._speed, noise=self._noise, kinked=kinked
         )
-        self._smooth_step = not kinked
-        return error.new_tensor(ratio)
+        return ratio
 
     def _accept(self, time: float, state: Tensor) -> bool:
         self.judge.accept()

@@ -22,7 +22,7 @@ from ntk_deq import certified as ct
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate
-from ntk_deq.evaluation.convex.shapes import Shapes
+from ntk_deq.evaluation.convex.shapes import Shape, Shapes
 from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Cotangent, Node, reachable, rearranged_ball
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute
 from ntk_deq.evaluation.derivatives.kinks import signs_of
@@ -209,6 +209,22 @@ def _of_quadratic(tape: Tape, root: Node, leaf: Node) -> Curvatures:
     except NoRuleError:
         return NOTHING
     return NOTHING if hessian is None else extreme_curvatures(hessian)
+
+
+def joint_shape(env: Environment, name: str, variables: Sequence[str]) -> Shape | None:
+    """Return what the formula of a number tells of it as a function of some variables together; None: nothing.
+
+    Args:
+        env: What names mean.
+        name: Of the number.
+        variables: Which.
+    """
+    tape = Tape(replace(env, notes=Notes(deadline=env.notes.deadline)))
+    try:
+        root = tape.build(Expr(Kind.NAME, _HERE, name=name), {})
+    except (OutsideClaimError, UndifferentiableError, LimitError):
+        return None
+    return Shapes(frozenset(tape.base.variables[variable].number for variable in variables)).of(root)
 
 
 def extreme_curvatures(hessian: ct.Ball) -> Curvatures:

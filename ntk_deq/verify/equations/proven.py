@@ -45,6 +45,7 @@ def solve(
 ) -> tuple[Instance, Environment]:
     """Return an instance whose equations hold, with its environment; both unchanged where that cannot be proven.
 
+    An instance that solves its equations exactly as it stands stays as it is: they may have other solutions.
     In the environment the variables that the equations give are balls that hold a true solution, and `met` says which
     comparisons that makes true. An instance that certainly fails another hypothesis is left alone.
 
@@ -65,6 +66,8 @@ def solve(
     equations = Equations(claim, setting)
     best = _Proof(claim, setting, instance, env, dtype)
     for plan in equations.plans(instance.sizes):
+        if anew and not instance.solved and _stands(plan, env):
+            return instance, env
         failing = _failing(claim, equations, plan, env) if anew else None
         if failing is not None:
             return replace(instance, solved=frozenset()), replace(env, failing=failing)
@@ -79,6 +82,24 @@ def solve(
     if env.precision is not None:
         raise LimitError("the equations of this instance are not solved with more bits than floats have")
     return replace(instance, solved=frozenset()) if anew else instance, env
+
+
+def _stands(plan: Plan, env: Environment) -> bool:
+    """Whether the equations that would be solved jointly, and the explicit ones beside them, hold exactly as it is."""
+    equations = [e for joint in plan.joint for e in joint.equations] + [step.equation for step in plan.explicit]
+    if not plan.joint or plan.inclusions:
+        return False
+    inside = replace(env, notes=Notes(deadline=env.notes.deadline), cache={}, iterates=[])
+    try:
+        for equation in equations:
+            sides = [evaluate(side, inside) for side in (equation.left, equation.right)]
+            if ar.compare_chain(sides, ["=="], ()).truth is not Truth.TRUE:
+                return False
+    except DeadlineError:
+        raise
+    except NtkDeqError:
+        return False
+    return not inside.notes.unsure and not inside.notes.estimated
 
 
 def _failing(claim: Claim, equations: Equations, plan: Plan, env: Environment) -> str | None:

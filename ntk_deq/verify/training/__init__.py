@@ -91,6 +91,7 @@ class Moments:
         resting: Whether nothing ever moves: every step or time is the start.
         endless: Whether there is a step or time after every other.
         only: An interval between two judged steps, to which every quantifier is confined, or None.
+        decays: Whether the loss is a sum of exponentials in time with weights >= 0, so that its logarithm is convex.
         whole: Whether the index is a whole number, so that there is nothing between a step and the next one.
     """
 
@@ -102,6 +103,7 @@ class Moments:
     resting: bool = False
     endless: bool = False
     only: Interval | None = None
+    decays: bool = False
     whole: ClassVar[bool] = False
     _known: dict[tuple[float, float], Environment] = field(default_factory=dict, init=False)
 

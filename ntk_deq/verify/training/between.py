@@ -15,6 +15,7 @@ from ntk_deq.evaluation.balls import evaluate_truth
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.language.indices import step_of
+from ntk_deq.language.run import LOSS
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import Sort
 from ntk_deq.verify.training import Interval, Moments
@@ -239,10 +240,55 @@ def _certain(claim: Claim, moments: Moments, name: str, interval: Interval) -> b
     inside = replace(moments, only=interval)
     notes = replace(moments.start.notes, unsure=[], estimated={}, sides=None)
     inside.start = replace(moments.start, moments=inside, notes=notes, cache=dict(moments.start.cache))
+    # What holds at both ends, as it does where this is asked, and is a rate of decay, holds between them.
+    parts = [part for part in conjuncts(claim.conclude[name].expr) if not (moments.decays and is_rate(part))]
     try:
-        return evaluate_truth(claim.conclude[name].expr, inside.start).truth is Truth.TRUE
+        return all(evaluate_truth(part, inside.start).truth is Truth.TRUE for part in parts)
     except (OutsideClaimError, LimitError):
         return False
+
+
+def is_rate(expr: Expr) -> bool:
+    """Whether a statement is `L[t] <= c*exp(a*t + b) for all t`: the logarithm of the right side is affine in t.
+
+    Where that of L is convex, and it holds at two times, it holds at every time between them.
+    """
+    if expr.kind is not Kind.FOR_ALL or len(expr.names) != 1 or len(expr.args) != 1:
+        return False
+    name = expr.names[0]
+    for part in conjuncts(expr.args[0]):
+        if part.kind is not Kind.COMPARE or part.operators not in (("<=",), (">=",)):
+            return False
+        low, high = part.args if part.operators == ("<=",) else part.args[::-1]
+        loss = low.kind is Kind.INDEX and low.name == LOSS and low.args[0].kind is Kind.NAME
+        if not (loss and low.args[0].name == name and _is_exponential(high, name)):
+            return False
+    return True
+
+
+def _is_exponential(expr: Expr, name: str) -> bool:
+    """Whether a number is a constant times the exponential of something affine in an index."""
+    if not _has(expr, name):
+        return True
+    if expr.kind in (Kind.MULTIPLY, Kind.DIVIDE):
+        return all(_is_exponential(part, name) for part in expr.args)
+    return expr.kind is Kind.CALL and expr.name == "exp" and _is_affine(expr.args[0], name)
+
+
+def _is_affine(expr: Expr, name: str) -> bool:
+    if not _has(expr, name):
+        return True
+    if expr.kind in (Kind.NEGATE, Kind.ADD, Kind.SUBTRACT):
+        return all(_is_affine(part, name) for part in expr.args)
+    if expr.kind is Kind.MULTIPLY:
+        return sum(_has(part, name) for part in expr.args) == 1 and all(_is_affine(part, name) for part in expr.args)
+    if expr.kind is Kind.DIVIDE:
+        return not _has(expr.args[1], name) and _is_affine(expr.args[0], name)
+    return expr.kind is Kind.NAME
+
+
+def _has(expr: Expr, name: str) -> bool:
+    return any(node.kind is Kind.NAME and node.name == name for node in expr.walk())
 
 
 def has_several_indices(claim: Claim) -> bool:

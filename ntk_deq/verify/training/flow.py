@@ -7,25 +7,31 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import ClassVar
 
 import torch
+from flint import arb, arb_mat
 from torch import Tensor
 
+from ntk_deq.certified import scalar as sc
 from ntk_deq.claims.claim import Claim
 from ntk_deq.dynamics.field import GradientField
 from ntk_deq.dynamics.flow.run import gradient_flow
-from ntk_deq.dynamics.record import RunStatus, TrainingRun
+from ntk_deq.dynamics.record import RunStatus, Snapshot, TrainingRun
+from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
+from ntk_deq.evaluation.convex.curvature import joint_shape, loss_hessian
+from ntk_deq.evaluation.convex.points import numbers_of
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.quantity import Outcome
-from ntk_deq.language.run import GRADIENT_FLOW, Run, RunKind
+from ntk_deq.evaluation.quantity import Matrix, Outcome
+from ntk_deq.language.parser import parse
+from ntk_deq.language.run import GRADIENT_FLOW, LOSS, Run, RunKind
 from ntk_deq.language.tree import Formula
 from ntk_deq.systems.losses import output_loss
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.runs import NoRunError
-from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, TimeMoments, Trainee
+from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
 from ntk_deq.verify.training.flow_course import early_breaks, ended_at_floor, telling_times
 from ntk_deq.verify.training.judged import TrainingTwin
@@ -67,6 +73,8 @@ BRIEF_JUDGED = 12
 
 _NO_ERROR = StartError({}, 0.0)
 
+_UNTIL = 1e-15  # a floor such as 1/10^6 is given as a float
+
 
 class FlowTwin(TrainingTwin):
     """The twin of `gradient-flow`."""
@@ -89,6 +97,7 @@ class FlowTwin(TrainingTwin):
             end_error=course.end_error,
             resting=course.resting,
             endless=course.resting and run.horizon is None,
+            decays=course.decays,
         )
 
     def given_up(self, done: TrainingRun, run: Run) -> bool:
@@ -188,10 +197,17 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         rtol=SOLVER_TOLERANCE,
         check=env.notes.check_time,
     )
+    end = end_at_the_start(done, env)
+    if done.status is RunStatus.LOSS_FLOOR and done.end == 0 and not end.unsure:  # there is nothing but the start
+        start = estimated_point(done, 0, StartError(trainee.start_radius, 0.0), stepwise=False)
+        return Trajectory(done, (start,), None, (), certified=True, seconds=0.0, end=end)
+    proven = proven_flow(done, trainee, env, until=float(run.until), off=off if run.horizon is not None else None)
+    if proven is not None:
+        return replace(proven, seconds=time.perf_counter() - started, end=end)
     env.notes.estimated.setdefault("gradient flow", "the integration error is estimated from two runs")
     begun = (StartError(trainee.start_radius, 0.0), *repeat(_NO_ERROR, len(done.snapshots) - 1))
     points = tuple(estimated_point(done, i, begun[i], stepwise=False) for i in range(len(done.snapshots)))
-    end_error, end = 0.0, end_at_the_start(done, env)
+    end_error = 0.0
     if done.status is RunStatus.LOSS_FLOOR and done.end > 0 and not end.unsure:
         last, end_error, end = end_of_flow(done, trainee, points[-1], float(run.until))
         points = (*points[:-1], last)
@@ -202,3 +218,168 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
     seconds = time.perf_counter() - started
     ranges = hulls(values) if trainee.multiple else ()
     return Trajectory(done, points, None, ranges, certified=False, seconds=seconds, end=end, end_error=end_error)
+
+
+MOST_ENTRIES = 48
+"""Entries of all parameters together, at most, for a flow to be proven."""
+
+_PARTS = 8  # of the time between two judged ones, for the length of the path
+_LOOSEST = 1e-3  # relative; a last time that is not known as well as this is left to the estimate
+_DOUBLE = torch.float64
+
+
+class AffineFlow:
+    """The flow theta' = -(g + H (theta - theta(0))) of a loss whose gradient is affine, in balls.
+
+    d = theta - theta(0) and the velocity -v have the closed forms d(t) = -(integral of exp(-s H) over 0..t) g and
+    v(t) = exp(-t H) g. H is symmetric, so that norm(v)^2 is a sum of exponentials in t with weights >= 0: its logarithm
+    is convex, and between two times the norm is at most what lies between those there on a logarithmic scale.
+
+    Args:
+        gradient: g, a column.
+        hessian: H.
+        loss: At the start.
+    """
+
+    def __init__(self, gradient: arb_mat, hessian: arb_mat, loss: arb) -> None:
+        self.size, self._gradient, self._hessian, self._loss = gradient.nrows(), gradient, hessian, loss
+        rows = [[-hessian[i, j] for j in range(self.size)] + [-gradient[i, 0]] for i in range(self.size)]
+        self._generator = arb_mat([*rows, [0] * (self.size + 1)])
+
+    def after(self, time: arb, velocity: arb_mat | None = None) -> tuple[arb_mat, arb_mat]:
+        """Return how far the flow moves in a time, and v there, from the start or from where v is as given."""
+        n = self.size
+        grown = (self._generator * time).exp()
+        powers = arb_mat(n, n, [grown[i, j] for i in range(n) for j in range(n)])
+        if velocity is None:
+            return arb_mat(n, 1, [grown[i, n] for i in range(n)]), powers * self._gradient
+        generator = arb_mat(
+            [[-self._hessian[i, j] for j in range(n)] + [-velocity[i, 0]] for i in range(n)] + [[0] * (n + 1)]
+        )
+        grown = (generator * time).exp()
+        return arb_mat(n, 1, [grown[i, n] for i in range(n)]), powers * velocity
+
+    def loss(self, moved: arb_mat) -> arb:
+        """Return the loss at a distance from the start."""
+        linear = (self._gradient.transpose() * moved)[0, 0]
+        return self._loss + linear + (moved.transpose() * self._hessian * moved)[0, 0] / 2
+
+    def length(self, velocity: arb_mat, time: arb) -> arb:
+        """Return a ball of the length of the path from where v is as given, in a time."""
+        total, part = arb(0), time / _PARTS
+        for _ in range(_PARTS):
+            moved, after = self.after(part, velocity)
+            least, most = _norm(moved), _mean_speed(_norm(velocity), _norm(after)) * part
+            total, velocity = total + least.union(most), after
+        return total
+
+
+def _norm(column: arb_mat) -> arb:
+    square = sum((entry * entry for entry in column.entries()), arb(0))
+    return arb(max(sc.lower(square), 0.0)).sqrt().union(arb(sc.upper(square)).sqrt())
+
+
+def _mean_speed(first: arb, last: arb) -> arb:
+    """Return a bound of the mean of a log-convex function between two values."""
+    high, low = arb(max(sc.upper(first), sc.upper(last))), arb(min(sc.upper(first), sc.upper(last)))
+    if not (low > 0 and high / low > 1 + 2.0**-20):
+        return high
+    return (high - low) / (high / low).log()
+
+
+def proven_flow(
+    done: TrainingRun, trainee: Trainee, env: Environment, *, until: float, off: float | None
+) -> Trajectory | None:
+    """Return a flow at its judged times with proven radii, where the loss is quadratic in all parameters together.
+
+    Args:
+        done: The flow as integrated; what is taken from it are its times.
+        trainee: What is trained.
+        env: The environment of the instance.
+        until: The loss over the first one at which it ends.
+        off: Relative error of a horizon that the claim gives; None: it gives none.
+
+    Returns:
+        The trajectory; None where the loss is not seen to be quadratic, or the end is not known well enough.
+    """
+    names, times = list(trainee.model.parameters()), [float(snapshot.at) for snapshot in done.snapshots]
+    if env.like.dtype != _DOUBLE or env.like.is_cuda or env.model is None or len(times) < 2:
+        return None
+    start = [number for name in names for number in numbers_of(env.variables[name])]
+    if len(start) > MOST_ENTRIES:
+        return None
+    shape = joint_shape(env, LOSS, names)
+    if shape is None or shape.degree not in (0, 1, 2):
+        return None
+    hessian = loss_hessian(env, LOSS, names)
+    if isinstance(hessian, str):
+        return None
+    gradient = list[arb]()
+    for name in names:
+        slope = evaluate(parse(f"grad({LOSS}, {name})"), env)
+        assert not isinstance(slope, Outcome)
+        gradient += numbers_of(slope)
+    flow = AffineFlow(
+        arb_mat(len(start), 1, gradient),
+        arb_mat(len(start), len(start), numbers_of(Matrix(hessian, 0.0))),
+        evaluate_scalar(parse(LOSS), env).ball,
+    )
+    last = _end(flow, done, until) if done.status is RunStatus.LOSS_FLOOR else off or 0.0
+    if last is None:
+        return None
+    points, losses = (
+        [Point(0.0, done.snapshots[0].parameters, trainee.start_radius, arb(0))],
+        [flow.loss(arb_mat(len(start), 1))],
+    )
+    velocity, path = arb_mat(len(start), 1, gradient), arb(0)
+    for (before, now), snapshot in zip(pairwise(times), done.snapshots[1:], strict=True):
+        env.notes.check_time()
+        path += flow.length(velocity, arb(now) - arb(before))
+        moved, velocity = flow.after(arb(now))
+        points.append(_point(snapshot, names, [a + b for a, b in zip(start, moved.entries(), strict=True)], path))
+        losses.append(flow.loss(moved))
+    if last:
+        early, late = (flow.after(arb(times[-1]) * (1 + arb(sign * last))) for sign in (-1, 1))
+        if not times[-2] < arb(times[-1]) * (1 - arb(last)):
+            return None
+        stray = max(sc.upper(_norm(early[1])), sc.upper(_norm(late[1]))) * arb(times[-1]) * arb(last)
+        points[-1] = moved_along(points[-1], sc.upper(stray))
+        losses[-1] = flow.loss(late[0])
+    if not all(point.path.is_finite() and math.isfinite(sum(point.radius.values())) for point in points):
+        return None
+    ranges = tuple(a.union(b) for a, b in pairwise(losses))
+    return Trajectory(
+        done,
+        tuple(points),
+        None,
+        ranges,
+        certified=True,
+        seconds=0.0,
+        end_error=last,
+        decays=shape.convex and shape.rises,
+    )
+
+
+def _end(flow: AffineFlow, done: TrainingRun, until: float) -> float | None:
+    """Return how far off, relatively, the time may be at which the loss is at its floor, which it meets once."""
+    time, start = arb(float(done.snapshots[-1].at)), flow.loss(arb_mat(flow.size, 1))
+    error = 2.0**-52
+    while error <= _LOOSEST:
+        early, late = (flow.loss(flow.after(time * (1 + arb(sign * error)))[0]) for sign in (-1, 1))
+        if early > until * (1 + _UNTIL) * start and late < until * (1 - _UNTIL) * start:
+            return error
+        error *= 8
+    return None
+
+
+def _point(snapshot: Snapshot, names: Sequence[str], numbers: Sequence[arb], path: arb) -> Point:
+    """Return a judged time; the parameters are the floats next to the balls' centres."""
+    values, radii, place = dict[str, Tensor](), dict[str, float](), 0
+    for name in names:
+        like = snapshot.parameters[name]
+        own = numbers[place : place + like.numel()]
+        place += like.numel()
+        floats = [float(number.mid()) for number in own]
+        values[name] = torch.tensor(floats, dtype=like.dtype).reshape(like.shape)
+        radii[name] = sc.upper(_norm(arb_mat(len(own), 1, [n - arb(f) for n, f in zip(own, floats, strict=True)])))
+    return Point(float(snapshot.at), values, radii, path)

@@ -254,6 +254,7 @@ class Trajectory:
         end: How certain it is where the run ends.
         end_error: Relative error of the time at which a flow ends.
         resting: Whether the gradient is zero at the start for certain, so that there is nothing but the start.
+        decays: Whether the loss is a sum of exponentials in time with weights >= 0, for certain.
     """
 
     run: TrainingRun
@@ -265,6 +266,7 @@ class Trajectory:
     end: End = KNOWN
     end_error: float = 0.0
     resting: bool = False
+    decays: bool = False
 
 
 def positive(formula: Formula, env: Environment) -> Scalar:
