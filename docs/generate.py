@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: tables of docs/claim-language.md and docs/gallery.md, the JSON Schema.
+"""Write the generated parts of the documentation: tables of two of its pages, and the JSON Schema of claim files.
 
 Run `python docs/generate.py` after a change to the language; a test fails where these parts are out of date.
 """
