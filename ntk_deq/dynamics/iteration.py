@@ -64,8 +64,8 @@ def iterate(
     Args:
         step: Formulas by name, functions of arguments such as `f(u)` among them; or a callable: `step(state, k)` gives
             the state at k + 1 from that at k, a tensor, or a mapping of tensors as `start` is one.
-        start: The state at step 0 of a callable, or a record of such a recursion, from whose end the run goes on.
-            Formulas have their starts among them.
+        start: The state at step 0 of a callable, or a record of a recursion, from whose end the run goes on; formulas,
+            which have their starts among them, are computed anew up to there.
         steps: Number of steps, at most 10,000.
         values: The values of the names in the formulas: numbers, vectors and matrices in float64.
         watch: What is followed as the `loss` of the record, a number of each state; left out: the length of the step
@@ -89,19 +89,24 @@ def iterate(
         raise ArgumentError(f"`steps` of iterate must be a whole number from 1 to {MAX_STEPS}. Got {steps!r}.")
     began = time.perf_counter()
     if isinstance(step, Mapping):
-        if start is not None:
+        before = start if isinstance(start, TrainingRun) else None
+        if start is not None and before is None:
             raise ArgumentError("`start` of iterate stands among the formulas, as in z[0]: z0. Got one besides.")
-        states, error, certified, detail = _of_formulas(step, dict(values or {}), steps)
-        first = 0
+        first = 0 if before is None else _start(before)[1]
+        if first + steps > MAX_STEPS:
+            raise ArgumentError(f"`steps` of iterate end at {MAX_STEPS} at the latest. Got {steps} after {first}.")
+        states, error, certified, detail = _of_formulas(step, _values(values or {}), first + steps)
+        if before is not None:
+            _check_continued(before, states, error)
+        states = states[first:]
     else:
         if values:
             raise ArgumentError("`values` of iterate are for formulas; a callable has its own.")
         _check_step(step)
         state, first = _start(start)
-        with torch.no_grad():
-            states, detail = _of_callable(step, state, first, steps, None)
-            moved, _ = _of_callable(step, state, first, steps, torch.Generator().manual_seed(0))
-        certified, error = False, _distance(states, moved)
+        states, detail = _of_callable(step, state, first, steps, None)
+        moved, _ = _of_callable(step, state, first, steps, torch.Generator().manual_seed(0))
+        certified, error = False, _distance(states, moved, (isinstance(start, TrainingRun) and start.error) or 0.0)
     return _record(states, first, detail, error, certified, watch, time.perf_counter() - began)
 
 
@@ -124,13 +129,47 @@ def _start(start: Tensor | Mapping[str, Tensor] | TrainingRun | None) -> tuple[S
     return {name: value.detach() for name, value in state.items()}, 0
 
 
+def _check_continued(before: TrainingRun, states: list[State], error: float) -> None:
+    """Refuse to go on from a record that the formulas do not come to."""
+    at, end = int(before.end), before.parameters
+    here = states[at] if at < len(states) else {}
+    apart = [
+        float(torch.linalg.vector_norm(here[n] - v)) for n, v in end.items() if n in here and here[n].shape == v.shape
+    ]
+    room = (
+        (before.error or 0.0)
+        + error
+        + torch.finfo(torch.float64).eps * math.hypot(*(float(v.norm()) for v in end.values()))
+    )
+    if here.keys() != end.keys() or len(apart) < len(end) or not math.hypot(*apart) <= room:
+        raise ArgumentError(
+            f"`start` of iterate must be a record of the same formulas and values. Got another at {at}."
+        )
+
+
+def _values(values: Mapping[str, Tensor | float]) -> dict[str, Tensor]:
+    """Return the values of names in float64."""
+    found = {}
+    for name, value in values.items():
+        try:
+            tensor = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(
+                f"`values` of iterate holds numbers and tensors. Got {value!r:.100} for {name!r}."
+            ) from error
+        if tensor.is_complex():
+            raise ArgumentError(f"`values` of iterate holds real numbers. Got {tensor.dtype} for {name!r}.")
+        found[name] = tensor.detach().to(torch.float64)
+    return found
+
+
 def _check_step(step: object) -> None:
     """Refuse what cannot be called with a state and the number of its step."""
     wanted = "`step` of iterate is called with a state and the number of its step, as step(z, k)"
     if not callable(step):
         raise ArgumentError(f"{wanted}, or holds formulas by name. Got {step!r:.100}.")
     try:
-        inspect.signature(step).bind(None, 0)
+        inspect.signature(step.forward if isinstance(step, torch.nn.Module) else step).bind(None, 0)
     except TypeError as error:
         raise ArgumentError(f"{wanted}. Got {step!r:.100}: {error}.") from error
     except ValueError:  # nothing is known of what it takes
@@ -150,10 +189,12 @@ def _of_callable(
         if generator is not None:
             state = {name: _nudged(value, generator) for name, value in state.items()}
         given = {name: value.clone() for name, value in state.items()}  # a step may be taken in place
-        found = step(given["state"], k) if single else step(given, k)
+        with torch.enable_grad():  # which a step of descent may take
+            found = step(given["state"], k) if single else step(given, k)
         if not isinstance(found, Tensor | Mapping):
             raise ArgumentError(f"`step` of iterate must return a tensor or a mapping of tensors. Got {found!r}.")
         new = {"state": found} if isinstance(found, Tensor) else dict(found)
+        new = {name: value.detach() for name, value in new.items()}
         if {n: v.shape for n, v in new.items()} != {n: v.shape for n, v in state.items()}:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in new.items())
             raise ArgumentError(f"`step` of iterate must give a state of the shape of its start. Got {shapes}.")
@@ -170,15 +211,26 @@ def _nudged(value: Tensor, generator: torch.Generator) -> Tensor:
     return value * (1 + GROWTH * noise)
 
 
-def _distance(states: list[State], moved: list[State]) -> float:
-    """Return the estimated error: the distance of two runs, times what rounding is of that by which one is moved."""
+def _distance(states: list[State], moved: list[State], before: float) -> float:
+    """Return the estimated error: the distance of two runs, times what rounding is of that by which one is moved.
+
+    Args:
+        states: The run.
+        moved: The one that is moved at every step.
+        before: What the start is off, which grows as their distance does.
+    """
     eps = max(torch.finfo(value.dtype).eps for value in states[0].values())
-    apart = 0.0
+    apart, grown, start = (
+        0.0,
+        1.0,
+        GROWTH * math.hypot(*(float(torch.linalg.vector_norm(v)) for v in states[0].values())),
+    )
     for k, (here, there) in enumerate(zip(states, moved, strict=False)):
         gaps = [float(torch.linalg.vector_norm(here[name] - there[name])) for name in here]
         sizes = [float(torch.linalg.vector_norm(value)) for value in here.values()]
         apart = max(apart, SAFETY * (math.hypot(*gaps) * eps / GROWTH * (k + 1) + eps * math.hypot(*sizes)))
-    return apart if len(states) == len(moved) else math.inf
+        grown = max(grown, math.hypot(*gaps) / start if start else 1.0)
+    return apart + before * grown if len(states) == len(moved) else math.inf
 
 
 def _typed(step: Mapping[str, str], values: Mapping[str, Tensor | float]) -> tuple[dict[str, Formula], dict[str, Type]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -18,7 +19,7 @@ from flint import arb
 from ntk_deq.certified import Ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import MAX_BITS, PreciseMatrix, working_precision
-from ntk_deq.dynamics.proven.recursion import carried_steps
+from ntk_deq.dynamics.proven.recursion import CLOSE, carried_steps
 from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names, value_at_step
@@ -181,8 +182,29 @@ def step_taken(value: Value | OutsideClaimError, at: At, env: Environment) -> Va
     return Matrix(Ball(centre, _length(apart)), max(size, value.scale), gram=value.gram)
 
 
+def _narrow(env: Environment) -> None:
+    """Carry errors in float64 where balls have grown, as from a start that is one: entry by entry they wrap around.
+
+    A rotation by 45 degrees takes a square around zero to one that is larger by sqrt(2) at every step, whatever the
+    bits; the norm of an error stays what it is.
+    """
+    known = {at: value for at, value in env.at_steps.items() if not isinstance(value, OutsideClaimError)}
+    if all(_radius(value) <= CLOSE * value.scale for value in known.values()):
+        return
+    carried = carried_steps(env, LOST)
+    for at, before in known.items():
+        value: Value | None = carried.get(at)
+        if value is None and all(used in carried for used in env.recursions.uses(*at)):  # no later step rests on it
+            del env.at_steps[at]
+            with suppress(OutsideClaimError):
+                value = value_at_step(env, *at)
+        closer = value is not None and _radius(value) < _radius(before)
+        env.at_steps[at] = replace(value, scale=max(value.scale, before.scale)) if value and closer else before
+
+
 def estimate_steps(env: Environment) -> None:
-    """Carry errors in float64, and put estimates where they are lost."""
+    """Carry errors in float64 where steps are not known better, and put estimates where they are lost."""
+    _narrow(env)
     missing = [at for at in all_steps(env) if at not in env.at_steps]
     if not missing:
         return

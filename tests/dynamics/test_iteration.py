@@ -47,6 +47,32 @@ def test_a_callable_has_an_estimate_and_goes_on_from_its_record(tmp_path):
     assert [snapshot.at for snapshot in run[2:4].snapshots] == [2, 3, 4]
 
 
+def test_formulas_go_on_from_a_record_of_theirs(tmp_path):
+    run = nd.iterate(RULE, values={"W": W, "b": B}, steps=10)
+    run.save(tmp_path / "run.npz")
+    further = nd.iterate(RULE, nd.TrainingRun.load(tmp_path / "run.npz"), values={"W": W, "b": B}, steps=5)
+    whole = nd.iterate(RULE, values={"W": W, "b": B}, steps=15)
+    assert (further.steps, further.end, further.settings["certified"]) == (5, 15, True)
+    assert all(torch.equal(further.parameters[name], value) for name, value in whole.parameters.items())
+    with pytest.raises(ArgumentError, match="the same formulas and values"):
+        nd.iterate(RULE, run, values={"W": 2 * W, "b": B}, steps=5)
+
+
+def test_what_the_start_of_a_callable_is_off_is_part_of_its_error():
+    run = nd.iterate(lambda z, k: 2 * z / 3 + B, B, steps=20)
+    assert nd.iterate(lambda z, k: 3 * z / 2, run, steps=10).error > run.error * 1.5**10
+
+
+def test_a_step_may_take_a_gradient():
+    def step(z, k):
+        (z.requires_grad_() ** 2).sum().backward()
+        return z - z.grad / 4
+
+    run = nd.iterate(step, B, steps=3)
+    assert torch.allclose(run.parameters["state"], B / 8)
+    assert not run.parameters["state"].requires_grad
+
+
 def test_a_state_of_several_tensors_knows_its_step():
     def step(state, k):
         new = state["x"] / (k + 2)
@@ -93,13 +119,16 @@ def test_a_run_is_drawn():
         ({"step": lambda z, k: z, "start": [1.0]}, r"a tensor or a mapping of tensors. Got \[1.0\]"),
         ({"step": lambda z: z, "start": W}, r"as step\(z, k\). Got .* too many positional"),
         ({"step": W, "start": W}, "or holds formulas by name"),
+        ({"step": torch.nn.Identity(), "start": W}, r"as step\(z, k\). Got Identity"),
+        ({"step": {"z[0]": "c", "z[k+1]": "z[k]"}, "values": {"c": "one"}}, "numbers and tensors. Got 'one' for 'c'"),
+        ({"step": {"z[0]": "c", "z[k+1]": "z[k]"}, "values": {"c": 1j}}, "real numbers. Got torch.complex"),
         ({"step": lambda z, k: z, "start": W, "watch": lambda state: state["state"]}, "a number for each state"),
         ({"step": {"f(u)": "g(u)", "z[0]": "c", "z[k+1]": "f(z[k])"}}, "unknown"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, said):
     if "start" not in arguments and isinstance(arguments["step"], dict):
-        arguments = {**arguments, "values": {"c": 1.0}}
+        arguments = {"values": {"c": 1.0}, **arguments}
     with pytest.raises(ArgumentError, match=said):
         nd.iterate(**arguments, steps=3)
 

@@ -7,7 +7,7 @@ import pytest
 from ntk_deq.claims.load import load_suite
 from ntk_deq.report.runs.view import loss_plot
 from ntk_deq.report.words import terminal_lines
-from ntk_deq.verify.results import Verdict
+from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge
 
 SCALARS = """
@@ -227,3 +227,24 @@ def test_forward_backward_with_a_proximal_map_is_certified(tmp_path, second, ver
     (claim,) = load_suite(str(path)).claims
     result = judge(claim, Options(instances=3, search=0, shrink=False))
     assert (result.verdict, result.evidence) == (verdict, "certified"), result.reason
+
+
+def test_a_start_that_is_a_ball_is_not_wrapped_around_itself(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        """
+suite: rotations
+settings: {turn: {sizes: {n: 2..3}, domain: {Q: "orthogonal[n, n]", x0: "real[n]"}}}
+claims:
+  - id: norm
+    setting: turn
+    let: {"x[0]": x0, "x[k+1]": "Q*x[k]"}
+    run: {method: recursion, steps: 200}
+    conclude: norm(x[k]) == norm(x0) for all k
+""",
+        "utf-8",
+    )
+    (claim,) = load_suite(path).claims
+    result = judge(claim, Options(instances=4, search=0))
+    assert result.verdict is Verdict.HOLDS, result.reason
+    assert result.evidence is Evidence.CERTIFIED
