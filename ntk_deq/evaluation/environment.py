@@ -133,6 +133,10 @@ class Sides:
     right: Scalar
 
 
+LOCAL = "argmin"
+"""The estimated operation whose value is a local minimiser: what breaks by it may hold at the one that is meant."""
+
+
 @dataclass
 class Notes:
     """What an evaluation came across.

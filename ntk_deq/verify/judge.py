@@ -14,7 +14,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import NO_STEP, conjunction
 from ntk_deq.evaluation.balls import evaluate_truth
-from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
+from ntk_deq.evaluation.environment import LOCAL, Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.existence import declared_modulus
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
@@ -157,6 +157,9 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     return _concluded(claim, instance, env, hypotheses, run)
 
 
+_LOCAL = "it breaks with a local minimiser, which need not be the one that is meant"
+
+
 def modulus_name(claim: Claim) -> str:
     """Return what the hypothesis is called that the modulus which a system declares is one; it stands in no claim."""
     return _MODULUS if _MODULUS not in claim.assume else _MODULUS_ASIDE
@@ -187,6 +190,11 @@ def _concluded(
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
     conclusions, records, start = run.finished(conclusions)
+    if LOCAL in notes.estimated:  # what breaks with a local minimiser may hold with the one that is meant
+        open_ = {
+            n: replace(o, truth=Truth.UNSURE, reason=_LOCAL) for n, o in conclusions.items() if o.truth is Truth.FALSE
+        }
+        conclusions = {**conclusions, **open_}
     if notes.elsewhere:
         hypotheses[ELSEWHERE] = Outcome(Truth.UNSURE, None, notes.elsewhere)
     # A hypothesis that is merely tight is not certain.

@@ -170,6 +170,27 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
     return Minimum(value, problem.valued(numbers, math.inf), "the function is not seen to be strongly convex")
 
 
+def local_minimum(problem: Problem, guess: Tensor) -> Value | None:
+    """Return the ball of a point that is least near by for certain, of a function that is smooth there; None: not seen.
+
+    Args:
+        problem: What is to be least.
+        guess: The point, a row of numbers.
+    """
+    try:
+        numbers, _, _ = polished(problem, [arb(x) for x in guess.tolist()], [])
+        at = At(problem, problem.valued(numbers))
+        size = math.hypot(*(sc.upper(abs(x)) for x in numbers_of(at.slope([])[0].value))) * (1 + 2.0**-50)
+        for width in _WIDTHS if size < math.inf else ():
+            radius = width * max(1.0, *(abs(float(x.mid())) for x in numbers))
+            modulus = _modulus_near(problem, numbers, radius, [])
+            if modulus > 0 and multiply_up(2.0, divide_up(size, modulus)) < radius * (1 - 2.0**-40):
+                return problem.valued(numbers, divide_up(size, modulus))
+    except (NoRuleError, UndifferentiableError, OutsideClaimError):
+        pass
+    return None
+
+
 def _legal(at: At, contact: Contact) -> bool:
     """Whether slopes are between those on the two sides; of an extreme the first makes up for the others."""
     node = at.node(contact.node)
