@@ -6,9 +6,7 @@ Show goals by exact arguments: each in all of its cases.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove.branch import Goal
@@ -132,13 +130,6 @@ def _split_end(terms: Terms, case: Case, variable: Variable) -> list[Case]:
     end = _substituted(terms, case, terms.variable(variable.name), terms.constant(variable.high), ())
     kept = tuple(v for v in case.variables if v is not variable)
     return [replace(case, variables=others), replace(end, variables=kept)]
-
-
-def single_values(variables: tuple[Variable, ...]) -> Iterator[tuple[str, Fraction]]:
-    """Yield the variables whose range is one number."""
-    for variable in variables:
-        if variable.low is not None and variable.low == variable.high:
-            yield variable.name, variable.low
 
 
 _Premises = tuple[tuple[Variable, ...], tuple[Formula, ...], tuple[Statement, ...]]
