@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: tables of docs/claim-language.md and the JSON Schema of claim files.
+"""Write the generated parts of the documentation: tables of two of its pages, and the JSON Schema of claim files.
 
 Run `python docs/generate.py` after a change to the language; a test fails where these parts are out of date.
 """
@@ -24,6 +24,8 @@ from ntk_deq.language.functions import FUNCTIONS, reference
 
 HERE = Path(__file__).parent
 PAGE = HERE / "claim-language.md"
+GALLERY = HERE / "gallery.md"
+SOLVERS = HERE.parent / "checks" / "results" / "solver_comparison.json"
 SCHEMA = HERE / "claim-file.schema.json"
 
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -147,6 +149,22 @@ def limits() -> str:
     return table(["what", "at most"], rows)
 
 
+def solvers() -> str:
+    """Return the steps and the processor time of the solvers of monotone layers, as they are stored."""
+    found = json.loads(SOLVERS.read_text(encoding="utf-8"))["values"]
+    names = ("picard", "damped", "anderson", "forward-backward", "peaceman-rachford")
+    rows = []
+    for i, m in enumerate(found["moduli"]):
+        for j, skew in enumerate(found["skews"]):
+            for k, width in enumerate(found["widths"]):
+                row = [f"{m:g}", f"{skew:g}", str(width), f"{found['lengths'][i][j][k]:.3g}"]
+                for name in (solver.replace("-", "_") for solver in names):
+                    steps, seconds = (found[f"{kind}_{name}"][i][j][k] for kind in ("steps", "seconds"))
+                    row.append("" if steps is None else f"{steps:.0f}; {1e3 * seconds:.3g} ms")
+                rows.append(row)
+    return table(["m", "skew part", "width", "L", *names], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "file-keys": lambda: keys(schema.ClaimFile),
     "source-keys": lambda: keys(schema.SourceModel),
@@ -162,6 +180,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "domains": domains,
     "models": models,
     "limits": limits,
+    "solvers": solvers,
 }
 
 
@@ -176,8 +195,9 @@ def schema_text() -> str:
 
 
 def main() -> None:
-    """Bring the page and the schema up to date."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Bring the pages and the schema up to date."""
+    for path in (PAGE, GALLERY):
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
     SCHEMA.write_text(schema_text(), encoding="utf-8")
 
 

@@ -120,7 +120,8 @@ class Expr:
         while stack:
             node = stack.pop()
             yield node
-            stack.extend(reversed(node.args))
+            if node.args:
+                stack.extend(node.args[::-1])
 
 
 def is_member(expr: Expr) -> bool:

@@ -45,6 +45,7 @@ class Programs:
 
     Attributes:
         rows: The programs, with how samples lie.
+        turned: On which axis they lie in the first variable of a role.
         map: The fixed-point map; None: there is no equilibrium.
         predictions: The predictions.
         layer: The layer that the map is seen to be, if it is one.
@@ -55,6 +56,7 @@ class Programs:
     """
 
     rows: RowModel
+    turned: Mapping[Role, int]
     map: RowProgram | None
     predictions: RowProgram
     layer: DeclaredLayer | None
@@ -66,6 +68,9 @@ class Programs:
     def of(cls, signature: ModelSignature) -> Programs:
         """Translate a declaration."""
         rows = rowwise_model(signature)
+        turned = {
+            role: rows.axes[names[0]] for role in Role if (names := signature.names(role)) and names[0] in rows.axes
+        }
         changing = frozenset(rows.typed.depending(set(signature.names(Role.PARAMETER))))
 
         known: dict[int, bool] = {}
@@ -91,7 +96,7 @@ class Programs:
             layer, (root, weight), contraction = None, slow, None
         factor = None if contraction is None else ContractionFactor.of(contraction, rows.typed.definitions)
         image = None if root is None else program(root)
-        return cls(rows, image, program(rows.predictions), layer, factor, weight, slow is not None)
+        return cls(rows, turned, image, program(rows.predictions), layer, factor, weight, slow is not None)
 
 
 class FormulaModel(DeclaredModel):
@@ -163,10 +168,11 @@ class FormulaModel(DeclaredModel):
         if X.ndim == 1:
             inner = self.step_at(self.inputs_of(X[None]), parameters)
             return lambda Z: inner(Z[None])[0]
-        program = self._compiled.map
+        program, layer, rows = self._compiled.map, self._compiled.layer, self.input_rows(X)
         if program is None:
             return lambda Z: Z
-        rows = self.input_rows(X)
+        if layer is not None:
+            return layer.map(self._values if parameters is None else self._all(parameters), rows)
         return program.at(rows, self.fixed_values(parameters, rows)).compiled
 
     def adjoint_step_at(
@@ -177,10 +183,11 @@ class FormulaModel(DeclaredModel):
         output: int = 0,
     ) -> Callable[[Tensor], Tensor]:
         """Return the map V -> d yhat/dZ + (d step/dZ)' V at Z, its slopes worked out once."""
-        program = self._compiled.map
+        program, layer, rows = self._compiled.map, self._compiled.layer, self.input_rows(X)
         if program is None:
             return lambda V: V
-        rows = self.input_rows(X)
+        if layer is not None:
+            return layer.adjoint(self._values if parameters is None else self._all(parameters), rows, Z)
         fixed = self.fixed_values(parameters, rows)
         at = LinearRows(program.at(rows, fixed), Z)
         read = LinearRows(self._compiled.predictions.at(rows, fixed), Z)
@@ -366,8 +373,7 @@ class FormulaModel(DeclaredModel):
         return unit
 
     def _axis(self, role: Role) -> int:
-        names = self.signature.names(role)
-        return self._compiled.rows.axes[names[0]] if names else 0
+        return self._compiled.turned.get(role, 0)
 
     def _fixed(
         self, values: Mapping[str, Tensor], inputs: Mapping[str, Tensor], like: Tensor, share: float | None = None

@@ -26,13 +26,15 @@ def generator() -> ModuleType:
     return module
 
 
-def test_page_is_up_to_date(generator):
-    text = generator.PAGE.read_text("utf-8")
+@pytest.mark.parametrize("page", ["PAGE", "GALLERY"])
+def test_page_is_up_to_date(generator, page):
+    text = getattr(generator, page).read_text("utf-8")
     assert generator.page(text) == text, REMEDY
 
 
-def test_every_part_stands_in_the_page_once(generator):
-    found = re.findall(r"<!-- generated: ([\w-]+) -->", generator.PAGE.read_text("utf-8"))
+def test_every_part_stands_in_the_pages_once(generator):
+    text = generator.PAGE.read_text("utf-8") + generator.GALLERY.read_text("utf-8")
+    found = re.findall(r"<!-- generated: ([\w-]+) -->", text)
     missing = generator.PARTS.keys() - {*found}
     assert not missing, (
         "write `<!-- generated: NAME -->` and `<!-- end -->` where each belongs, and run docs/generate.py"

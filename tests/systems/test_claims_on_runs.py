@@ -105,4 +105,4 @@ def test_runs_of_declared_systems_are_judged(suite, name, verdict):
     instances = 12 if name == "quadratic" else 2
     found = judge(suite[f"{name}.{verdict}"], Options(instances=instances, search=0))
     assert found.verdict == verdict, found.reason
-    assert found.evidence == "numeric"
+    assert found.evidence == "certified"

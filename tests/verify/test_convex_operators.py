@@ -189,3 +189,31 @@ def test_a_pass_at_infinity_is_said_to_be_no_support(tmp_path: Path) -> None:
     assert result.worst_margin is not None
     assert result.worst_margin.hi < math.inf
     assert "hold at infinity" in verdict(tmp_path, "conjugate(abs, 2 + y^2) >= 1000")[1]
+
+
+@pytest.mark.parametrize(("bound", "expected"), [(2, "holds"), (1, "undecided")])
+def test_a_minimiser_of_what_is_not_convex_is_local_numeric_and_refutes_nothing(
+    tmp_path: Path, bound: int, expected: str
+) -> None:
+    conclude = f"norm(argmin(u[2] -> fro(u)^4 - 3*fro(u)^2 + dot(u, c))) <= {bound}"
+    claim = f'  - id: C\n    setting: w\n    conclude: "{conclude}"'
+    settings = '  w: {domain: {c: "[1/2, 1][2]"}}\n'
+    result = judge_all(tmp_path, claim, settings, instances=3, search=0)["C"]
+    assert str(result.verdict) == expected
+    assert str(result.evidence) == "numeric"
+    assert "another point may be lower" in result.estimated["argmin"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected", "words"),
+    [
+        ("prox(u -> -u^2, x, mu) <= 9", "undecided", "not seen to be convex"),
+        ("prox(abs, x, -mu) <= 9", "vacuous", "must be > 0"),
+        ("argmin(u[] -> 2*u) <= 9", "vacuous", "without a minimum"),
+    ],
+)
+def test_bad_input_has_no_value_and_says_why(tmp_path: Path, statement: str, expected: str, words: str) -> None:
+    claim = f'  - id: C\n    setting: s\n    assume: {{large: mu >= 1}}\n    conclude: "{statement}"'
+    result = judge_all(tmp_path, claim, SETTINGS, instances=4, search=0)["C"]
+    assert str(result.verdict) == expected
+    assert words in str(result)

@@ -65,7 +65,7 @@ def found(path, claim_id, *names, **options):
 
 @pytest.mark.parametrize(("claim_id", "value"), [("size", 7), ("size.rest", 7), ("width", 16), ("gaps", 5)])
 def test_the_smallest_size_is_found_by_bisection(path, claim_id, value):
-    (finding,) = found(path, claim_id, "m")
+    (finding,) = found(path, claim_id, "m", search=20)
     assert finding.detail["value"] == value
     assert finding.detail["sizes"]["m"] == value
     assert f"the smallest m that met the hypotheses is {value}: " in finding.text
@@ -73,7 +73,7 @@ def test_the_smallest_size_is_found_by_bisection(path, claim_id, value):
 
 
 def test_no_size_of_the_range_is_said_so(path):
-    (finding,) = found(path, "size.none", "m")
+    (finding,) = found(path, "size.none", "m", search=20)
     assert finding.text == "no m among 1 to 9, 11, 15, 20 met the hypotheses, with 30 instances for each"
     assert finding.detail["value"] is None
 

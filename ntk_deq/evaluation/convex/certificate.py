@@ -28,15 +28,15 @@ from ntk_deq.evaluation.convex import excess, met, rational
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
-from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
-from ntk_deq.language.interval import Range
 from ntk_deq.language.tree import Kind
+from ntk_deq.language.types import Range
 
 CLOSE, CLOSER = 2e-2, 1e-6
 """Relative; an argument of a corner below that is taken to be zero at the minimiser, and then shown to be."""
@@ -168,6 +168,27 @@ def _proven(problem: Problem, numbers: list[arb], contacts: list[Contact]) -> Mi
     if size == 0:  # least for certain; whether nowhere else is not known
         return Minimum(value, problem.valued(numbers, math.inf), alone=False)
     return Minimum(value, problem.valued(numbers, math.inf), "the function is not seen to be strongly convex")
+
+
+def local_minimum(problem: Problem, guess: Tensor) -> Value | None:
+    """Return the ball of a point that is least near by for certain, of a function that is smooth there; None: not seen.
+
+    Args:
+        problem: What is to be least.
+        guess: The point, a row of numbers.
+    """
+    try:
+        numbers, _, _ = polished(problem, [arb(x) for x in guess.tolist()], [])
+        at = At(problem, problem.valued(numbers))
+        size = math.hypot(*(sc.upper(abs(x)) for x in numbers_of(at.slope([])[0].value))) * (1 + 2.0**-50)
+        for width in _WIDTHS if size < math.inf else ():
+            radius = width * max(1.0, *(abs(float(x.mid())) for x in numbers))
+            modulus = _modulus_near(problem, numbers, radius, [])
+            if modulus > 0 and multiply_up(2.0, divide_up(size, modulus)) < radius * (1 - 2.0**-40):
+                return problem.valued(numbers, divide_up(size, modulus))
+    except (NoRuleError, UndifferentiableError, OutsideClaimError):
+        pass
+    return None
 
 
 def _legal(at: At, contact: Contact) -> bool:

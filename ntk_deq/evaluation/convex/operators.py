@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -34,13 +35,21 @@ from ntk_deq.evaluation.convex import (
     penalised,
     taken_apart,
 )
-from ntk_deq.evaluation.convex.certificate import CLOSE, CLOSER, Minimum, certified_minimum, followed_minimum, in_set
+from ntk_deq.evaluation.convex.certificate import (
+    CLOSE,
+    CLOSER,
+    Minimum,
+    certified_minimum,
+    followed_minimum,
+    in_set,
+    local_minimum,
+)
 from ntk_deq.evaluation.convex.curvature import curvatures, jacobian
 from ntk_deq.evaluation.convex.points import At, Problem, numbers_of
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.scalars import global_minimum, known_ends
 from ntk_deq.evaluation.convex.tensors import COARSE, FINE, lowest_point
-from ntk_deq.evaluation.environment import Environment, Least, OutsideClaimError
+from ntk_deq.evaluation.environment import LOCAL, Environment, Least, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.floats import tensor_value
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, scaled_ends
@@ -278,6 +287,11 @@ def _without(expr: Expr, problem: Problem, found: Minimum, guess: Tensor) -> Sca
         if wide is not None and known and not (is_point and not wide.alone):
             return wide.point if is_point else _signed(expr, wide.value)
     reason = found.reason or "the function may be least elsewhere too"
+    if expr.name == LOCAL and not (problem.links or problem.shape is None or is_nested(problem.body)):
+        local = _lowest_valley(problem, guess)
+        if local is not None:
+            env.notes.estimated.setdefault(LOCAL, _LOCAL.format(1 + _STARTS))
+            return local
     bounds = None if is_point else _between(expr, problem, guess)
     if bounds is None or not bounds.ball.is_finite():
         env.notes.doubt(f"{expr.name} is not proven: {reason}")
@@ -294,6 +308,20 @@ def _between(expr: Expr, problem: Problem, guess: Tensor) -> Scalar | None:
 
 
 _STARTS = 4  # of descents that look for the lowest valley of a function of several numbers
+
+
+_LOCAL = "the lowest of the local minimisers that descents from {} starts lead to; another point may be lower"
+
+
+def _lowest_valley(problem: Problem, guess: Tensor) -> Scalar | Matrix | None:
+    """Return the ball of a local minimiser; None where the lowest point found is not seen to be one."""
+    lowest, best = math.inf, guess
+    for point in _valleys(problem, guess):
+        with suppress(NtkDeqError):
+            value = At(problem, problem.valued([arb(x) for x in point.tolist()])).value.ball
+            if value.is_finite() and float(value.mid()) < lowest:
+                lowest, best = float(value.mid()), point
+    return local_minimum(problem, best) if lowest < math.inf else None
 
 
 def _valleys(problem: Problem, guess: Tensor) -> list[Tensor]:

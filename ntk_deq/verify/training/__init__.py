@@ -38,8 +38,7 @@ from ntk_deq.language.run import LOSS, PATH_LENGTH
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.checks import check_loss
 from ntk_deq.systems.declared_model import DeclaredModel
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel, model_class
+from ntk_deq.systems.model import EquilibriumModel, model_class, output_loss
 from ntk_deq.systems.solve import solve_equilibrium
 
 FEW = 12

@@ -28,8 +28,7 @@ from ntk_deq.evaluation.quantity import Matrix, Outcome
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import GRADIENT_FLOW, LOSS, Run, RunKind
 from ntk_deq.language.tree import Formula
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee, loss_gradient
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
