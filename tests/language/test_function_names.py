@@ -64,6 +64,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
         "equations of eigenvectors are read by their form",
         *"I lambda_max lambda_min zeros".split(),
     ),
+    "verify/training/between.py": ("what is known between steps and times is read off its form", "exp"),
     "verify/printer.py": (
         "the twins in NumPy, and names that a script may not shadow",
         *"abs max min step I blockdiag commutation diag dot hadamard inv khatri_rao".split(),
