@@ -12,7 +12,7 @@ from benchmarks.machine import medians, print_machine, print_table, verdict
 from benchmarks.part_r_plain import PLAIN, Plain
 from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.judge import judge_instance
 from ntk_deq.verify.results import Evidence
 from ntk_deq.verify.runner import Options, judge

@@ -284,7 +284,7 @@ def _use_checkpoint(path: Path) -> str:
 
 
 def _use_stored_run(path: Path) -> str:
-    from ntk_deq.plots.figure import plot_run
+    from ntk_deq.plots import plot_run
 
     run = TrainingRun.load(path)
     repr(run), run._repr_html_(), [run[name] for name in run.series], run.loss, run.parameters

@@ -16,7 +16,7 @@ import torch
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.choose import choose_constants
 

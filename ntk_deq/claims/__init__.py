@@ -15,6 +15,6 @@ describe.py, statement.py  claims in words and formulas
 
 from ntk_deq.claims.claim import Claim, IllFormed, Suite, Verdict
 from ntk_deq.errors import ClaimFileError, ExpressionError, Problem
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.declaration import Setting
 
 __all__ = ["Claim", "ClaimFileError", "ExpressionError", "IllFormed", "Problem", "Setting", "Suite", "Verdict"]

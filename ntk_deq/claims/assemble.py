@@ -38,13 +38,13 @@ from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem, nearest_name
-from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, Scalar, problems_below
 from ntk_deq.language.arguments import Definition, is_head
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
+from ntk_deq.language.hints import did_you_mean, expression_problem, expression_text
 from ntk_deq.language.run import PATH_LENGTH
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in, sort_definitions, unused
 
 _SECTIONS = {"let": None, "assume": "assumption", "conclude": "conclusion"}

@@ -12,13 +12,13 @@ from functools import lru_cache
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Structure
 from ntk_deq.language.recursion import Entry, RecursionFault, entries_in, recursive_names
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes, too_large
 from ntk_deq.language.symmetry import ORDERS
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in

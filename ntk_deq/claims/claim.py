@@ -9,14 +9,14 @@ from functools import cached_property
 
 from ntk_deq.errors import Position, Problem
 from ntk_deq.language.arguments import Definition
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.function_domains import FunctionDomain
-from ntk_deq.language.interval import Range
 from ntk_deq.language.ranges import _constant, domain_range
 from ntk_deq.language.recursion import NONE, Recursions, recursions_in
 from ntk_deq.language.run import Run
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, dependents, names_in
+from ntk_deq.language.types import Range
 
 
 def variable_ranges(claim: Claim) -> dict[str, Range]:

@@ -16,7 +16,7 @@ from ntk_deq.claims.claim import Claim, Depth
 from ntk_deq.claims.open_depth import MODEL_FORMULAS, model_definitions, typed_definitions
 from ntk_deq.claims.runs import start_formulas, with_start_formulas
 from ntk_deq.errors import ArgumentError, ExpressionError
-from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.declaration import Draw, ModelSignature, Setting
 from ntk_deq.language.domain import Free, check_distribution
 from ntk_deq.language.expansion import Expansion
 from ntk_deq.language.families import (
@@ -35,7 +35,6 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.recursion import RecursionFault, entry_of, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import typed_model
 from ntk_deq.language.run import RunKind
-from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span, sort_definitions
 from ntk_deq.language.types import Reach, Size, SizeRange, Sort, Type

@@ -12,12 +12,11 @@ from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.depths import depths_of, written_out
 from ntk_deq.claims.open_depth import typed_definitions
 from ntk_deq.errors import ArgumentError, ExpressionError, Problem
-from ntk_deq.language.declaration import ModelSignature, Role, Variable
+from ntk_deq.language.declaration import ModelSignature, Role, Setting, Variable
 from ntk_deq.language.domain import Free
 from ntk_deq.language.loss import PREDICTIONS, ForeignLossError, declared_loss
 from ntk_deq.language.rows import has_samples, rowwise_model
 from ntk_deq.language.run import LOSS, Run
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import ONE, SCALAR, Reach, Size, SizeRange, Type

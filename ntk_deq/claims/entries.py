@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from ntk_deq.claims.check import parsed
 from ntk_deq.errors import ExpressionError, Problem
-from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar, plain
-from ntk_deq.language.declaration import reserved
+from ntk_deq.language.declaration import Setting, reserved
 from ntk_deq.language.domain import Free, is_literal, misfit, parse_domain
 from ntk_deq.language.families import defined, downward, split_for, split_member
+from ntk_deq.language.hints import expression_problem, expression_text
 from ntk_deq.language.run import PATH_LENGTH, RunKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Expr, Formula, Kind, Span
 from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type
 

@@ -14,9 +14,9 @@ from ntk_deq.claims.claim import MEMBERSHIP, is_membership
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.errors import ExpressionError
 from ntk_deq.language.application import Definition
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.run import RUN_KINDS
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import ONE, SCALAR
 

@@ -11,10 +11,10 @@ from ntk_deq.claims.depths import DepthError, at_depth, check_depth, depths_of, 
 from ntk_deq.claims.open_depth import check_families
 from ntk_deq.claims.runs import unfit
 from ntk_deq.errors import ExpressionError
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.recursion import entry_of, recursive_names
 from ntk_deq.language.run import RunKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import RANGED, Formula
 
 

@@ -21,18 +21,18 @@ from ntk_deq.claims.inheritance import Extremes, FindSetting, named_entries
 from ntk_deq.claims.schema import SystemModel
 from ntk_deq.claims.validate import place
 from ntk_deq.errors import ExpressionError, Problem
-from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping as MappingNode
 from ntk_deq.files.yaml import Node, Scalar
 from ntk_deq.files.yaml import Sequence as SequenceNode
 from ntk_deq.language.application import Functions
 from ntk_deq.language.arguments import BrokenFunctionError, Definition, definition, is_head
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.expansion import substituted
 from ntk_deq.language.families import defined
 from ntk_deq.language.format import format_expr, unmarked
 from ntk_deq.language.function_domains import FunctionDomain, Member, is_function_domain, parse_function_domain
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.hints import expression_problem, expression_text
 from ntk_deq.language.tree import Expr, Formula, Kind, Mark, Span
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 from ntk_deq.claims.schema import ImagesModel
-from ntk_deq.language.declaration import ModelSignature, Role
-from ntk_deq.language.setting import ImageData
+from ntk_deq.language.declaration import ImageData, ModelSignature, Role
 from ntk_deq.language.types import SizeRange
 
 _MNIST_SIDE = 28  # pixels of a stored digit

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ntk_deq.claims.settings import SettingRecord
 from ntk_deq.errors import Position, Problem
-from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, Scalar
+from ntk_deq.language.hints import did_you_mean
 
 _BY_NAME = {
     "given": None,

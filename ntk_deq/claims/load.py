@@ -15,8 +15,8 @@ from ntk_deq.claims.inheritance import Draft, inherit, own_names
 from ntk_deq.claims.schema import MAX_LABEL
 from ntk_deq.claims.settings import SettingRecord, build_setting
 from ntk_deq.errors import ClaimFileError, Position, Problem
-from ntk_deq.files.problems import SHOWN, did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, joined_below
+from ntk_deq.language.hints import SHOWN, did_you_mean
 
 MAX_CLAIMS = 5_000
 MAX_PROBLEMS = 1_000  # in all claims together; a file with more is not what its author thinks it is

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from ntk_deq.claims.check import Checked, Key, check_place, environment, parsed
 from ntk_deq.errors import ExpressionError
-from ntk_deq.language.declaration import ModelSignature
+from ntk_deq.language.declaration import ModelSignature, Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import Defined, Family, defined, generalised, member_name, type_at
 from ntk_deq.language.recursion import entry_of, recursive_names, step_letters
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.shapes import Shapes
 from ntk_deq.language.tree import Expr, Formula, names_in
 from ntk_deq.language.types import SCALAR, STEP, Reach, Size, Type

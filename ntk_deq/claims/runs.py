@@ -11,7 +11,7 @@ from ntk_deq.claims.check import Key, parsed
 from ntk_deq.claims.claim import Choose, Claim
 from ntk_deq.claims.schema import ClaimModel
 from ntk_deq.errors import ArgumentError, ExpressionError
-from ntk_deq.language.declaration import Role
+from ntk_deq.language.declaration import Role, Setting
 from ntk_deq.language.domain import Free
 from ntk_deq.language.families import defined
 from ntk_deq.language.loss import ForeignLossError, declared_loss
@@ -19,7 +19,6 @@ from ntk_deq.language.ranges import Ranges
 from ntk_deq.language.recursion import RecursionFault, base_name, entries_in, ordered, recursions_in, recursive_names
 from ntk_deq.language.rows import rowwise_model
 from ntk_deq.language.run import LOSS, PATH_LENGTH, RUN_KINDS, KeyValue, Run, RunKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, Kind, sort_definitions
 from ntk_deq.language.types import SCALAR
 

@@ -13,10 +13,17 @@ from ntk_deq.claims.images import image_data, inside
 from ntk_deq.claims.schema import SettingModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ExpressionError, Position, Problem
-from ntk_deq.files.problems import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
 from ntk_deq.files.results import matrix_text, read_results
 from ntk_deq.files.yaml import Mapping, Node, problems_below
-from ntk_deq.language.declaration import ModelSignature, model_names, model_signature, reserved
+from ntk_deq.language.declaration import (
+    Draw,
+    ImageData,
+    ModelSignature,
+    Setting,
+    model_names,
+    model_signature,
+    reserved,
+)
 from ntk_deq.language.domain import (
     DISTRIBUTIONS,
     Free,
@@ -29,8 +36,8 @@ from ntk_deq.language.domain import (
 )
 from ntk_deq.language.families import split_for
 from ntk_deq.language.function_domains import FunctionDomain, is_function_domain, parse_function_domain
+from ntk_deq.language.hints import did_you_mean, expression_problem, expression_text, is_yaml_boolean, scalar_position
 from ntk_deq.language.parser import parse
-from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.shapes import too_large
 from ntk_deq.language.tree import CONSTANT_NAMES, Formula, Kind
 from ntk_deq.language.types import SCALAR, Reach, SizeRange, Type, shape_type

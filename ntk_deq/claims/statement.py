@@ -19,13 +19,12 @@ from ntk_deq.claims.functions import model_functions
 from ntk_deq.errors import ExpressionError
 from ntk_deq.files.yaml import NumberText
 from ntk_deq.language.application import Functions
-from ntk_deq.language.declaration import ModelSignature, model_names
+from ntk_deq.language.declaration import Draw, ImageData, ModelSignature, Setting, model_names
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.format import format_expr, unshaped
 from ntk_deq.language.notation.formulas import exists_latex, exists_mathml, exists_text, to_latex
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import KeyValue, Run
-from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import ONE, Reach, SizeRange, Sort, Type
 

@@ -14,12 +14,11 @@ from ntk_deq.claims.open_depth import model_place, typed_definitions
 from ntk_deq.claims.schema import SystemModel
 from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ExpressionError, Problem
-from ntk_deq.files.problems import expression_problem, expression_text
 from ntk_deq.files.yaml import Mapping, Node, problems_below
-from ntk_deq.language.declaration import ModelSignature, Role, Variable, model_names, reserved
+from ntk_deq.language.declaration import ModelSignature, Role, Setting, Variable, model_names, reserved
 from ntk_deq.language.domain import Domain, DomainKind, Free, misfit, parse_domain
 from ntk_deq.language.families import bound_letters, defined, member_name, size_of, split_for, split_member
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.hints import expression_problem, expression_text
 from ntk_deq.language.tree import RANGED, Expr, Kind, names_in
 from ntk_deq.language.types import Reach, Size, SizeRange, Type, shape_type
 from ntk_deq.language.typing import expect_scalar, infer

@@ -22,9 +22,9 @@ from ntk_deq.claims.schema import (
     SystemModel,
 )
 from ntk_deq.errors import Position, Problem
-from ntk_deq.files.problems import did_you_mean, shown
 from ntk_deq.files.yaml import Mapping, Node, Scalar, Sequence, plain
 from ntk_deq.language.declaration import model_names
+from ntk_deq.language.hints import did_you_mean, shown
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -121,7 +121,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, formats: Sequence[str]) -> None:
     from ntk_deq.files import own_folder
-    from ntk_deq.plots.figure import has_rate, rates_figure, run_figure, save_figure
+    from ntk_deq.plots import has_rate, rates_figure, run_figure, save_figure
     from ntk_deq.plots.panels import holds_steps
     from ntk_deq.plots.style import paper_style
 
@@ -155,7 +155,7 @@ def _draw_all(claims: Sequence[StoredRuns], chosen: Path | None, beside: Path, f
 
 def _stems(claims: Sequence[StoredRuns]) -> Iterator[tuple[str, StoredRuns, TrainingRecord]]:
     """Yield each run with the name of its files, unique also where upper and lower case are one."""
-    from ntk_deq.plots.figure import file_stem
+    from ntk_deq.plots import file_stem
 
     taken: set[str] = set()
     for claim in claims:

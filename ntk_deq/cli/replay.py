@@ -14,8 +14,8 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.cli import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
 from ntk_deq.errors import ClaimFileError, NtkDeqError, shortened
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.files.problems import did_you_mean
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.hints import did_you_mean
+from ntk_deq.language.types import Margin
 from ntk_deq.report.check import render_problem, render_problems
 from ntk_deq.report.console import Piece, one_line, say, say_values, short_margin
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing

@@ -18,7 +18,7 @@ from ntk_deq.claims.claim import Claim, IllFormed, Suite
 from ntk_deq.claims.load import load_suite
 from ntk_deq.cli import EXIT_EMPTY, EXIT_USAGE
 from ntk_deq.errors import ArgumentError, ClaimFileError, shortened
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.declaration import Setting
 from ntk_deq.package import PACKAGES, install_line, is_installed
 from ntk_deq.report.console import say
 from ntk_deq.report.terminal import render_problems

@@ -32,9 +32,9 @@ from ntk_deq.cli.select import warn_of_missing_extras
 from ntk_deq.errors import ArgumentError, DataError, shortened
 from ntk_deq.files import is_partial
 from ntk_deq.package import versions
+from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result, read_results, write_run_info
 from ntk_deq.report.junit import write_junit
-from ntk_deq.report.page.html import write_html
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.options import Options
 from ntk_deq.verify.pool.worker import default_memory

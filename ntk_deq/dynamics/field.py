@@ -20,8 +20,7 @@ from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
 from ntk_deq.systems.compiled_maps import loss_maps
 from ntk_deq.systems.loss_maps import LossMaps
-from ntk_deq.systems.losses import OutputLoss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, OutputLoss
 
 
 def loss_floor(first: float, until: float) -> float:

@@ -27,8 +27,8 @@ from ntk_deq.dynamics.recursion import (
     steps_with_bits,
 )
 from ntk_deq.errors import ArgumentError, ExpressionError, LimitError, Position
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.application import Functions
 from ntk_deq.language.arguments import definition, is_head

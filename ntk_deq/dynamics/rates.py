@@ -16,8 +16,7 @@ from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import is_number
 from ntk_deq.quantities.kernel import ntk_gram
 from ntk_deq.systems.declared_model import WholeModel
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.systems.solve import predict
 
 # Two-sided 95 % point of the normal distribution.

@@ -31,8 +31,8 @@ from ntk_deq.evaluation.quantity import (
     show_ball,
     sum_of_ends,
 )
-from ntk_deq.language.interval import Margin
 from ntk_deq.language.shapes import MAX_MATRIX_POWER
+from ntk_deq.language.types import Margin
 
 if TYPE_CHECKING:
     from ntk_deq.evaluation.environment import Notes

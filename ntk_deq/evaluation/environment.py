@@ -219,7 +219,7 @@ Least = tuple[Scalar, Scalar | Matrix]
 
 @dataclass(frozen=True)
 class Providers:
-    """What a formula needs from further up; handed over in one place (`ntk_deq.evaluation.providers`).
+    """What a formula needs from further up; handed over in one place (`ntk_deq.evaluation.derivatives.derivative`).
 
     Attributes:
         equilibrium: The model's state on an instance, solved from a start or from zeros.

@@ -23,8 +23,8 @@ from ntk_deq.evaluation.environment import ModelFormulas, OutsideClaimError
 from ntk_deq.evaluation.functions.exact import FUNCTIONS, Value, as_matrix, is_plain, scalar
 from ntk_deq.evaluation.quantity import Comparison, Outcome, Truth, margin_of, show_ball
 from ntk_deq.language.format import format_expr
-from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Kind
+from ntk_deq.language.types import Margin
 from ntk_deq.language.written import definition_of, put
 
 SHOWN_BITS = 128

@@ -37,24 +37,6 @@ _NOISE = 256.0  # units of round-off of the magnitude; chains of a few products 
 _STRICT = frozenset({"<", ">", "!="})
 
 
-def tensor_margin(expr: Expr, names: TensorNames, *, last_step: int = 0) -> Tensor:
-    """Return the relative margin of a boolean formula: 0-d, or one for each instance of a batch.
-
-    Args:
-        expr: A boolean formula.
-        names: What its names mean.
-        last_step: The last step of the claim's run, for `for all`.
-
-    Returns:
-        Positive where the formula holds, negative where it does not, zero where rounding hides which; NaN where a part
-        has no value.
-
-    Raises:
-        LimitError: A quantifier ranges over too many steps.
-    """
-    return Margins(names, last_step).of(expr)
-
-
 @dataclass(frozen=True)
 class Part:
     """One comparison of a formula that is a conjunction: its margin can be asked for alone.
@@ -115,7 +97,14 @@ class Margins:
         return self.of(part.expr) if part.link is None else self._link(part.expr, part.link, NO_INDICES)
 
     def of(self, expr: Expr, indices: Indices = NO_INDICES) -> Tensor:
-        """Return the margin of a boolean formula."""
+        """Return the relative margin of a boolean formula: 0-d, or one for each instance of a batch.
+
+        It is positive where the formula holds, negative where it does not, zero where rounding hides which; NaN where a
+        part has no value.
+
+        Raises:
+            LimitError: A quantifier ranges over too many steps.
+        """
         match expr.kind:
             case Kind.COMPARE:
                 return _smallest([self._link(expr, link, indices) for link in range(len(expr.operators))])

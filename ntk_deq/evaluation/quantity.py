@@ -18,7 +18,7 @@ from flint import arb
 from ntk_deq.certified import Ball, as_scalar, block, frobenius
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.language.format import short_decimal
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 
 TIGHT = (
     1e-9  # docs/design.md, section 1: far above float64 rounding of the sizes used, far below any constant in a theorem

@@ -1,9 +1,380 @@
 """Instances to test a claim on, and the search for one that breaks it; knows no claim.
 
-ladder.py        instance number k of a setting: structured ones (families.py, exact_builders.py) and random ones
+Here: the instance ladder, from the simplest structured instances to random ones, each reproducible by its number alone.
+In a universal setting even numbers are structured and exact in binary, odd ones random. In a setting with distributions
+every instance is a draw, and what the claim quantifies over (`given`, variables with a domain) climbs the same ladder.
+The sizes of an instance: the smallest first, then small combinations, then all of the range.
+
+families.py, exact_builders.py    structured instances
 domains.py, scalars.py    members of domains, draws from distributions, telling scalars
 search/          campaign.py: places, points, descents; descents.py: the methods; archive.py: what is found, by margins
                  of hypotheses and conclusions; starts.py: where it begins, and variants that meet the hypotheses;
                  feasible.py: moved into the hypotheses; wild.py: matrices that break norms' folklore
 shrink/          a counterexample with smaller sizes and plainer numbers
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ntk_deq.certified.scalar import with_radius
+from ntk_deq.data.images import load_images, select_images
+from ntk_deq.data.samples import Freedom, Known
+from ntk_deq.errors import ArgumentError, DataError
+from ntk_deq.evaluation.instance import Instance, format_number, scale_variable, shape_of, with_values
+from ntk_deq.falsify.domains import ROUNDING, choose, draw_expression, is_cone, rounding, stream
+from ntk_deq.falsify.families import exact_family, random_family
+from ntk_deq.falsify.scalars import random_entries, scalar_ladder
+from ntk_deq.language.declaration import Draw, ImageData, Setting
+from ntk_deq.language.domain import Free, scalar_names
+from ntk_deq.language.types import Size, SizeRange
+
+__all__ = ["Instance", "instance_at", "instances", "scale_variable", "with_values"]
+
+
+_STEPS_A_LEVEL = 4  # instances after which the random sizes may grow by one
+
+
+def sizes_at(ranges: Mapping[str, SizeRange], rank: int, generator: torch.Generator) -> dict[str, int]:
+    """Return the sizes of the instance of a given rank in its half of the ladder.
+
+    In order: all at the low end; all one above; one letter above, each in turn; ascending; descending; all two above;
+    then random ones up to a level that grows. Every eighth roams over the whole range, log-uniformly, and every
+    sixteenth has every letter at its high end.
+
+    Args:
+        ranges: Range of each size letter.
+        rank: Number of the instance in its half, from 0.
+        generator: Source of the random ones.
+
+    Example:
+        >>> ranges = {"N": SizeRange(1, 6), "d": SizeRange(1, 6), "m": SizeRange(2, 2)}
+        >>> [tuple(sizes_at(ranges, r, torch.Generator()).values()) for r in range(6)]
+        [(1, 1, 2), (2, 2, 2), (1, 1, 2), (1, 2, 2), (2, 1, 2), (1, 2, 2)]
+    """
+    letters = list(ranges)
+    count = len(letters)
+    if rank % 16 == 15:
+        return {name: ranges[name].high for name in letters}
+    offsets = _listed(rank, count)
+    if offsets is None and rank % 8 == 7:
+        return {name: _log_uniform(ranges[name], generator) for name in letters}
+    if offsets is None:
+        level = 2 + rank // _STEPS_A_LEVEL
+        offsets = [choose(generator, min(level, ranges[n].high - ranges[n].low) + 1) for n in letters]
+    return {
+        name: min(ranges[name].low + offset, ranges[name].high) for name, offset in zip(letters, offsets, strict=True)
+    }
+
+
+def random_sizes(ranges: Mapping[str, SizeRange], rank: int, generator: torch.Generator) -> dict[str, int]:
+    """Return sizes for a draw from a distribution: the low ends first, then uniform in each range.
+
+    Example:
+        >>> random_sizes({"N": SizeRange(3, 3)}, 5, torch.Generator())
+        {'N': 3}
+    """
+    if rank == 0:
+        return {name: size.low for name, size in ranges.items()}
+    return {name: size.low + choose(generator, size.high - size.low + 1) for name, size in ranges.items()}
+
+
+def _listed(rank: int, count: int) -> list[int] | None:
+    """Return the offsets from the low ends that come first, or None after them."""
+    if rank < 2:
+        return [rank] * count
+    if rank < 2 + count:
+        return [int(i == count + 1 - rank) for i in range(count)]
+    return {
+        2 + count: list(range(count)),
+        3 + count: list(range(count))[::-1],
+        4 + count: [2] * count,
+    }.get(rank)
+
+
+def _log_uniform(size: SizeRange, generator: torch.Generator) -> int:
+    if size.fixed:
+        return size.low
+    low, high = math.log(max(size.low, 1)), math.log(size.high + 1)
+    share = float(torch.rand((), generator=generator, dtype=torch.float64))
+    return min(size.high, max(size.low, int(math.exp(low + (high - low) * share))))
+
+
+# A prime, at least the largest number of structured families: c + v r modulo it makes every pair of families of two
+# variables v meet within its square of instances (an orthogonal array of strength two; Bush 1952).
+_PRIME = 13
+
+_LOOKS = 4
+
+_EXPONENTS = (-1, 1, -2, 2, -4, 4, -7, 7, -10, 10, -15, 15, -20, 20, -30, 30)
+
+
+def instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: int) -> Iterator[Instance]:
+    """Yield the first `count` instances of a setting.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        count: How many.
+        seed: The run's seed.
+
+    Raises:
+        ArgumentError: A distribution or domain cannot give a value of the shape asked for.
+        DataError: The setting's images cannot be used.
+        LimitError: A variable would be too large.
+    """
+    return (instance_at(setting, given, index, seed) for index in range(count))
+
+
+def distinct_instances(setting: Setting, given: Mapping[str, Free], *, count: int, seed: int) -> Iterator[Instance]:
+    """Yield the first `count` instances that differ from one another; fewer where `_LOOKS` times as many hold no more.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        count: How many.
+        seed: The run's seed.
+
+    Raises:
+        ArgumentError: A distribution or domain cannot give a value of the shape asked for.
+        DataError: The setting's images cannot be used.
+        LimitError: A variable would be too large.
+    """
+    known: set[tuple[object, ...]] = set()
+    for index in range(_LOOKS * count + _LOOKS):
+        if len(known) == count:
+            return
+        instance = instance_at(setting, given, index, seed)
+        own = tuple((name, tuple(v.shape), v.numpy().tobytes()) for name, v in sorted(instance.values.items()))
+        if own not in known:
+            known.add(own)
+            yield instance
+
+
+def instance_at(setting: Setting, given: Mapping[str, Free], index: int, seed: int) -> Instance:
+    """Build instance number `index` of a setting: it depends on the arguments only, not on any other instance.
+
+    Args:
+        setting: The setting.
+        given: Further variables that the claim quantifies over.
+        index: Number of the instance, from 0.
+        seed: The run's seed.
+
+    Raises:
+        ArgumentError: `index` is negative, or a distribution or domain cannot give a value of the shape asked for.
+        DataError: The setting's images cannot be used.
+        LimitError: A variable would be too large.
+    """
+    if index < 0:
+        raise ArgumentError(f"`index` of an instance must be an integer >= 0. Got {index}.")
+    place = stream(seed, setting.name, index, "sizes of the instance")
+    if setting.universal:
+        sizes = sizes_at(setting.sizes, index // 2, place)
+    else:
+        sizes = random_sizes(setting.sizes, index, place)
+    values: dict[str, Tensor] = {}
+    words: list[str] = []
+    rounded: dict[str, float] = {}
+    if setting.images is not None:
+        sizes = _add_images(setting, setting.images, sizes, values, rounded, words, index, seed)
+    free = {**setting.free, **given}
+    rounded |= _add_free(setting.name, free, sizes, values, words, index, seed)
+    rounded |= _add_draws(setting, sizes, values, rounded, words, index, seed)
+    return Instance(setting.name, ", ".join(words), sizes, values, index, rounded)
+
+
+def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
+    """Return an instance whose draws follow the values that its scalars have now; the random numbers stay the same.
+
+    Args:
+        setting: The instance's setting.
+        instance: An instance that `instance_at` built with this seed, some of its scalars replaced.
+        seed: The run's seed.
+    """
+    values = {name: value for name, value in instance.values.items() if name not in setting.draws}
+    rounded = {name: radius for name, radius in instance.rounded.items() if name not in setting.draws}
+    rounded |= _add_draws(setting, instance.sizes, values, rounded, [], instance.index, seed)
+    return replace(instance, values=values, rounded=rounded)
+
+
+def _add_free(
+    setting: str,
+    free: Mapping[str, Free],
+    sizes: Mapping[str, int],
+    values: dict[str, Tensor],
+    words: list[str],
+    index: int,
+    seed: int,
+) -> dict[str, float]:
+    """Give each quantified variable a value; return how far from a member of their domain some of them are."""
+    rank, structured = index // 2, index % 2 == 0
+    rounded: dict[str, float] = {}
+    for position, (name, variable) in enumerate(free.items()):
+        shape = shape_of(variable.type, sizes, name=name)
+        generator = stream(seed, setting, index, name)
+        if not shape:
+            value = _scalar(variable, rank, generator, structured=structured)
+            family = format_number(value.item()) if structured else f"{value.item():.6g}"
+        elif structured:
+            order = _order(rank, position, generator)
+            family, value = exact_family(variable.domain, shape, order, generator)
+        else:
+            family, value = random_family(variable.domain, shape, generator)
+            radius = rounding(variable.domain, value) if variable.domain.kind in ROUNDING else 0.0
+            rounded |= {name: radius} if radius else {}
+        values[name] = value
+        words.append(f"{name} = {family}")
+    scaling = _scaling(free, rank, stream(seed, setting, index, "scale of the instance"), structured=structured)
+    for name, exponent in scaling.items():
+        values[name] = values[name] * 2.0**exponent
+    if scaling:
+        which = "all" if len(scaling) > 1 else next(iter(scaling))
+        words.append(f"{which} scaled by 2^{next(iter(scaling.values()))}")
+    return rounded
+
+
+def _order(rank: int, position: int, generator: torch.Generator) -> int:
+    """Return which structured family a variable has: all the same twice (units, zeros), then so that every two meet."""
+    if rank < 2:
+        return rank
+    row, column = divmod(rank - 2, _PRIME)
+    return (column + position * (row + 1)) % _PRIME if row < _PRIME else choose(generator, _PRIME)
+
+
+def _scalar(variable: Free, rank: int, generator: torch.Generator, *, structured: bool) -> Tensor:
+    """Return a value of the scalar ladder, the further up the later; a random value for three of four odd instances."""
+    if not structured and choose(generator, 4) > 0:
+        return random_entries(variable.domain, (), generator)
+    ladder = scalar_ladder(variable.domain)
+    pick = choose(generator, min(len(ladder), 2 + rank)) if rank else 0
+    return torch.tensor(ladder[pick], dtype=torch.float64)
+
+
+def _scaling(free: Mapping[str, Free], rank: int, generator: torch.Generator, *, structured: bool) -> dict[str, int]:
+    """Return the powers of two by which variables are scaled: of one variable or of all; none in most instances."""
+    cones = [name for name, variable in free.items() if is_cone(variable.domain)]
+    if structured:
+        happens, level = rank % 4 == 3, 2 + rank // 2
+    else:
+        draw = choose(generator, 8)
+        happens, level = draw < 4, len(_EXPONENTS) if draw == 0 else 6
+    if not happens or not cones:
+        return {}
+    exponent = _EXPONENTS[choose(generator, min(level, len(_EXPONENTS)))]
+    which = choose(generator, len(cones) + 1)
+    return dict.fromkeys(cones if which == len(cones) else [cones[which]], exponent)
+
+
+def _add_draws(
+    setting: Setting,
+    sizes: Mapping[str, int],
+    values: dict[str, Tensor],
+    known: Mapping[str, float],
+    words: list[str],
+    index: int,
+    seed: int,
+) -> dict[str, float]:
+    """Draw from the setting's distributions, each after the scalars that it uses; return how far off some draws are.
+
+    Args:
+        setting: The setting.
+        sizes: Values of the size letters.
+        values: The values so far, to which the draws are added.
+        known: How far off these are.
+        words: What they are, in words, to which the same is added.
+        index: Number of the instance.
+        seed: The run's seed.
+    """
+    rounded: dict[str, float] = {}
+    pending = dict(setting.draws)
+    while pending:
+        ready = [name for name, entry in pending.items() if not _uses(entry) & set(pending)]
+        if not ready:
+            names = ", ".join(pending)
+            raise ArgumentError(f"The distributions of {names} in setting {setting.name} use each other in a circle.")
+        for name in ready:
+            entry = pending.pop(name)
+            radii = {**known, **rounded}
+            scalars = {key: _known(value, radii.get(key, 0.0)) for key, value in values.items() if value.ndim == 0}
+            shape = shape_of(entry.type, sizes, name=name)
+            generator = stream(seed, setting.name, index, name)
+            drawn = draw_expression(entry.distribution, shape, {**sizes, **scalars}, generator)
+            values[name] = drawn.value
+            if drawn.radius or (drawn.freedom is Freedom.FIXED and not _is_short(drawn.value)):
+                rounded[name] = drawn.radius
+            words.append(f"{name} ~ {entry.text}")
+    return rounded
+
+
+def _known(value: Tensor, radius: float) -> Known:
+    number = value.item()
+    return Known(number, with_radius(number, radius))
+
+
+def _is_short(value: Tensor) -> bool:
+    """Say whether single precision holds a value, so that it stays what it is there."""
+    return torch.equal(value.float().double(), value)
+
+
+def _uses(entry: Draw) -> set[str]:
+    return {node.name for node in scalar_names(entry.distribution)}
+
+
+def _add_images(
+    setting: Setting,
+    images: ImageData,
+    sizes: Mapping[str, int],
+    values: dict[str, Tensor],
+    rounded: dict[str, float],
+    words: list[str],
+    index: int,
+    seed: int,
+) -> dict[str, int]:
+    """Draw the inputs and targets from images; return the sizes, with those that the images decide."""
+    kind = setting.variable_types()[images.inputs]
+    sizes = dict(sizes)
+    count = images.count if images.count is not None else shape_of(kind, sizes | _one(kind.cols, sizes))[0]
+    folder = Path(setting.directory)
+    loaded = load_images(
+        images.source,
+        folder / images.images if images.images is not None else None,
+        folder / images.labels if images.labels is not None else None,
+    )
+    sample = select_images(
+        loaded.images,
+        loaded.labels,
+        classes=images.classes,
+        count=count,
+        unit_norm=images.unit_norm,
+        side=images.side,
+        split=images.split,
+        generator=stream(seed, setting.name, index, "choice of the images"),
+        name=loaded.name,
+    )
+    for size, found in ((kind.rows, count), (kind.cols, sample.X.shape[1])):
+        sizes |= _one(size, sizes, found)
+    wanted = shape_of(kind, sizes, name=images.inputs)
+    if wanted != tuple(sample.X.shape):
+        raise DataError(
+            f"{loaded.name}: `{images.inputs}` of setting {setting.name} is {wanted[0]} x {wanted[-1]}, but the images "
+            f"give {count} x {sample.X.shape[1]}. Change `sizes`, `count` or `side`."
+        )
+    values[images.inputs] = sample.X
+    if sample.radius:
+        rounded[images.inputs] = sample.radius
+    if images.targets is not None:
+        values[images.targets] = sample.y
+    words.append(f"{images.inputs} = {count} images of {images.source}, classes {', '.join(map(str, images.classes))}")
+    return sizes
+
+
+def _one(size: Size, sizes: Mapping[str, int], value: int = 1) -> dict[str, int]:
+    """Return a value for the letter that a size is, unless the letter has one already."""
+    letters = size.letters - set(sizes)
+    return dict.fromkeys(letters, value) if size == Size.of(next(iter(letters), 0)) else {}

@@ -4,7 +4,7 @@ Here: regular files only, of a size that fits, so that none can make a reader wa
 whole or not at all, also where several processes write the same one, and never through a link.
 
 archives.py    `.npz` without pickle
-yaml.py        strict YAML with the place of every node, read and written; problems.py: what is wrong, gathered
+yaml.py        strict YAML with the place of every node, read and written
 results.py     numbers that an experiment wrote, with who wrote them
 """
 

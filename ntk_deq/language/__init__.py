@@ -3,13 +3,13 @@
 tree.py, parser.py        a formula as a tree, and from its text (grammar.lark)
 arguments.py, application.py   functions of arguments, and formulas in which they are written out
 function_domains.py       sets of functions and their members
-types.py, typing.py       scalars and matrices of symbolic sizes; shapes.py, calls.py: what fits together
+types.py, typing.py       scalars, matrices of symbolic sizes, intervals; shapes.py, calls.py: what fits together
 record.py                 what is said of a function: shape, range, laws, notation, mutants, NumPy
 functions.py, functionals.py, pieces.py, number_functions.py, activation_functions.py   the records
-hints.py                  names from elsewhere; what a text that is no expression may have meant
+hints.py                  names from elsewhere; what was meant by what is no expression; problems, worded and placed
 symmetry.py               which formulas are symmetric, and how comparisons order them
-domain.py, interval.py, setting.py   where the values of variables come from
-declaration.py            a model as data, and those that are known (models.yaml); loss.py: what its loss is
+domain.py                 what a variable may be: domains and distributions
+declaration.py            a setting; a model as data, and those that are known (models.yaml); loss.py: its loss
 fixed_point_map.py        what is read off a model's map: the weight of a single layer, a Lipschitz constant
 rows.py, row_program.py   whether a model treats its samples apart; such a formula as steps on its samples
 families.py, expansion.py things indexed by a layer; a formula written out for a depth, names replaced

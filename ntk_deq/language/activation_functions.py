@@ -9,7 +9,6 @@ import math
 from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter, same_shape
-from ntk_deq.language.interval import NOT_NEGATIVE, POSITIVE, UNIT, Range
 from ntk_deq.language.number_functions import (
     CURVED,
     NO_CLASS,
@@ -33,6 +32,7 @@ from ntk_deq.language.record import (
     magnitude,
     positive_part,
 )
+from ntk_deq.language.types import NOT_NEGATIVE, POSITIVE, UNIT, Range
 
 _P, _C = Parameter, Change
 _NO_SLOPE = "0*step(x)"  # the slope of what jumps at zero, where `step` says that there is none

@@ -11,7 +11,6 @@ from ntk_deq.language.calls import (
     scalar_shape,
     statement_shape,
 )
-from ntk_deq.language.interval import NOT_NEGATIVE, Range
 from ntk_deq.language.record import (
     Change,
     Degree,
@@ -25,6 +24,7 @@ from ntk_deq.language.record import (
     total,
     word,
 )
+from ntk_deq.language.types import NOT_NEGATIVE, Range
 
 _P, _C = Parameter, Change
 

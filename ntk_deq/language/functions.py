@@ -31,7 +31,6 @@ from ntk_deq.language.calls import (
     vec_shape,
 )
 from ntk_deq.language.functionals import TO_NUMBERS
-from ntk_deq.language.interval import NOT_NEGATIVE, UNIT, Range
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
@@ -47,7 +46,7 @@ from ntk_deq.language.record import (
     with_zero,
     word,
 )
-from ntk_deq.language.types import Type
+from ntk_deq.language.types import NOT_NEGATIVE, UNIT, Range, Type
 
 _P = Parameter
 

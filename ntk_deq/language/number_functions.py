@@ -10,8 +10,8 @@ from fractions import Fraction
 
 from ntk_deq.language.calls import Parameter, same_shape, scalar_shape
 from ntk_deq.language.format import POWER
-from ntk_deq.language.interval import NOT_NEGATIVE, POSITIVE, Range
 from ntk_deq.language.record import Change, Entrywise, Function, Kink, always
+from ntk_deq.language.types import NOT_NEGATIVE, POSITIVE, Range
 
 _P, _C = Parameter, Change
 

@@ -16,10 +16,9 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.interval import INFINITY, NOT_NEGATIVE, POSITIVE, Range, power_range
 from ntk_deq.language.record import Change
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
-from ntk_deq.language.types import ONE, Sort
+from ntk_deq.language.types import INFINITY, NOT_NEGATIVE, ONE, POSITIVE, Range, Sort, power_range
 
 
 def domain_range(domain: Domain) -> Range:

@@ -12,8 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ntk_deq.language.calls import Call, Parameter
-from ntk_deq.language.interval import NOT_NEGATIVE, End, Range
-from ntk_deq.language.types import Type
+from ntk_deq.language.types import NOT_NEGATIVE, End, Range, Type
 
 Values = Callable[[Sequence[Range]], Range]
 

@@ -38,7 +38,8 @@ from ntk_deq.plots.style import (
     parameter_symbol,
     series,
 )
-from ntk_deq.report.runs.curves import (
+from ntk_deq.report import at_rest, rate_ratio, short_index, short_rate, short_share, status_word
+from ntk_deq.report.curves import (
     LossPicture,
     ShareCurve,
     are_spread,
@@ -47,7 +48,6 @@ from ntk_deq.report.runs.curves import (
     share_curves,
     told_in,
 )
-from ntk_deq.report.words import at_rest, rate_ratio, short_index, short_rate, short_share, status_word
 from ntk_deq.verify.results import TrainingRecord
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from ntk_deq.language.format import format_expr, short_decimal
 from ntk_deq.language.notation import latex_letter, symbol
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.package import install_line
+from ntk_deq.report import rate_parts
 from ntk_deq.report.console import one_line
-from ntk_deq.report.runs.curves import ShareCurve
-from ntk_deq.report.words import rate_parts
+from ntk_deq.report.curves import ShareCurve
 from ntk_deq.verify.results import Rate
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from flint import fmpq
 
+from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.signomial import Exponent, Monomial, Poly, TooLargeError
-from ntk_deq.prove.terms import Op, Term, Terms, below
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,6 @@ class Algebra:
         if name[0] == "[":
             return "0"
         return "?" if name.startswith("log{") else self._variable_sign(name)
-
-    def monomial_sign(self, monomial: Monomial) -> str:
-        """Return what is known of the sign of a monomial: `+`, `0` for >= 0, `?`."""
-        found = "+"
-        for name, exponent in monomial:
-            sign = self.sign(name)
-            even = exponent.denominator == 1 and exponent.numerator % 2 == 0
-            if sign == "?" and not even:
-                return "?"
-            if sign != "+":
-                found = "0"
-        return found
 
     def normal(self, term: Term) -> Quotient:
         """Return the normal form of a term.

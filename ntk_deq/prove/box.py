@@ -12,11 +12,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
+from ntk_deq.prove import Op, Term, Terms
 from ntk_deq.prove.enclosure import Derivatives, Enclosures, Point, exact_value
 from ntk_deq.prove.intervals import enclose
 from ntk_deq.prove.problem import TRUE, Atom, Both, Formula, Problem, Relation, Statement, Variable, both, mapped
 from ntk_deq.prove.signs import Bounds
-from ntk_deq.prove.terms import Op, Term, Terms
 
 
 class Side(NamedTuple):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from ntk_deq.prove import Term
 from ntk_deq.prove.box import Box, Side, side_of, spread
 from ntk_deq.prove.enclosure import Point, admitted, exact_value, truth_at
 from ntk_deq.prove.monotone import DEPTH, Demonstrator
 from ntk_deq.prove.problem import Atom, Both, Formula, Problem, Statement, atoms, both, opposite
-from ntk_deq.prove.terms import Term
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,13 @@ Show goals by exact arguments: each in all of its cases.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
+from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove.branch import Goal
 from ntk_deq.prove.exact import TOTAL_WORK, Exact
 from ntk_deq.prove.problem import Atom, Both, Either, Formula, Problem, Relation, Statement, Variable, atoms, mapped
 from ntk_deq.prove.signomial import TooLargeError
-from ntk_deq.prove.terms import Op, Term, Terms, below
 
 MAX_CASES = 96
 """Cases of one goal; with more it is left to branch and bound."""
@@ -45,7 +43,7 @@ def cases(problem: Problem, goal: Formula) -> list[Case] | None:
     """Return the cases of a goal, or None where they are too many.
 
     Example:
-        >>> from ntk_deq.prove.terms import Terms
+        >>> from ntk_deq.prove import Terms
         >>> terms = Terms()
         >>> x = terms.variable("x")
         >>> problem = Problem("s", terms, (Variable("x", None, None),), {}, (), ())
@@ -132,13 +130,6 @@ def _split_end(terms: Terms, case: Case, variable: Variable) -> list[Case]:
     end = _substituted(terms, case, terms.variable(variable.name), terms.constant(variable.high), ())
     kept = tuple(v for v in case.variables if v is not variable)
     return [replace(case, variables=others), replace(end, variables=kept)]
-
-
-def single_values(variables: tuple[Variable, ...]) -> Iterator[tuple[str, Fraction]]:
-    """Yield the variables whose range is one number."""
-    for variable in variables:
-        if variable.low is not None and variable.low == variable.high:
-            yield variable.name, variable.low
 
 
 _Premises = tuple[tuple[Variable, ...], tuple[Formula, ...], tuple[Statement, ...]]

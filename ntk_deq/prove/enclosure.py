@@ -13,10 +13,10 @@ from flint import arb
 
 from ntk_deq.certified import functions as fn
 from ntk_deq.certified.scalar import exact
+from ntk_deq.prove import MAX_BITS, Op, Term, Terms, below, bits, rational_power
 from ntk_deq.prove import intervals as iv
 from ntk_deq.prove.intervals import Interval
 from ntk_deq.prove.problem import Formula, Problem, truth
-from ntk_deq.prove.terms import MAX_BITS, Op, Term, Terms, below, bits, rational_power
 
 MAX_NODES = 2_000
 """Nodes of a derivative that is still worth an evaluation at every box."""
@@ -169,7 +169,7 @@ def exact_value(term: Term, point: Point) -> Fraction | None:
     """Return the value of a term at a rational point where it is a rational number that can be had, else None.
 
     Example:
-        >>> from ntk_deq.prove.terms import Terms
+        >>> from ntk_deq.prove import Terms
         >>> terms = Terms()
         >>> root = terms.power(terms.variable("x"), Fraction(1, 2))
         >>> exact_value(root, {"x": Fraction(9, 4)}), exact_value(root, {"x": Fraction(2)})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Self
 
+from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.algebra import Algebra, Quotient, Writer, radicals, split
 from ntk_deq.prove.enclosure import Derivatives
@@ -17,7 +18,6 @@ from ntk_deq.prove.positivity import Fact, Positivity
 from ntk_deq.prove.problem import Atom, Both, Formula, Relation, Variable, opposite
 from ntk_deq.prove.signomial import Poly, TooLargeError
 from ntk_deq.prove.signs import Bounds, Orthant, positive_by_roots
-from ntk_deq.prove.terms import Op, Term, Terms, below
 
 TOTAL_WORK = 120_000
 """Terms written down for one case of a goal, about two seconds."""
@@ -193,7 +193,7 @@ class Exact(Knowledge):
 
     Example:
         >>> from ntk_deq.prove.problem import Variable
-        >>> from ntk_deq.prove.terms import Terms
+        >>> from ntk_deq.prove import Terms
         >>> terms = Terms()
         >>> x = terms.variable("x")
         >>> square = terms.power(terms.subtract(x, terms.one), Fraction(2))

@@ -51,9 +51,6 @@ class Interval(NamedTuple):
         return self.hi <= 0
 
 
-EVERYTHING = Interval(-_INF, _INF, True, True)
-
-
 def enclose(low: Fraction | None, high: Fraction | None, low_open: bool, high_open: bool) -> Interval:
     """Return the interval between two rational ends; None is infinity.
 

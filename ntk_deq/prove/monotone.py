@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ntk_deq.prove import Op, Term
 from ntk_deq.prove import intervals as iv
 from ntk_deq.prove.box import Box, Side, mean
 from ntk_deq.prove.enclosure import Derivatives, sign_at
 from ntk_deq.prove.exact import Exact
 from ntk_deq.prove.intervals import Interval
 from ntk_deq.prove.problem import Atom, Both, Formula, Relation, Variable
-from ntk_deq.prove.terms import Op, Term
 
 DEPTHS = {1: 3, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1}
 """Orders of derivatives that are looked at, by the number of variables: the work grows fast with both."""

@@ -13,13 +13,13 @@ from functools import cache
 from itertools import product
 
 from ntk_deq.claims.claim import Claim
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
-from ntk_deq.prove.terms import Op, Term, Terms
+from ntk_deq.prove import Op, Term, Terms
 
 
 class Relation(StrEnum):

@@ -23,12 +23,12 @@ import flint
 from flint import acb, arb, fmpq, fmpz_poly
 
 from ntk_deq.certified.scalar import PRECISION
+from ntk_deq.prove import floor_root, rational_power
 from ntk_deq.prove import signomial as sg
 from ntk_deq.prove.algebra import Algebra
 from ntk_deq.prove.positivity import Fact
 from ntk_deq.prove.problem import Relation, holds
 from ntk_deq.prove.signomial import Monomial, Poly, TooLargeError
-from ntk_deq.prove.terms import floor_root, rational_power
 
 _LARGEST_ROOT = 24
 _ROOT_BITS = 40  # to which the root of a bound is rounded, outward

@@ -23,8 +23,8 @@ from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
 from ntk_deq.language.row_program import Op, Row

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from ntk_deq.equilibrium.result import Equilibrium
 from ntk_deq.errors import ArgumentError, EquilibriumError
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.systems.solve import solve_equilibrium
 
 Values = dict[str, Tensor]

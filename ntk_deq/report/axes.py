@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from ntk_deq.language.format import short_decimal
-from ntk_deq.language.interval import Margin
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.language.types import Margin
 from ntk_deq.report.console import margin_words, short_margin, short_number
 
 # Relative margins below this are rounding noise of float64 (2^-53 is about 1.1e-16): no decade is spent on them.

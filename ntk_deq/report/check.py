@@ -28,8 +28,8 @@ from ntk_deq.claims.describe import (
 from ntk_deq.claims.entries import by_names, range_letters
 from ntk_deq.claims.runs import start_formulas
 from ntk_deq.errors import Problem, shortened
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind, Free
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, Type
 from ntk_deq.report.console import Piece, one_line, printable, say, say_hanging

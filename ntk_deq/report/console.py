@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ntk_deq.language.format import short_decimal
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 
 # C0 and C1 controls except tab and newline, lone surrogates, the two non-characters XML forbids, and the
 # bidirectional overrides that can make a text read differently from what it says.

@@ -20,8 +20,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ntk_deq.errors import DataError, nearest_name
 from ntk_deq.files import append_line, open_regular, replace_file
-from ntk_deq.language.interval import Margin
-from ntk_deq.report.words import count_verdicts
+from ntk_deq.language.types import Margin
+from ntk_deq.report import count_verdicts
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, HypothesisRecord, RunInfo, TrainingRecord, Witness
 
 # The full list of margins can run to thousands; a plot or a spot check needs no more than this.

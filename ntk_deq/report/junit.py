@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.files import replace_file
+from ntk_deq.report import suite_name, worst_margin
 from ntk_deq.report.console import margin_words, one_line, printable
-from ntk_deq.report.words import suite_name, worst_margin
 from ntk_deq.verify.results import ClaimResult, RunInfo
 
 _SKIPPED = (Verdict.VACUOUS, Verdict.UNDECIDED)

@@ -11,22 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.language.interval import Margin
-from ntk_deq.report.check import render_check, render_problem, render_problems
-from ntk_deq.report.console import (
-    Piece,
-    margin_words,
-    one_line,
-    relative_margin,
-    say,
-    say_hanging,
-    say_values,
-    short_margin,
-    short_number,
-    short_seconds,
-    showable,
-)
-from ntk_deq.report.words import (
+from ntk_deq.language.types import Margin
+from ntk_deq.report import (
     EXIT_MEANINGS,
     LOOKS,
     count_verdicts,
@@ -41,6 +27,20 @@ from ntk_deq.report.words import (
     terminal_lines,
     verdict_style,
     worst_margin,
+)
+from ntk_deq.report.check import render_check, render_problem, render_problems
+from ntk_deq.report.console import (
+    Piece,
+    margin_words,
+    one_line,
+    relative_margin,
+    say,
+    say_hanging,
+    say_values,
+    short_margin,
+    short_number,
+    short_seconds,
+    showable,
 )
 from ntk_deq.verify.results import ClaimResult, RunInfo, Witness
 

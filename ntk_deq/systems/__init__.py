@@ -2,12 +2,12 @@
 
 In the order in which a reader meets them:
 
-    model, methods, module_model          what a model is, what it can be asked, one made of a user's modules
+    model, methods, module_model          a model and its loss, what it can be asked, a user's modules
     declared_model                        what all models of a declaration have; one without samples of its own
     formula_model, formula_layer          a model whose samples do not interact; one that is a single layer
     formula_values, row_slopes            its programs (those of `language`): values, derivatives
     parameter_slopes                      how slopes pass back through formulas to parameters
-    losses, loss_maps, compiled_maps, whole_maps   the declared loss, and the maps that one gradient is made of
+    loss_maps, compiled_maps              the maps that one gradient of the declared loss is made of
     solve, accuracy                       equilibria, predictions, gradients; how far they may be off
     certificate                           equilibria and adjoints as balls
     shipped_models                        two of the declared models under names of their own

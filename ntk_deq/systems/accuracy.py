@@ -23,8 +23,7 @@ from torch import Tensor
 from ntk_deq.equilibrium.result import Equilibrium
 from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
-from ntk_deq.systems.losses import OutputLoss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, OutputLoss
 from ntk_deq.systems.parameter_slopes import Error
 from ntk_deq.systems.row_slopes import LinearRows, Occurrence, largest
 
@@ -66,7 +65,7 @@ def gradient_sizes(
 
     Example:
         >>> from ntk_deq.systems.shipped_models import LinearImplicit
-        >>> from ntk_deq.systems.losses import output_loss
+        >>> from ntk_deq.systems.model import output_loss
         >>> one = torch.ones(1, 1, dtype=torch.float64)
         >>> model = LinearImplicit(W=one / 2, U=one, b=one[0])
         >>> loss = output_loss(model, one, 0 * one[0])
@@ -353,3 +352,9 @@ def warn_if_large(what: str, error: float, size: float, rtol: float | None, dtyp
             AccuracyWarning,
             stacklevel=3,
         )
+
+
+def random_signs(like: Tensor, generator: torch.Generator, length: float | None = None) -> Tensor:
+    """Return a direction all of whose entries are of one size: 1, or such that it has the given length."""
+    signs = torch.randint(0, 2, like.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (signs if length is None else length * signs / math.sqrt(max(like.numel(), 1))).to(like)

@@ -20,8 +20,7 @@ from ntk_deq.equilibrium.slopes import RELU
 from ntk_deq.equilibrium.starts import RowMap as Map
 from ntk_deq.equilibrium.starts import Solved, settle_rows
 from ntk_deq.systems.accuracy import estimated_error, gradient_sizes
-from ntk_deq.systems.losses import OutputLoss, output_loss
-from ntk_deq.systems.model import EquilibriumModel, SingleLayer
+from ntk_deq.systems.model import EquilibriumModel, OutputLoss, SingleLayer, output_loss
 
 NEWTON_ENTRIES = 2**22
 """Entries that the matrices of one Newton step may have: 32 MiB."""

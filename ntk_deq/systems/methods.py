@@ -19,8 +19,7 @@ from ntk_deq.equilibrium.solvers import Solver
 from ntk_deq.equilibrium.splitting import Splitting
 from ntk_deq.errors import ArgumentError
 from ntk_deq.systems.checks import check_targets
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.systems.solve import equilibrium_features, predict, solve_equilibrium
 
 

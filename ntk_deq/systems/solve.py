@@ -18,8 +18,7 @@ from ntk_deq.errors import ArgumentError, EquilibriumError
 from ntk_deq.language.loss import PREDICTIONS
 from ntk_deq.systems.accuracy import gradient_error, prediction_error, warn_if_large
 from ntk_deq.systems.checks import check_like, check_loss, check_samples, check_targets
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 
 
 def solve_equilibrium(

@@ -30,8 +30,8 @@ from ntk_deq.falsify.domains import choose, contains, is_cone, stream
 from ntk_deq.falsify.exact_builders import BUILDERS
 from ntk_deq.falsify.families import exact_family
 from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.formulas import exact_names, exact_value
 

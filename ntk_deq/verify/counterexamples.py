@@ -22,10 +22,9 @@ from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search.archive import Score
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
 from ntk_deq.falsify.shrink import shrink
-from ntk_deq.language.setting import Setting
-from ntk_deq.verify.exact import decided_exactly
+from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.judge import Judgement, Standing, hypotheses_standing, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, hypotheses_standing, judge_instance
 from ntk_deq.verify.refine import FLOAT_BITS, undecided
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.twins import twin_of

@@ -19,7 +19,7 @@ from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.balls import evaluate_scalar, shown_scopes
 from ntk_deq.evaluation.environment import DeadlineError, Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.language.format import format_expr, format_number
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort

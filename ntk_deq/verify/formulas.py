@@ -20,12 +20,12 @@ from ntk_deq.certified.scalar import with_radius
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, ModelFormulas, Notes, OutsideClaimError, model_formulas
 from ntk_deq.evaluation.equilibria import float_centre
 from ntk_deq.evaluation.exact import ExactNames
 from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.falsify.domains import contains
 from ntk_deq.language.application import OPERATORS

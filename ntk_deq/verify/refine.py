@@ -10,9 +10,8 @@ import torch
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.existence.decision import ExistenceStage
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
 
 FLOAT_BITS = 53
 """Precision of float64; asking for it means that nothing is judged again."""

@@ -12,7 +12,7 @@ from typing import Any
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.statement import StatementLine
 from ntk_deq.errors import Problem
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 
 
 @dataclass(frozen=True)

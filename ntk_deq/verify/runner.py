@@ -11,7 +11,7 @@ from typing import Protocol
 from ntk_deq.claims.claim import Claim, IllFormed, Verdict, is_membership
 from ntk_deq.claims.statement import StatementLine, statement_lines
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.depths import DepthResults, planned_depths, shallower_counterexample, shared_options
 from ntk_deq.verify.feasible import Feasible, planned
 from ntk_deq.verify.judge import Judgement

@@ -16,8 +16,8 @@ from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome
 from ntk_deq.falsify.search.archive import Scorer
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.run import FIXED_POINT, Run, RunKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.scoring import ClaimScorer

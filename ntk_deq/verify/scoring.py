@@ -18,7 +18,7 @@ from ntk_deq.evaluation.functions import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins, Part, parts
 from ntk_deq.falsify.search.archive import Score, Scores
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import ONE, Sort
 from ntk_deq.verify.equations import Place, Plan, domain_margin, solved_names

@@ -22,10 +22,10 @@ from ntk_deq.claims.depths import at_depth
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance, format_number, with_values
+from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.ladder import instance_at, redrawn
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind, Span
 from ntk_deq.language.types import BOOLEAN, SCALAR, SizeRange
 from ntk_deq.verify.counterexamples import find_satisfying

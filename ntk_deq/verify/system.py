@@ -8,10 +8,9 @@ from pathlib import Path
 from ntk_deq.claims.depths import depth_letters, written_out
 from ntk_deq.claims.documents import read_documents
 from ntk_deq.errors import ArgumentError, ExpressionError, Position, nearest_name
-from ntk_deq.language.declaration import ModelSignature, model_names, model_signature
+from ntk_deq.language.declaration import ModelSignature, Setting, model_names, model_signature
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.families import split_member, values_of
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Span
 from ntk_deq.language.types import Reach, Size, SizeRange, shape_type
 from ntk_deq.systems.model import EquilibriumModel, model_class

@@ -11,9 +11,8 @@ from ntk_deq.claims.check import entrywise_notes
 from ntk_deq.claims.claim import Claim, Verdict
 from ntk_deq.evaluation.arithmetic import NO_STEP
 from ntk_deq.evaluation.quantity import Outcome, Truth
-from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import Margin, Sort
 from ntk_deq.verify.boundary import Boundary
 from ntk_deq.verify.judge import IMPLICIT, Judgement, Standing
 from ntk_deq.verify.results import ConclusionRecord, Evidence, HypothesisRecord, Start, Support, TrainingRecord

@@ -15,8 +15,8 @@ from ntk_deq.errors import DataError, NtkDeqError
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.ladder import distinct_instances, instance_at
-from ntk_deq.language.setting import Setting
+from ntk_deq.falsify import distinct_instances, instance_at
+from ntk_deq.language.declaration import Setting
 from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.counterexamples import find_counterexamples, find_satisfying, plainest_counterexample, refutes
 from ntk_deq.verify.existence.decision import ExistenceStage

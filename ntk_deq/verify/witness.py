@@ -16,14 +16,14 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import DeadlineError, Notes
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth, show_ball
-from ntk_deq.language.interval import Margin
 from ntk_deq.language.tree import Expr, Formula, Kind, Span
+from ntk_deq.language.types import Margin
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.judge import Judgement, Standing
+from ntk_deq.verify.printer import UnwritableError
 from ntk_deq.verify.results import Computed, Witness
-from ntk_deq.verify.scripts.printer import UnwritableError
-from ntk_deq.verify.scripts.script import counterexample_script
+from ntk_deq.verify.script import counterexample_script
 from ntk_deq.verify.twins import twin_of
 
 MAX_PRINTED = 256  # entries of one variable; a larger one is described by its shape only

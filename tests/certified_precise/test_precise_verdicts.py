@@ -13,7 +13,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.cli.main import main
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.report.words import second_look
+from ntk_deq.report import second_look
 from ntk_deq.verify import refine
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.results import Evidence

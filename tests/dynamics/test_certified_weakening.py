@@ -14,9 +14,9 @@ from flint import arb
 from torch import Tensor
 
 from ntk_deq.certified.dense import Ball
+from ntk_deq.dynamics import proven as certified_point
 from ntk_deq.dynamics.proven import curvature, kink_jump, operations
 from ntk_deq.dynamics.proven import descent as certified_descent
-from ntk_deq.dynamics.proven import point as certified_point
 from ntk_deq.systems import EquilibriumModel, ImplicitReLU, LinearImplicit
 
 

@@ -13,7 +13,7 @@ from flow_samples import distance, flat, linear_problem, quick, theorem_problem
 from torch import Tensor
 
 from ntk_deq.dynamics.field import FieldPoint, GradientField, NotFiniteError, WellPosednessError
-from ntk_deq.dynamics.flow.equation import StepJudge
+from ntk_deq.dynamics.flow import StepJudge
 from ntk_deq.dynamics.flow.run import gradient_flow
 from ntk_deq.dynamics.record import RunStatus, TrainingRun
 from ntk_deq.dynamics.recorders import Recorder, every

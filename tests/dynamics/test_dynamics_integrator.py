@@ -9,7 +9,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from ntk_deq.dynamics.flow.equation import StepJudge
+from ntk_deq.dynamics.flow import StepJudge
 from ntk_deq.dynamics.flow.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta, check_method
 from ntk_deq.errors import ArgumentError, EquilibriumError
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ntk_deq.dynamics.flow.equation import StepJudge
+from ntk_deq.dynamics.flow import StepJudge
 
 
 def judge(parts: int = 1, **options: float) -> StepJudge:

@@ -8,13 +8,13 @@ import torch
 from ntk_deq.data.samples import distance_to_unit_rows
 from ntk_deq.errors import ArgumentError, DataError, LimitError, Position
 from ntk_deq.evaluation.instance import scale_variable, with_values
+from ntk_deq.falsify import instance_at, instances, redrawn, sizes_at
 from ntk_deq.falsify.domains import contains, is_cone, rounding
 from ntk_deq.falsify.families import family_names
-from ntk_deq.falsify.ladder import instance_at, instances, redrawn, sizes_at
 from ntk_deq.falsify.search.starts import shrink_variants
+from ntk_deq.language.declaration import Draw, ImageData, Setting
 from ntk_deq.language.domain import Free, parse_domain
 from ntk_deq.language.parser import parse
-from ntk_deq.language.setting import Draw, ImageData, Setting
 from ntk_deq.language.types import BOOLEAN, SizeRange, shape_type
 from ntk_deq.systems import model_signature
 

@@ -13,11 +13,11 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.falsify.search import Space
 from ntk_deq.falsify.search.archive import Archive, Scores
 from ntk_deq.falsify.search.objective import Meter, Objective
-from ntk_deq.falsify.search.space import Space
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.types import SCALAR, SizeRange, Type
 
 REAL = Domain(DomainKind.REAL)

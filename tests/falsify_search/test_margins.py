@@ -13,9 +13,9 @@ from torch import Tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.floats import TensorNames
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, tensor_margin
+from ntk_deq.evaluation.margins import BROKEN_BY_EQUALITY, Margins
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.judge import Standing, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer, score_instance
 
@@ -138,7 +138,7 @@ def test_derivatives_agree_with_finite_differences(tmp_path: Path, formula: str)
     names = names_of(claim, 3)
     expr = claim.conclude["c"].expr
     start = {key: value.clone().requires_grad_() for key, value in names.variables.items()}
-    value = tensor_margin(expr, replaced(names, start))
+    value = Margins(replaced(names, start), 0).of(expr)
     slopes = torch.autograd.grad(value, list(start.values()), allow_unused=True)
     for (key, origin), slope in zip(names.variables.items(), slopes, strict=True):
         if slope is None:
@@ -168,7 +168,7 @@ def raw(expr: object, names: TensorNames) -> Tensor:
 
     assert isinstance(expr, Expr)
     if expr.kind in (Kind.AND, Kind.OR):
-        decided = [tensor_margin(arg, names) for arg in expr.args]
+        decided = [Margins(names, 0).of(arg) for arg in expr.args]
         place = int(torch.stack(decided).argmin() if expr.kind is Kind.AND else torch.stack(decided).argmax())
         return raw(expr.args[place], names)
     left, right = (tensor_value(arg, names) for arg in expr.args)

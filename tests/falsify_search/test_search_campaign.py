@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.falsify.search import Space
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
-from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
+from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
-from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.types import SizeRange, matrix
 
 REALS = setting_of(free("x"), free("y"))

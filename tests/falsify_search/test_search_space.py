@@ -13,10 +13,10 @@ from ntk_deq.errors import Position
 from ntk_deq.falsify.domains import contains, rounding
 from ntk_deq.falsify.families import exact_family, random_family
 from ntk_deq.falsify.scalars import random_entries
-from ntk_deq.falsify.search.space import Space, chart, entry_map, movable
+from ntk_deq.falsify.search import Space, chart, entry_map, movable
+from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
-from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.types import SCALAR, matrix
 
 third = Fraction(1, 3)

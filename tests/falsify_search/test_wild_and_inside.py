@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import contains
+from ntk_deq.falsify.search import Space
 from ntk_deq.falsify.search import descents as climbing
 from ntk_deq.falsify.search.archive import Archive, Place
 from ntk_deq.falsify.search.feasible import Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
-from ntk_deq.falsify.search.space import Space
 from ntk_deq.falsify.search.starts import Repair, plain_instance
 from ntk_deq.falsify.search.wild import BUILDERS, wild_instances, wild_member
 from ntk_deq.language.domain import Domain, DomainKind, Free

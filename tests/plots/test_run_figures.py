@@ -19,10 +19,10 @@ from ntk_deq import plots
 from ntk_deq.dynamics import Recorder, every, on_condition, train
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.errors import ArgumentError
-from ntk_deq.plots.figure import file_stem, rates_figure, rates_height, run_figure, save_figure
+from ntk_deq.plots import file_stem, rates_figure, rates_height, run_figure, save_figure
 from ntk_deq.plots.panels import _apart
 from ntk_deq.plots.style import MissingPlotsError, escaped, inequality_label, math_text
-from ntk_deq.report.runs.curves import share_curves
+from ntk_deq.report.curves import share_curves
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 from ntk_deq.verify.results import Curve, Rate
 

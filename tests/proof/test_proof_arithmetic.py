@@ -8,13 +8,13 @@ from fractions import Fraction
 import pytest
 from proof_harness import problem_of
 
+from ntk_deq.prove import Op, Term, Terms, below
 from ntk_deq.prove import intervals as iv
 from ntk_deq.prove.box import Box, Side
 from ntk_deq.prove.enclosure import Derivatives, ball_value, exact_value, sign_at
 from ntk_deq.prove.exact import Exact
 from ntk_deq.prove.intervals import Interval
 from ntk_deq.prove.problem import Variable
-from ntk_deq.prove.terms import Op, Term, Terms, below
 
 SAMPLES = 4_000
 

@@ -19,7 +19,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.claims.statement import claim_file, differences, fingerprint
 from ntk_deq.errors import ArgumentError, ClaimFileError
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.files.yaml import to_yaml
 from ntk_deq.verify import replay as rejudge
 from ntk_deq.verify.counterexamples import refutes

@@ -11,8 +11,8 @@ import pytest
 from replay_samples import sample_claim
 from rich.console import Console
 
+from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import append_result
-from ntk_deq.report.page.html import write_html
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.results import ClaimResult, RunInfo
 from ntk_deq.verify.runner import Options, judge

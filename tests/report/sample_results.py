@@ -9,7 +9,7 @@ import random
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.statement import StatementLine
 from ntk_deq.errors import Position, Problem
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 from ntk_deq.verify.results import ClaimResult, ConclusionRecord, Evidence, HypothesisRecord, RunInfo, Witness
 
 HOSTILE = '<script>alert("x")</script>\'"&--></textarea>{{ 7*7 }}{% raw %}[bold]\x1b[31m\x00\u202e'

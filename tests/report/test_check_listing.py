@@ -13,10 +13,10 @@ from sample_results import HOSTILE
 
 from ntk_deq.claims.claim import Choose, Claim, IllFormed, Suite, Verdict
 from ntk_deq.errors import Position, Problem
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import FIXED_POINT, GRADIENT_DESCENT, Run
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula
 from ntk_deq.language.types import SCALAR, SizeRange, matrix
 from ntk_deq.language.typing import infer

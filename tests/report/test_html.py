@@ -24,8 +24,8 @@ from sample_results import (
 )
 
 from ntk_deq.claims.claim import Verdict
-from ntk_deq.language.interval import Margin
-from ntk_deq.report.page.html import Anchors, report_html, safe_mathml, safe_url, typeset_number, write_html
+from ntk_deq.language.types import Margin
+from ntk_deq.report.html import Anchors, report_html, safe_mathml, safe_url, typeset_number, write_html
 from ntk_deq.verify.judge import IMPLICIT
 from ntk_deq.verify.results import Computed, HypothesisRecord, Witness
 
@@ -345,7 +345,7 @@ def test_the_report_layer_imports_no_torch():
     import subprocess
 
     code = (
-        "import sys, ntk_deq.report.page.html, ntk_deq.report.junit, ntk_deq.report.jsonl, ntk_deq.report.terminal;"
+        "import sys, ntk_deq.report.html, ntk_deq.report.junit, ntk_deq.report.jsonl, ntk_deq.report.terminal;"
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from sample_results import INFO, all_results, refuted_unexpected
 
-from ntk_deq.report.page.html import report_html
+from ntk_deq.report.html import report_html
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on PATH")

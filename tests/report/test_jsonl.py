@@ -9,7 +9,7 @@ import pytest
 from sample_results import HOSTILE, INFO, all_results, hostile, refuted_unexpected, undecided
 
 from ntk_deq.errors import DataError
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 from ntk_deq.report.jsonl import MARGIN_LIMIT, append_result, json_safe, read_results, result_to_dict, write_run_info
 from ntk_deq.verify.results import ConclusionRecord
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import HOSTILE, all_results, holds, undecided
 
-from ntk_deq.language.interval import Margin
+from ntk_deq.language.types import Margin
 from ntk_deq.report.axes import SignedLogAxis
-from ntk_deq.report.page.margins import margin_plot, plot_marks, share_bar, shared_axis
+from ntk_deq.report.margins import margin_plot, plot_marks, share_bar, shared_axis
 from ntk_deq.verify.results import ConclusionRecord
 
 SVG = "{http://www.w3.org/2000/svg}"

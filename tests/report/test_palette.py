@@ -10,7 +10,7 @@ import pytest
 from sample_results import INFO
 
 from ntk_deq.plots.style import BOUND, INK, MEASURED, SERIES
-from ntk_deq.report.page.html import report_html
+from ntk_deq.report.html import report_html
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
 VISIONS = {

@@ -17,13 +17,13 @@ from sample_results import HOSTILE, INFO
 from training_samples import broken_record, even_times, short_window, spread_steps, training_record, training_result
 
 from ntk_deq.errors import DataError
+from ntk_deq.report import rate_ratio, terminal_lines
 from ntk_deq.report.axes import LogScale, StepScale
+from ntk_deq.report.curves import are_spread, loss_curve, loss_picture, share_curves
+from ntk_deq.report.html import report_html
 from ntk_deq.report.jsonl import CutOffError, append_result, result_lines, result_to_dict, stored_runs, training_records
-from ntk_deq.report.page.html import report_html
-from ntk_deq.report.runs.curves import are_spread, loss_curve, loss_picture, share_curves
-from ntk_deq.report.runs.view import loss_plot, run_views
+from ntk_deq.report.runs import loss_plot, run_views
 from ntk_deq.report.terminal import TerminalReport
-from ntk_deq.report.words import rate_ratio, terminal_lines
 from ntk_deq.verify.results import Condition, Curve, Rate, TrainingRecord
 
 SPECIAL = dataclasses.replace(
@@ -413,7 +413,7 @@ def test_scales():
 
 def test_reading_and_showing_runs_imports_neither_torch_nor_matplotlib():
     code = (
-        "import sys, ntk_deq.report.jsonl, ntk_deq.report.runs.view, ntk_deq.report.terminal, ntk_deq.plots,"
+        "import sys, ntk_deq.report.jsonl, ntk_deq.report.runs, ntk_deq.report.terminal, ntk_deq.plots,"
         " ntk_deq.cli.figures;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'matplotlib')))"
     )

@@ -12,8 +12,8 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.types import SCALAR, SizeRange, Type, matrix
 
 ROOT = Path(__file__).parent.parent.parent

@@ -14,7 +14,7 @@ from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.counterexamples import minimise_counterexample, plainest_counterexample, refutes
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 

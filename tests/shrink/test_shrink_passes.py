@@ -11,13 +11,13 @@ from shrink_samples import SQUARE_KINDS, UNIT, free, instance_of, setting_of, sq
 
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.falsify import instance_at
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.ladder import instance_at
 from ntk_deq.falsify.shrink import ShrinkResult, shrink
 from ntk_deq.falsify.shrink.tensors import measure
+from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.parser import parse
-from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.types import matrix
 
 

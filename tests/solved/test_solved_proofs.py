@@ -12,7 +12,7 @@ from ntk_deq.certified.scalar import exact
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.equations.plan import Equations
 from ntk_deq.verify.equations.proven import solve
 from ntk_deq.verify.formulas import instance_environment

@@ -28,7 +28,7 @@ from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.recorders import BUILT_IN
 from ntk_deq.language.declaration import Role, model_names, model_signature
 from ntk_deq.systems import certified_equilibrium, loss_gradients, model_class, predict, solve_equilibrium
-from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.model import output_loss
 
 ALL = {**STRUCTURED, MASKED.name: MASKED}
 

@@ -5,7 +5,7 @@ import torch
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.instance import with_values
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.training.scoring import UNTRIED
 from ntk_deq.verify.twins import twin_of
 

@@ -15,9 +15,8 @@ from ntk_deq.evaluation.existence import declared_modulus, existence
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
-from ntk_deq.report.words import several_equilibria
-from ntk_deq.verify.exact import decided_exactly
-from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.report import several_equilibria
+from ntk_deq.verify.judge import Standing, decided_exactly, judge_instance
 from ntk_deq.verify.runner import Options, judge
 
 COLUMNS = ModelSignature(

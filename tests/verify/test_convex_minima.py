@@ -17,10 +17,10 @@ from ntk_deq.evaluation.convex.operators import global_minimum
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.convex.recession import Growth
 from ntk_deq.evaluation.convex.tensors import COARSE, lowest_point
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.equilibria import float_centre, tensor_names
 from ntk_deq.evaluation.floats import tensor_value
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
 from ntk_deq.language.types import SCALAR, matrix

@@ -17,10 +17,10 @@ from ntk_deq.errors import ClaimFileError
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Notes
 from ntk_deq.evaluation.quantity import Matrix
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.language.tree import Expr, Kind, Span
+from ntk_deq.report.html import write_html
 from ntk_deq.report.jsonl import result_to_dict
-from ntk_deq.report.page.html import write_html
 from ntk_deq.verify import runner
 from ntk_deq.verify.depths import DepthResults, planned_depths, shared_options
 from ntk_deq.verify.formulas import instance_environment

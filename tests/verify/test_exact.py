@@ -17,12 +17,11 @@ from ntk_deq.evaluation.exact import ExactNames, decided, value_of
 from ntk_deq.evaluation.functions.exact import scalar
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.language.interval import Margin
 from ntk_deq.language.parser import parse
+from ntk_deq.language.types import Margin
 from ntk_deq.verify import refine
-from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.formulas import exact_names, exact_value
-from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.judge import Standing, decided_exactly, judge_instance
 from ntk_deq.verify.replay import make_record, replay
 from ntk_deq.verify.runner import Options, judge
 

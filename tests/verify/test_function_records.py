@@ -30,14 +30,13 @@ from ntk_deq.evaluation.functions.entrywise import MOST_ENTRIES, TWINS, from_abo
 from ntk_deq.evaluation.quantity import Matrix, Truth
 from ntk_deq.language.format import format_expr
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.interval import Range
 from ntk_deq.language.notation.formulas import to_latex, to_sympy
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.parser import parse
 from ntk_deq.language.record import Change, Entrywise, Function, Kink
-from ntk_deq.language.types import SCALAR, matrix
+from ntk_deq.language.types import SCALAR, Range, matrix
 from ntk_deq.language.typing import infer
-from ntk_deq.verify.scripts.printer import SLOPE, Code, Printer
+from ntk_deq.verify.printer import SLOPE, Code, Printer
 
 NAMES = sorted(name for name, function in FUNCTIONS.items() if function.entrywise is not None)
 OF_MATRICES = [name for name in NAMES if FUNCTIONS[name].takes_matrices]

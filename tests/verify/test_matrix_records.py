@@ -13,9 +13,9 @@ from ntk_deq.evaluation.functions.floats import FUNCTIONS as IN_FLOATS
 from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.functions import FUNCTIONS, OF_MATRICES
-from ntk_deq.language.interval import Range
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import TRANSPOSED, Change
+from ntk_deq.language.types import Range
 
 LIKE = torch.zeros((), dtype=torch.float64)
 ALL = (*OF_MATRICES, *TO_NUMBERS)

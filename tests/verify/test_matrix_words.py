@@ -32,7 +32,7 @@ from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Expr
 from ntk_deq.language.types import SCALAR, SizeRange, Type, matrix
 from ntk_deq.language.typing import infer
-from ntk_deq.verify.scripts.printer import Code, Printer
+from ntk_deq.verify.printer import Code, Printer
 
 SIZES = {"n": 3, "m": 2}
 TYPES: dict[str, Type] = {

@@ -11,9 +11,9 @@ from verify_harness import informed, randn, truth_of, value_of
 
 from ntk_deq import certified as ct
 from ntk_deq.certified.precise import adopt, working_precision
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.existence import existence
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
 from ntk_deq.language.declaration import ModelSignature, Role, Variable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ntk_deq.claims.load import load_suite
-from ntk_deq.report.runs.view import loss_plot
-from ntk_deq.report.words import terminal_lines
+from ntk_deq.report import terminal_lines
+from ntk_deq.report.runs import loss_plot
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge
 

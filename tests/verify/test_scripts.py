@@ -16,9 +16,9 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import Kind, with_constants
+from ntk_deq.verify.printer import UnwritableError
 from ntk_deq.verify.runner import Options, judge
-from ntk_deq.verify.scripts.printer import UnwritableError
-from ntk_deq.verify.scripts.script import counterexample_script
+from ntk_deq.verify.script import counterexample_script
 
 SETTINGS = """
 suite: scripts

@@ -21,7 +21,7 @@ from ntk_deq.evaluation.derivatives.derivative import derivative
 from ntk_deq.evaluation.functions.balls import softmax_ball
 from ntk_deq.evaluation.quantity import Matrix
 from ntk_deq.language.parser import parse
-from ntk_deq.verify.scripts.printer import Code, Printer
+from ntk_deq.verify.printer import Code, Printer
 
 F64 = torch.float64
 

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from ntk_deq.claims.claim import Verdict
 from ntk_deq.claims.load import load_suite
+from ntk_deq.report.html import report_html
 from ntk_deq.report.jsonl import result_to_dict
-from ntk_deq.report.page.html import report_html
 from ntk_deq.report.terminal import TerminalReport
 from ntk_deq.verify.results import ClaimResult, RunInfo
 from ntk_deq.verify.runner import Options, judge

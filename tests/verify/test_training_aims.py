@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
+from ntk_deq.report import starts_words
 from ntk_deq.report.jsonl import result_to_dict
-from ntk_deq.report.runs.view import starts_view
-from ntk_deq.report.words import starts_words
+from ntk_deq.report.runs import starts_view
 from ntk_deq.verify.results import Verdict
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training.aims import aims_of, shared_out

@@ -7,7 +7,7 @@ import torch
 
 from ntk_deq.claims.load import load_suite
 from ntk_deq.dynamics.training import gradient_descent
-from ntk_deq.report.words import ending
+from ntk_deq.report import ending
 from ntk_deq.systems import LinearImplicit
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge

@@ -8,7 +8,7 @@ import pytest
 from seeds import seeds
 
 from ntk_deq.claims.load import load_suite
-from ntk_deq.falsify.ladder import distinct_instances
+from ntk_deq.falsify import distinct_instances
 from ntk_deq.verify.results import Evidence, Verdict
 from ntk_deq.verify.runner import Options, judge, planned
 from ntk_deq.verify.training.sweep import budget_of, ends_within, sweep, telling_values

@@ -9,7 +9,7 @@ from ntk_deq.claims.depths import at_depth
 from ntk_deq.claims.load import load_suite
 from ntk_deq.evaluation.balls import evaluate
 from ntk_deq.evaluation.environment import Notes
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training import Trainee

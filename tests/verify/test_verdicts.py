@@ -14,7 +14,7 @@ from ntk_deq.errors import DataError
 from ntk_deq.evaluation.environment import DeadlineError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
-from ntk_deq.falsify.ladder import instance_at
+from ntk_deq.falsify import instance_at
 from ntk_deq.report.jsonl import result_to_dict
 from ntk_deq.verify import runner, trial
 from ntk_deq.verify.judge import Standing, judge_instance

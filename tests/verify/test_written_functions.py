@@ -35,7 +35,7 @@ from ntk_deq.language.types import SCALAR, matrix
 from ntk_deq.language.typing import infer
 from ntk_deq.language.written import differentiated, formula_of
 from ntk_deq.verify.formulas import exact_value
-from ntk_deq.verify.scripts.printer import SLOPE, Code, Printer
+from ntk_deq.verify.printer import SLOPE, Code, Printer
 
 F64 = torch.float64
 WRITTEN = {

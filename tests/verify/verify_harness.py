@@ -12,8 +12,8 @@ from ntk_deq.claims.claim import Claim, IllFormed
 from ntk_deq.claims.load import load_suite
 from ntk_deq.errors import Position
 from ntk_deq.evaluation.balls import evaluate, evaluate_truth
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.declaration import model_signature
 from ntk_deq.language.parser import parse

@@ -5,9 +5,8 @@ import torch
 from flint import arb, arb_mat
 
 from ntk_deq.certified import Ball, ball, exact
-from ntk_deq.evaluation.derivatives.derivative import derivative
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS, derivative
 from ntk_deq.evaluation.environment import Environment, Notes
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.declaration import model_signature
 from ntk_deq.language.parser import parse

@@ -11,13 +11,12 @@ from flint import fmpq, fmpq_mat
 from ntk_deq.certified.structured import Structured, lazy_above
 from ntk_deq.evaluation import environment as environment_module
 from ntk_deq.evaluation.balls import evaluate
+from ntk_deq.evaluation.derivatives import Cotangent
 from ntk_deq.evaluation.derivatives import derivative as derivatives
 from ntk_deq.evaluation.derivatives import reverse as adjoint
-from ntk_deq.evaluation.derivatives.cotangents import Cotangent
-from ntk_deq.evaluation.derivatives.derivative import differentiate
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS, differentiate
 from ntk_deq.evaluation.environment import Environment, OutsideClaimError
 from ntk_deq.evaluation.equilibria import tensor_names
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.language.parser import parse
 
 RELU = (

@@ -6,8 +6,8 @@ import pytest
 import torch
 from derivative_harness import as_ball, certified, environment, excess, random_matrix, relative_radius, truth
 
-from ntk_deq.evaluation.derivatives import cotangents as operator_rules
-from ntk_deq.evaluation.derivatives.cotangents import Cotangent, minus, times_left, times_right
+from ntk_deq.evaluation import derivatives as operator_rules
+from ntk_deq.evaluation.derivatives import Cotangent, minus, times_left, times_right
 from ntk_deq.evaluation.derivatives.derivative import differentiate
 from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.functions import slopes as function_rules

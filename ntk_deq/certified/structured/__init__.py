@@ -4,7 +4,7 @@
 """
 
 from ntk_deq.certified.dispatch import Family, register_family
-from ntk_deq.certified.structured import arithmetic, creation, functionals, spectra
+from ntk_deq.certified.structured import arithmetic, functionals, spectra
 from ntk_deq.certified.structured.blocks import (
     MAX_ENTRIES,
     Blocks,
@@ -14,7 +14,7 @@ from ntk_deq.certified.structured.blocks import (
     densified,
     require_room,
 )
-from ntk_deq.certified.structured.creation import LAZY_ENTRIES, diag, identity, kron, lazy_above
+from ntk_deq.certified.structured.functionals import LAZY_ENTRIES, diag, identity, kron, lazy_above
 from ntk_deq.certified.structured.products import Chain, Kronecker
 
 __all__ = [
@@ -45,8 +45,8 @@ _FUNCTIONS = (
     arithmetic.solve,
     arithmetic.subtract,
     arithmetic.transpose,
-    creation.diag,
-    creation.kron,
+    functionals.diag,
+    functionals.kron,
     functionals.determinant,
     functionals.entry_max,
     functionals.entry_min,

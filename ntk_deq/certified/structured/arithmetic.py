@@ -17,7 +17,7 @@ from ntk_deq.certified.dense import Ball, no_information, require_alike, require
 from ntk_deq.certified.exactness import LOWEST
 from ntk_deq.certified.rounding import TINY, add_up, divide_up, fro_up, multiply_up, subtract_down
 from ntk_deq.certified.structured.blocks import MAX_ENTRIES, Blocks, Diagonal, MatrixBall, Structured, densified
-from ntk_deq.certified.structured.creation import as_factors, diag, is_identity, kron_of
+from ntk_deq.certified.structured.functionals import as_factors, diag, is_identity, kron_of
 from ntk_deq.certified.structured.products import Chain, Kronecker, apply, apply_right, single
 from ntk_deq.certified.structured.stack import (
     UNPROVED,

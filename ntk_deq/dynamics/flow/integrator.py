@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.dynamics.flow.equation import SAFETY
+from ntk_deq.dynamics.flow import SAFETY
 from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.dynamics.field import GradientField, NotFiniteError, WellPosednessError, loss_ceiling, loss_floor
-from ntk_deq.dynamics.flow.equation import FlowEquation, StepJudge
+from ntk_deq.dynamics.flow import FlowEquation, StepJudge
 from ntk_deq.dynamics.flow.integrator import METHODS, SLIDING_METHOD, Advance, EmbeddedRungeKutta, ImplicitRungeKutta
 from ntk_deq.dynamics.record import RunStatus, Snapshot
 from ntk_deq.dynamics.settings import FLOW, FlowOptions

@@ -65,8 +65,8 @@ from ntk_deq.certified.rounding import (
 )
 from ntk_deq.certified.scalar import lower, upper
 from ntk_deq.certified.spectra import eigenvalues_symmetric
+from ntk_deq.dynamics.proven import CertifiedPoint, Problem
 from ntk_deq.dynamics.proven.operations import distance, longest_row, product
-from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem
 
 _OUTWARD = 1.0 + 2.0**-40
 # More than what a few roundings in a row take off an entry.

@@ -32,7 +32,14 @@ from ntk_deq.certified.dense import Ball, ball, first_reason, transpose
 from ntk_deq.certified.extremes import sigma_max
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up, subtract_down
 from ntk_deq.certified.scalar import exact, lower, upper, with_radius
-from ntk_deq.dynamics.proven import BoundsTable, CertifiedDescent, CertifiedStep
+from ntk_deq.dynamics.proven import (
+    BoundsTable,
+    CertifiedDescent,
+    CertifiedPoint,
+    CertifiedStep,
+    Problem,
+    certified_point,
+)
 from ntk_deq.dynamics.proven.curvature import (
     CarriedEigenvalues,
     Reach,
@@ -47,12 +54,10 @@ from ntk_deq.dynamics.proven.curvature import (
 )
 from ntk_deq.dynamics.proven.kink_jump import Jump, kink_jump
 from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, longest_row, moved, multiple
-from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem, certified_point
 from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.errors import ArgumentError
 from ntk_deq.files.archives import is_number
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 
 
 def kernel_gain(problem: Problem, point: CertifiedPoint, far: Reach, carried: CarriedNorm) -> float:

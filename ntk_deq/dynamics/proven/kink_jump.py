@@ -28,8 +28,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ntk_deq.certified.rounding import TINY, add_up, fro_up, multiply_up
+from ntk_deq.dynamics.proven import CertifiedPoint, Problem
 from ntk_deq.dynamics.proven.curvature import Reach, Sizes
-from ntk_deq.dynamics.proven.point import CertifiedPoint, Problem
 from ntk_deq.equilibrium.slopes import Activation
 
 _OUTWARD = 1.0 + 2.0**-30

@@ -28,15 +28,15 @@ from ntk_deq.evaluation.convex import excess, met, rational
 from ntk_deq.evaluation.convex.curvature import curvatures, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.newton import SNAP, approached, polished
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, Value, floats_of, numbers_of, sides
-from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, Node, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, Operations, gradient, is_length
 from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.floats import UndifferentiableError
 from ntk_deq.evaluation.functions.slopes import NoRuleError
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
-from ntk_deq.language.interval import Range
 from ntk_deq.language.tree import Kind
+from ntk_deq.language.types import Range
 
 CLOSE, CLOSER = 2e-2, 1e-6
 """Relative; an argument of a corner below that is taken to be zero at the minimiser, and then shown to be."""

@@ -24,7 +24,7 @@ from ntk_deq.certified.dense import no_information
 from ntk_deq.evaluation.convex.certificate import slack
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.points import Contact, Local
-from ntk_deq.evaluation.derivatives.cotangents import Cotangent, Node, minus, plus
+from ntk_deq.evaluation.derivatives import Cotangent, Node, minus, plus
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, is_length
 from ntk_deq.evaluation.derivatives.reverse import Reverse
 from ntk_deq.evaluation.derivatives.tape import Tape

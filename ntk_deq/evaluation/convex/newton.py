@@ -20,7 +20,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.rounding import root_up
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.points import At, Contact, Problem, floats_of, numbers_of, sides
-from ntk_deq.evaluation.derivatives.cotangents import Node
+from ntk_deq.evaluation.derivatives import Node
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, is_length
 
 _BEYOND = 1e-6  # by how much a slope may miss those on the two sides and count as rounding

@@ -19,7 +19,7 @@ from ntk_deq.certified.rounding import add_up
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.curvature import jacobian
 from ntk_deq.evaluation.convex.shapes import Shapes
-from ntk_deq.evaluation.derivatives.cotangents import Node
+from ntk_deq.evaluation.derivatives import Node
 from ntk_deq.evaluation.derivatives.gradient import EXTREMES, gradient, has_kink, is_absolute, is_length
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.environment import Environment, Notes

@@ -20,8 +20,8 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.errors import ArgumentError, ExpressionError
 from ntk_deq.evaluation.convex.operators import extreme
 from ntk_deq.evaluation.convex.tensors import descend
+from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
-from ntk_deq.evaluation.providers import PROVIDERS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
 from ntk_deq.language.tree import BOUND, Expr, Kind, Span

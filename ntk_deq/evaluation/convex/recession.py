@@ -21,14 +21,14 @@ from ntk_deq.errors import NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.convex.curvature import NOTHING, extreme_curvatures, jacobian, terms
 from ntk_deq.evaluation.convex.shapes import Shapes
-from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, number_place, reachable
+from ntk_deq.evaluation.derivatives import SQUARED_LENGTH, Node, number_place, reachable
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
 from ntk_deq.evaluation.derivatives.tape import Tape
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.functions import entrywise_of
-from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Kink
 from ntk_deq.language.tree import Kind, Sign
+from ntk_deq.language.types import Range
 
 Rates = list[arb]
 """The limits of the entries of a matrix, row after row; an infinite one is +inf."""

@@ -28,13 +28,13 @@ from ntk_deq.evaluation.convex.certificate import Minimum, in_set
 from ntk_deq.evaluation.convex.curvature import jacobian, terms
 from ntk_deq.evaluation.convex.points import At, Problem
 from ntk_deq.evaluation.convex.recession import Beyond, UnknownRateError, least_around
-from ntk_deq.evaluation.derivatives.cotangents import SQUARED_LENGTH, Node, reachable
+from ntk_deq.evaluation.derivatives import SQUARED_LENGTH, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import Operations, gradient, is_absolute, is_length
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of, kink_of
-from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Change, Kink
 from ntk_deq.language.tree import Kind
+from ntk_deq.language.types import Range
 
 _BOXES = 2000
 _SHORT = 2.0**-46  # relative; what is left of an interval that holds a minimiser

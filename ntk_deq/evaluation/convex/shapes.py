@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ntk_deq import certified as ct
-from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, SQUARED_LENGTH, STATE, Node, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, SQUARED_LENGTH, STATE, Node, reachable
 from ntk_deq.evaluation.derivatives.gradient import LENGTHS, is_absolute
 from ntk_deq.evaluation.quantity import Scalar
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Change, Kink
 from ntk_deq.language.tree import Kind, Sign
+from ntk_deq.language.types import Range
 
 _PIECES = frozenset(map(str, (Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK)))
 _JOINED = frozenset({str(Sign.ROW), str(Sign.STACK), "blockdiag"})

@@ -1,6 +1,7 @@
 """`grad` and `jac` of the language: reverse mode in balls, or an estimate where a function has no certified rule.
 
-The estimate is a derivative by automatic differentiation through the equilibrium, with an estimated radius.
+The estimate is a derivative by automatic differentiation through the equilibrium, with an estimated radius. How states
+and derivatives come about in balls, as an environment is handed them, is said here and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from ntk_deq.certified.arithmetic import enclose
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, root_up
 from ntk_deq.errors import EquilibriumError, LimitError
 from ntk_deq.evaluation.balls import bound, evaluate
-from ntk_deq.evaluation.derivatives.cotangents import Cotangent, Node, reachable, rearranged_ball
+from ntk_deq.evaluation.convex.moved import moved
+from ntk_deq.evaluation.convex.operators import extreme, least
+from ntk_deq.evaluation.derivatives import Cotangent, Node, reachable, rearranged_ball
 from ntk_deq.evaluation.derivatives.kinks import EXTREMES, Kinks, is_repeated, moves_freely
-from ntk_deq.evaluation.derivatives.reverse import Reverse
+from ntk_deq.evaluation.derivatives.reverse import Reverse, state_quotients
 from ntk_deq.evaluation.derivatives.tape import Tape
-from ntk_deq.evaluation.environment import Environment
-from ntk_deq.evaluation.equilibria import tensor_names
+from ntk_deq.evaluation.environment import Environment, Providers
+from ntk_deq.evaluation.equilibria import equilibrium_ball, iterate_ball, map_once, tensor_names, value_at_step
 from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.floats import TensorNames, tensor_value
 from ntk_deq.evaluation.functions import vec
@@ -289,3 +292,17 @@ def _length_up(values: list[float]) -> float:
         return largest
     ratios = [divide_up(value, largest) for value in values]
     return multiply_up(largest, root_up(add_up(*(multiply_up(ratio, ratio) for ratio in ratios))))
+
+
+PROVIDERS = Providers(
+    equilibrium=equilibrium_ball,
+    iterate=iterate_ball,
+    image=map_once,
+    quotients=state_quotients,
+    derivative=derivative,
+    at_step=value_at_step,
+    extreme=extreme,
+    least=least,
+    moved=moved,
+)
+"""Equilibria by a float solve and a certificate, derivatives by reverse mode, minima where they are known."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ntk_deq.evaluation.derivatives.cotangents import MINIMUM, SQUARED_LENGTH, Node, number_place, reachable
+from ntk_deq.evaluation.derivatives import MINIMUM, SQUARED_LENGTH, Node, number_place, reachable
 from ntk_deq.evaluation.derivatives.tape import Frame, Tape
 from ntk_deq.evaluation.functions import whole
 from ntk_deq.evaluation.functions.slopes import NoRuleError

@@ -30,7 +30,7 @@ from ntk_deq import certified as ct
 from ntk_deq.certified.eigenvalues import eigenvalue_discs
 from ntk_deq.certified.precise import PreciseMatrix, adopt
 from ntk_deq.certified.precise.matrix import whole_matrix
-from ntk_deq.evaluation.derivatives.cotangents import EQUILIBRIUM, MINIMISER, STATE, Node, number_place, reachable
+from ntk_deq.evaluation.derivatives import EQUILIBRIUM, MINIMISER, STATE, Node, number_place, reachable
 from ntk_deq.evaluation.functions import whole
 from ntk_deq.evaluation.functions.floats import FUNCTIONS, MODULUS_MAX, REAL_PART_MAX, REAL_PART_MIN
 from ntk_deq.evaluation.quantity import Scalar

@@ -24,7 +24,7 @@ from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, subtract_down
 from ntk_deq.equilibrium import solve_fixed_point
 from ntk_deq.errors import LimitError
-from ntk_deq.evaluation.derivatives.cotangents import (
+from ntk_deq.evaluation.derivatives import (
     EQUILIBRIUM,
     MINIMISER,
     MINIMUM,

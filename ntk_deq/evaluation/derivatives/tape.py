@@ -15,7 +15,7 @@ from ntk_deq.certified import scalar as sc
 from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.balls import evaluate, is_symmetric
 from ntk_deq.evaluation.convex import NEGATED, POINTS, given_name, given_names, has_indicator, objective
-from ntk_deq.evaluation.derivatives.cotangents import (
+from ntk_deq.evaluation.derivatives import (
     CONSTANT,
     EQUILIBRIUM,
     MINIMISER,

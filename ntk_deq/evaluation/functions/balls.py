@@ -17,7 +17,7 @@ from ntk_deq.certified.precise.matrix import from_rows
 from ntk_deq.certified.rounding import add_up
 from ntk_deq.certified.structured import require_room as guard_entries
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives.cotangents import Cotangent, minus, plus, times_entries, times_left
+from ntk_deq.evaluation.derivatives import Cotangent, minus, plus, times_entries, times_left
 from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.functions import Handler, Value, whole
 from ntk_deq.evaluation.functions.entrywise import TWINS, entries_of, evaluated, near_balls

@@ -34,8 +34,8 @@ from ntk_deq.evaluation import arithmetic as ar
 from ntk_deq.evaluation.environment import Environment, Notes, OutsideClaimError
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.interval import Range
 from ntk_deq.language.record import Kink
+from ntk_deq.language.types import Range
 
 MOST_ENTRIES = 2**16
 """Entries of a matrix up to which a function without a path of its own is evaluated: half a second in arb."""

@@ -21,7 +21,7 @@ from ntk_deq.certified.roots import rational_pinv
 from ntk_deq.certified.structured import require_room
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives.cotangents import (
+from ntk_deq.evaluation.derivatives import (
     Cotangent,
     inner,
     minus,
@@ -35,6 +35,7 @@ from ntk_deq.evaluation.derivatives.cotangents import (
 )
 from ntk_deq.evaluation.environment import Environment, Notes
 from ntk_deq.evaluation.functions import (
+    PIECE_TWINS,
     ExactValue,
     MatrixTwin,
     Passed,
@@ -47,7 +48,6 @@ from ntk_deq.evaluation.functions import (
     singular_values,
     where_finite,
 )
-from ntk_deq.evaluation.functions.pieces import PIECE_TWINS
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 
 _SYLVESTER = 24

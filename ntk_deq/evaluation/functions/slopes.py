@@ -11,7 +11,7 @@ from ntk_deq.certified.precise import PreciseMatrix
 from ntk_deq.certified.scalar import upper
 from ntk_deq.errors import LimitError, NtkDeqError
 from ntk_deq.evaluation import arithmetic as ar
-from ntk_deq.evaluation.derivatives.cotangents import (
+from ntk_deq.evaluation.derivatives import (
     OPERATOR_RULES,
     Cotangent,
     Node,

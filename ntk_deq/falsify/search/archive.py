@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
-from ntk_deq.falsify.search.space import Space
+from ntk_deq.falsify.search import Space
 from ntk_deq.language.domain import Free
 
 

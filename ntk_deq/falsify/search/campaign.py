@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance
+from ntk_deq.falsify import instance_at
 from ntk_deq.falsify.domains import choose, stream
-from ntk_deq.falsify.ladder import instance_at
-from ntk_deq.falsify.search import descents
+from ntk_deq.falsify.search import Space, descents, movable
 from ntk_deq.falsify.search.archive import Archive, Found, Known, Place, Score, Scorer
 from ntk_deq.falsify.search.feasible import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
-from ntk_deq.falsify.search.space import Space, movable
 from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
 from ntk_deq.falsify.search.wild import wild_instances
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
-from ntk_deq.language.setting import Setting
 
 _CHOICES = 8, 27  # of sizes in a universal setting: three of each of three letters, fewer where a look costs much
 _PLACE = 20  # what a place may cost, at least, where there are more of them than the least number

@@ -16,10 +16,10 @@ from torch import Tensor
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.falsify.domains import is_cone
 from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.falsify.search import Space, entry_map, movable
 from ntk_deq.falsify.search.archive import Scorer
-from ntk_deq.falsify.search.space import Space, entry_map, movable
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, Free
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.types import Sort
 
 _FACTORS = (-27, -20, -14, -10, -7, -5, -4, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4, 5, 7, 10, 14)

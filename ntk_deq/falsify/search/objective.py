@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ntk_deq.falsify.search import Space
 from ntk_deq.falsify.search.archive import Archive, Scorer, Scores
-from ntk_deq.falsify.search.space import Space
 
 SLACK = 1e-7
 """By how much the search wants hypotheses to hold, so that rounding does not hide that they do."""

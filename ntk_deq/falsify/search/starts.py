@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from ntk_deq.evaluation.instance import Instance, format_number, shape_of, with_values
+from ntk_deq.falsify import sizes_at
 from ntk_deq.falsify.domains import choose, is_cone, stream, within
 from ntk_deq.falsify.families import exact_family
-from ntk_deq.falsify.ladder import sizes_at
 from ntk_deq.falsify.scalars import scalar_ladder
+from ntk_deq.falsify.search import Space, movable
 from ntk_deq.falsify.search.archive import Scorer
 from ntk_deq.falsify.search.feasible import Inside
-from ntk_deq.falsify.search.space import Space, movable
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, Free, scalar_names
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.types import SizeRange
 
 _FAMILIES = 13  # at least as many as a domain has: see `exact_family`

@@ -25,8 +25,8 @@ from ntk_deq.falsify.shrink.tensors import (
     smaller_sizes,
     unit_scales,
 )
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.setting import Setting
 
 _LISTED = 12  # numbers that entries may share, the heaviest first
 

@@ -20,8 +20,8 @@ from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.falsify.domains import MOST_ROUNDING, SQUARE, contains, is_cone, rounding
 from ntk_deq.falsify.families import exact_family, family_names
 from ntk_deq.falsify.scalars import weight
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free, scalar_names
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.types import Size
 
 Measure = tuple[int, int, int, float]

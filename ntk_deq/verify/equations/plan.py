@@ -10,10 +10,10 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.environment import model_formulas
 from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.evaluation.margins import Part, parts
-from ntk_deq.falsify.search.space import movable
+from ntk_deq.falsify.search import movable
 from ntk_deq.falsify.shrink import entry_places
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.symmetry import parity, sign_by_domain
 from ntk_deq.language.tree import Expr, Formula, Kind, negated, subtracted, sum_terms, total
 from ntk_deq.language.types import SCALAR, Sort, Type

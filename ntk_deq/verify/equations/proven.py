@@ -25,12 +25,11 @@ from ntk_deq.evaluation.equilibria import tensor_names
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Scalar, Truth
 from ntk_deq.falsify.domains import contains
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.interval import Range
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Kind
-from ntk_deq.language.types import Sort
+from ntk_deq.language.types import Range, Sort
 from ntk_deq.verify.equations import Equation, Explicit, Inclusion, Joint, Place, Plan, solved_jointly
 from ntk_deq.verify.equations.enclosure import BITS, TINY, System, UnprovenError, Value, in_floats, require_certain
 from ntk_deq.verify.equations.plan import Equations

@@ -30,8 +30,8 @@ from ntk_deq.evaluation.environment import OutsideClaimError
 from ntk_deq.evaluation.exact import ExactNames, decided, value_of
 from ntk_deq.evaluation.functions.exact import Value
 from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import DomainKind
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind, names_in
 from ntk_deq.language.types import SCALAR, Sort
 from ntk_deq.language.typing import infer

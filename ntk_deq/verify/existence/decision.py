@@ -28,12 +28,11 @@ from ntk_deq.evaluation.functions.exact import Value, as_matrix
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import contains
-from ntk_deq.falsify.search.space import Space
+from ntk_deq.falsify.search import Space
+from ntk_deq.language.declaration import Draw, Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
-from ntk_deq.language.setting import Draw, Setting
 from ntk_deq.language.tree import Expr, Formula
 from ntk_deq.language.typing import infer
-from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.existence import Constraints, constraints_of
 from ntk_deq.verify.existence.contradiction import (
     Contradiction,
@@ -47,7 +46,7 @@ from ntk_deq.verify.existence.contradiction import (
 )
 from ntk_deq.verify.existence.uniform import needed_constant
 from ntk_deq.verify.formulas import exact_names
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer
 
 _BY_EQUATIONS = frozenset({DomainKind.ORTHOGONAL, DomainKind.UNIT_ROWS})

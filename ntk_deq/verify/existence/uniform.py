@@ -27,9 +27,9 @@ from ntk_deq.evaluation.exact import ExactNames, value_of
 from ntk_deq.evaluation.instance import Instance, shape_of
 from ntk_deq.evaluation.quantity import Outcome, Truth
 from ntk_deq.falsify.domains import within
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, Free
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.language.types import BOOLEAN, SCALAR, Sort, Type
 from ntk_deq.language.typing import infer

@@ -27,14 +27,13 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.falsify.domains import contains
 from ntk_deq.files import own_folder
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain
-from ntk_deq.language.interval import Margin
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.types import Margin
 from ntk_deq.package import versions
 from ntk_deq.verify.counterexamples import refutes
-from ntk_deq.verify.exact import decided_exactly
 from ntk_deq.verify.existence.decision import decided_existence
-from ntk_deq.verify.judge import Judgement, Standing, judge_instance
+from ntk_deq.verify.judge import Judgement, Standing, decided_exactly, judge_instance
 from ntk_deq.verify.refine import DEFAULT_BITS, SMALL, require_agreement
 from ntk_deq.verify.replay.record import Record, RecordKind, read_record, write_record
 from ntk_deq.verify.witness import counterexample_witness, tightest_witness

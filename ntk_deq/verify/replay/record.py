@@ -23,10 +23,10 @@ from ntk_deq.claims.validate import place, validate
 from ntk_deq.errors import ArgumentError, ClaimFileError, Problem
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.files import write_whole
-from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, NumberText, Scalar, Sequence, problems_below, read_file, to_yaml
-from ntk_deq.language.interval import Margin
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.declaration import Setting
+from ntk_deq.language.hints import did_you_mean
+from ntk_deq.language.types import Margin
 from ntk_deq.verify.replay.values import (
     ValueReader,
     archive_bytes,

@@ -24,10 +24,10 @@ from ntk_deq.errors import ArgumentError, DataError, LimitError, NtkDeqError, Pr
 from ntk_deq.evaluation.instance import shape_of
 from ntk_deq.falsify.domains import MOST_ROUNDING, ROOM, ROUNDING, contains, rounding
 from ntk_deq.files.archives import ArchiveError, open_archive, write_archive
-from ntk_deq.files.problems import did_you_mean
 from ntk_deq.files.yaml import Mapping, Node, NumberText, Scalar, Sequence
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain
-from ntk_deq.language.setting import Setting
+from ntk_deq.language.hints import did_you_mean
 from ntk_deq.language.types import Type
 
 ARCHIVE_MARK = b"values of an ntk_deq instance file"

@@ -35,10 +35,10 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.declaration import Role
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, PATH_LENGTH
+from ntk_deq.language.tree import Expr
 from ntk_deq.systems.checks import check_loss
 from ntk_deq.systems.declared_model import DeclaredModel
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel, model_class
+from ntk_deq.systems.model import EquilibriumModel, model_class, output_loss
 from ntk_deq.systems.solve import solve_equilibrium
 
 FEW = 12
@@ -252,6 +252,20 @@ class StepMoments(Moments):
         return self._inside(values, Scalar(path, sc.upper(abs(path))))
 
 
+def loss_gradient(name: str) -> Expr:
+    """Return the gradient of the loss by a parameter, which may be a member of a family.
+
+    Args:
+        name: The parameter.
+
+    Example:
+        >>> from ntk_deq.language.format import format_expr
+        >>> format_expr(loss_gradient("W")), loss_gradient("W[1]").args[1].name
+        ('grad(L, W)', 'W[1]')
+    """
+    return parse(f"grad({LOSS}, `{name}`)" if "[" in name else f"grad({LOSS}, {name})")
+
+
 def descended(before: Environment, names: Sequence[str], step: Scalar) -> tuple[dict[str, Scalar | Matrix], arb]:
     """Take one step of descent in balls; return the parameters after it and how long it is.
 
@@ -264,7 +278,7 @@ def descended(before: Environment, names: Sequence[str], step: Scalar) -> tuple[
     square = arb(0)
     for name in names:
         own = before.variables[name]
-        move = multiply(step, evaluate(parse(f"grad({LOSS}, {name})"), before), before.notes)
+        move = multiply(step, evaluate(loss_gradient(name), before), before.notes)
         moved = add(own, negate(move), before.notes)
         if isinstance(own, Scalar):
             values[name], length = to_scalar(moved), to_scalar(move).ball

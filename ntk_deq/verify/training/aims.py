@@ -13,9 +13,9 @@ from torch import Tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free, scalar_names
 from ntk_deq.language.run import LOSS
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Kind, Span
 from ntk_deq.language.types import SCALAR
 from ntk_deq.verify.scoring import ORDERS, ClaimScorer, is_number

@@ -23,12 +23,12 @@ from torch import Tensor
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance, format_number, with_values
+from ntk_deq.falsify import redrawn
 from ntk_deq.falsify.domains import stream, within
-from ntk_deq.falsify.ladder import redrawn
+from ntk_deq.falsify.search import Chart, chart
 from ntk_deq.falsify.search.descents import evolve
-from ntk_deq.falsify.search.space import Chart, chart
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, scalar_names
-from ntk_deq.language.setting import Setting
 from ntk_deq.verify.scoring import ClaimScorer
 from ntk_deq.verify.training.aims import OWN, Aim, log_of, scalars
 from ntk_deq.verify.training.between import at_the_start

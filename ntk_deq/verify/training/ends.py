@@ -17,7 +17,7 @@ from ntk_deq.evaluation.environment import Environment
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS
 from ntk_deq.systems.declared_model import WholeModel
-from ntk_deq.systems.losses import output_loss
+from ntk_deq.systems.model import output_loss
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee
 
 LARGEST_END_ERROR = 0.01

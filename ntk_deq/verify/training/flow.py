@@ -28,10 +28,9 @@ from ntk_deq.evaluation.quantity import Matrix, Outcome
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import GRADIENT_FLOW, LOSS, Run, RunKind
 from ntk_deq.language.tree import Formula
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel
+from ntk_deq.systems.model import EquilibriumModel, output_loss
 from ntk_deq.verify.runs import NoRunError
-from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee
+from ntk_deq.verify.training import FLOW_TOLERANCE, SOLVER_TOLERANCE, Point, TimeMoments, Trainee, loss_gradient
 from ntk_deq.verify.training.ends import end_at_the_start, end_of_flow, moved_along
 from ntk_deq.verify.training.flow_course import early_breaks, ended_at_floor, telling_times
 from ntk_deq.verify.training.judged import TrainingTwin
@@ -316,7 +315,7 @@ def proven_flow(
         return None
     gradient = list[arb]()
     for name in names:
-        slope = evaluate(parse(f"grad({LOSS}, {name})"), env)
+        slope = evaluate(loss_gradient(name), env)
         assert not isinstance(slope, Outcome)
         gradient += numbers_of(slope)
     flow = AffineFlow(

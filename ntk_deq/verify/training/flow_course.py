@@ -41,7 +41,7 @@ from ntk_deq.language.run import LOSS, Run
 from ntk_deq.language.tree import Kind
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.verify.formulas import instance_environment
-from ntk_deq.verify.training import Moments, Point, TimeMoments, Trainee
+from ntk_deq.verify.training import Moments, Point, TimeMoments, Trainee, loss_gradient
 from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 SHARE = 3
@@ -317,4 +317,4 @@ def _moments(env: Environment, point: Point) -> Moments:
 
 
 def _gradient(env: Environment, name: str) -> Matrix:
-    return to_matrix(evaluate(parse(f"grad({LOSS}, {name})"), env))
+    return to_matrix(evaluate(loss_gradient(name), env))

@@ -18,9 +18,9 @@ from ntk_deq.evaluation.environment import Environment
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.margins import parts
 from ntk_deq.evaluation.quantity import Outcome, Truth
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.indices import step_of
 from ntk_deq.language.run import Run, RunKind, changing_names
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Expr, Formula, Kind
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, NoRunError, RunTwin

@@ -35,8 +35,7 @@ from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
-from ntk_deq.systems.losses import output_loss
-from ntk_deq.systems.model import EquilibriumModel, SingleLayer
+from ntk_deq.systems.model import EquilibriumModel, SingleLayer, output_loss
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, placed
 
 MOST_STEPS = 2000
@@ -318,7 +317,7 @@ def rests_exactly(trainee: Trainee, form: SingleLayer, state: torch.Tensor) -> b
     The loss is a multiple of norm(yhat - y)^2, whose gradient is zero where that of half the squares is.
 
     With the slopes D and E of the two activations, the rows of Z solve z = (s z P + c) D and those of the adjoint
-    v = r' + s (v .* D) P'; the gradients are sums of their products (`dynamics/proven/point.py`).
+    v = r' + s (v .* D) P'; the gradients are sums of their products (`dynamics/proven/`).
 
     Args:
         trainee: What is trained.

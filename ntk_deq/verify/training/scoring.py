@@ -25,9 +25,8 @@ from ntk_deq.evaluation.functions import frobenius, scalar
 from ntk_deq.evaluation.instance import Instance, with_values
 from ntk_deq.evaluation.margins import Margins, parts
 from ntk_deq.falsify.search.archive import Scores
-from ntk_deq.language.declaration import Role
+from ntk_deq.language.declaration import Role, Setting
 from ntk_deq.language.run import LOSS, PATH_LENGTH, Run
-from ntk_deq.language.setting import Setting
 from ntk_deq.language.tree import Formula, Kind
 from ntk_deq.systems.model import EquilibriumModel, model_class
 from ntk_deq.verify.scoring import ClaimScorer

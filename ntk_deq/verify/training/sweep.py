@@ -17,12 +17,12 @@ import torch
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.evaluation.instance import Instance, format_number, with_values
+from ntk_deq.falsify import instance_at, redrawn
 from ntk_deq.falsify.domains import within
-from ntk_deq.falsify.ladder import instance_at, redrawn
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.archive import Score
+from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind, scalar_names
-from ntk_deq.language.setting import Setting
 from ntk_deq.verify.counterexamples import Attack, refutes
 from ntk_deq.verify.judge import Judgement, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer

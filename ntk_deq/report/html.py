@@ -22,12 +22,7 @@ from markupsafe import Markup
 
 from ntk_deq.claims.statement import StatementLine
 from ntk_deq.files import replace_file
-from ntk_deq.report.axes import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
-from ntk_deq.report.check import caret_lines
-from ntk_deq.report.console import matrix_rows, printable, relative_margin, short_margin, short_number, short_seconds
-from ntk_deq.report.page.margins import SCALE_NAME, margin_plot, share_bar, shared_axis
-from ntk_deq.report.runs.view import RunView, StartsView, run_views, starts_view
-from ntk_deq.report.words import (
+from ntk_deq.report import (
     LOOKS,
     count_verdicts,
     expectation,
@@ -39,6 +34,11 @@ from ntk_deq.report.words import (
     second_look,
     shown_margin,
 )
+from ntk_deq.report.axes import Cell, margin_cell, number_cell, safe_mathml, symbol, typeset_number, value_cell
+from ntk_deq.report.check import caret_lines
+from ntk_deq.report.console import matrix_rows, printable, relative_margin, short_margin, short_number, short_seconds
+from ntk_deq.report.margins import SCALE_NAME, margin_plot, share_bar, shared_axis
+from ntk_deq.report.runs import RunView, StartsView, run_views, starts_view
 from ntk_deq.verify.results import ClaimResult, Computed, ConclusionRecord, RunInfo, Witness
 
 # A matrix larger than this on a side is shown by its first entries: nobody reads 400 numbers.

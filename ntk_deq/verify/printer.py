@@ -1,6 +1,6 @@
-"""Formulas of the claim language in NumPy: vectors are columns, numbers are plain floats, as the language has them.
+"""A counterexample as a short script that reproduces both sides with NumPy alone.
 
-What a script cannot say.
+`tangents` differentiates formulas, `printer` writes them in NumPy, `script` puts the script together.
 """
 
 from __future__ import annotations

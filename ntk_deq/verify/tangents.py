@@ -9,7 +9,7 @@ from ntk_deq.language.calls import Parameter
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
 from ntk_deq.language.record import Degree, Kink, Length
 from ntk_deq.language.tree import Expr, Kind, Span
-from ntk_deq.verify.scripts.printer import SLOPE, TANGENT, UnwritableError
+from ntk_deq.verify.printer import SLOPE, TANGENT, UnwritableError
 
 Shape = tuple[int, ...]
 

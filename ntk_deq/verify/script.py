@@ -12,8 +12,7 @@ from ntk_deq.language.recursion import PATH_LENGTH, entries_in
 from ntk_deq.language.shapes import integer_literal
 from ntk_deq.language.tree import Expr, Kind, names_in
 from ntk_deq.language.types import Sort
-from ntk_deq.verify.results import Witness
-from ntk_deq.verify.scripts.printer import (
+from ntk_deq.verify.printer import (
     SUM,
     TANGENT,
     Code,
@@ -26,7 +25,8 @@ from ntk_deq.verify.scripts.printer import (
     plain,
     spelt,
 )
-from ntk_deq.verify.scripts.tangents import tangent
+from ntk_deq.verify.results import Witness
+from ntk_deq.verify.tangents import tangent
 from ntk_deq.verify.twins import twin_of
 
 _DEEP = 200  # steps that may rest on each other in functions that call each other

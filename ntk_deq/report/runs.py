@@ -1,7 +1,4 @@
-"""What the HTML page shows of a claim's training runs: plain values that the template only lays out.
-
-The loss of a training run against its bound, as inline SVG; colours come from the page's style sheet.
-"""
+"""Training runs in the report: curves and words."""
 
 from __future__ import annotations
 
@@ -15,11 +12,7 @@ from markupsafe import Markup
 from ntk_deq.language.notation.mathml import to_mathml
 from ntk_deq.language.run import RunKind
 from ntk_deq.language.tree import Expr, Kind
-from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
-from ntk_deq.report.console import printable, short_number, short_seconds
-from ntk_deq.report.page.margins import share_bar
-from ntk_deq.report.runs.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
-from ntk_deq.report.words import (
+from ntk_deq.report import (
     ending,
     instantaneous_range,
     method_words,
@@ -34,6 +27,10 @@ from ntk_deq.report.words import (
     slowest_runs,
     starts_words,
 )
+from ntk_deq.report.axes import Cell, LogScale, StepScale, number_cell, safe_mathml, symbol, typeset_number, value_cell
+from ntk_deq.report.console import printable, short_number, short_seconds
+from ntk_deq.report.curves import ShareCurve, loss_picture, measured_name, share_curves, told_in
+from ntk_deq.report.margins import share_bar
 from ntk_deq.verify.results import Condition, Rate, Start, TrainingRecord
 
 WIDTH, HEIGHT = 440.0, 206.0

@@ -1,1 +1,0 @@
-"""The page of a run: axes, margins, formulas, what the templates see."""

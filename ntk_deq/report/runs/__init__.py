@@ -1,1 +1,0 @@
-"""Training runs in the report: curves and words."""
