@@ -14,6 +14,7 @@ from declared_systems import (
     normal,
 )
 
+from ntk_deq.language.declaration import IMPLICIT_RELU, LINEAR_IMPLICIT
 from ntk_deq.quantities import KernelMethod, ntk_gram
 from ntk_deq.systems import predict, solve_equilibrium
 
@@ -24,9 +25,12 @@ def apart(left, right):
     return float((left - right).norm() / right.norm())
 
 
-@pytest.fixture(params=list(STRUCTURED), ids=str)
+EVERY = {**STRUCTURED, "implicit-relu": IMPLICIT_RELU, "linear-implicit": LINEAR_IMPLICIT}
+
+
+@pytest.fixture(params=list(EVERY), ids=str)
 def problem(request):
-    return drawn(STRUCTURED[request.param])
+    return drawn(EVERY[request.param])
 
 
 @pytest.mark.parametrize("method", ["adjoint", "jacobian", "autodiff"])

@@ -222,6 +222,17 @@ class TestFamilies:
         assert kernel.method.value == "structured"
         assert float((kernel.matrix - other.matrix).norm() / other.matrix.norm()) <= 1e-11
 
+    @pytest.mark.parametrize("depth", [1, 2, 3, 4])
+    def test_the_kernel_of_a_feed_forward_network(self, file, depth):
+        generator = torch.Generator().manual_seed(0)
+        model = nd.system("forward", path=file, depth={"L": depth}).random(generator=generator, n=[3] * (depth + 1))
+        X = torch.randn(3, 5, generator=generator, dtype=torch.float64)
+        kernel = nd.ntk_gram(model, X)
+        assert kernel.method.value == "structured"
+        for method in ("adjoint", "jacobian", "autodiff"):
+            other = nd.ntk_gram(model, X, method=method)
+            assert float((kernel.matrix - other.matrix).norm() / other.matrix.norm()) <= 1e-11
+
     def test_a_feed_forward_network_takes_lists(self, file):
         cls = nd.system("forward", path=file, depth={"L": 2})
         unit, X = torch.eye(3, dtype=torch.float64), torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)

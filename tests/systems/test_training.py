@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from declared_systems import FEED_FORWARD, MASKED, MONOTONE, OPT_EQ, OUTPUTS, SKIP, STRUCTURED, TWICE, drawn, system
+from declared_systems import (
+    FEED_FORWARD,
+    MASKED,
+    MONOTONE,
+    OPT_EQ,
+    OUTPUTS,
+    SKIP,
+    STRUCTURED,
+    TWICE,
+    drawn,
+    normal,
+    system,
+)
 
+from ntk_deq.claims.load import load_suite
 from ntk_deq.dynamics import GradientField, WellPosednessError, gradient_descent, gradient_flow, instantaneous_rate
 from ntk_deq.dynamics.proven.descent import certified_descent
 from ntk_deq.dynamics.recorders import BUILT_IN
+from ntk_deq.language.declaration import Role, model_names, model_signature
 from ntk_deq.systems import certified_equilibrium, loss_gradients, model_class, predict, solve_equilibrium
 from ntk_deq.systems.model import output_loss
 
@@ -37,6 +52,39 @@ def test_derived_gradients_are_those_of_automatic_differentiation(problem):
     found = GradientField(model, X, y, rtol=1e-14).at(model.parameters(), 0.0)
     exact = loss_gradients(model, X, y)
     assert apart(found.gradients, exact) <= 1e-11 * size(exact)
+
+
+CHECKS = Path(__file__).parents[2] / "checks"
+
+
+def declared_losses():
+    """Return the shipped systems and those of the suite that have a loss, at depth 2 where they have one."""
+    found = {name: model_signature(name) for name in model_names()}
+    for file in sorted(CHECKS.glob("*.yaml")):
+        for claim in load_suite(file).claims:
+            for setting in getattr(claim, "settings", ()):
+                if setting.model is not None:
+                    found.setdefault(setting.model.name, setting.model)
+    return {name: own for name, own in found.items() if "L" in own.definitions and not own.has_families}
+
+
+def test_the_error_of_a_gradient_is_estimated_for_every_system_of_the_suite():
+    seen = 0
+    for name, signature in declared_losses().items():
+        sizes = dict.fromkeys((letter for own in signature.variables for letter in own.shape), 2)
+        values = {
+            own.name: 0.25 * normal(*(sizes[letter] for letter in own.shape), seed=place)
+            for place, own in enumerate(signature.variables)
+        }
+        hyper = signature.names(Role.HYPERPARAMETER)
+        values |= {name: torch.eye(2).double() if values[name].ndim == 2 else values[name].abs() for name in hyper}
+        model = model_class(signature).from_variables(values)
+        data = [next(iter(signature.names(role)), None) for role in (Role.INPUT, Role.TARGET)]
+        X, y = model.data(*(None if each is None else values[each] for each in data))
+        error = GradientField(model, X, y).at(model.parameters(), 0.0).gradient_error
+        assert 0 <= error < math.inf, name
+        seen += 1
+    assert seen >= 6
 
 
 @pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
