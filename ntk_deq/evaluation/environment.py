@@ -134,7 +134,7 @@ class Sides:
 
 
 LOCAL = "argmin"
-"""The estimated operation whose value is a local minimiser: what breaks by it may hold at the one that is meant."""
+"""The estimated operation whose value is a local minimiser: at the one that is meant, all may be otherwise."""
 
 
 @dataclass

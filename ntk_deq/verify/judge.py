@@ -160,7 +160,7 @@ def _judge(claim: Claim, instance: Instance, env: Environment) -> Judgement:
     return _concluded(claim, instance, env, hypotheses, run)
 
 
-_LOCAL = "it breaks with a local minimiser, which need not be the one that is meant"
+_LOCAL = "it is judged with a local minimiser, which need not be the one that is meant"
 
 
 def modulus_name(claim: Claim) -> str:
@@ -193,11 +193,8 @@ def _concluded(
     if not conclusions:
         return _outside(instance, hypotheses, gaps)
     conclusions, records, start = run.finished(conclusions)
-    if LOCAL in notes.estimated:  # what breaks with a local minimiser may hold with the one that is meant
-        open_ = {
-            n: replace(o, truth=Truth.UNSURE, reason=_LOCAL) for n, o in conclusions.items() if o.truth is Truth.FALSE
-        }
-        conclusions = {**conclusions, **open_}
+    if LOCAL in notes.estimated:  # what a local minimiser says may be otherwise at the one that is meant
+        conclusions = {n: replace(o, truth=Truth.UNSURE, reason=_LOCAL) for n, o in conclusions.items()}
     if notes.elsewhere:
         hypotheses[ELSEWHERE] = Outcome(Truth.UNSURE, None, notes.elsewhere)
     # A hypothesis that is merely tight is not certain.
