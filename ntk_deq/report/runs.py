@@ -262,11 +262,11 @@ def _run_view(record: TrainingRecord, ident: str, *, shown: bool) -> RunView:
 
 
 def _groups(record: TrainingRecord) -> list[tuple[str, list[tuple[str | Markup, Cell]]]]:
-    per = told_in(record).index.each
+    kind = told_in(record)
     groups = [
-        (f"Rate of the loss, {per}", _rates(record)),
+        (f"Rate of the loss, {kind.index.each}", _rates(record) if kind.trains else []),
         ("How long and how far", _lengths(record)),
-        ("Work", _work(record)),
+        ("Work", _work(record) if kind.trains else []),
         ("Reach of the verdict", _reach(record)),
     ]
     return [(heading, facts) for heading, facts in groups if facts]

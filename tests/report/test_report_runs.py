@@ -283,7 +283,7 @@ def test_the_page_says_what_a_reader_needs_of_a_run():
                            step_tests_true=39)  # fmt: skip
     said = words(report_html([training_result(training_record(), flow)], INFO))
     for needed in (
-        "Training runs tiny, instance 3 the whole run measured rate 3.4 × predicted Gradient descent, step size 0.001",
+        "Runs tiny, instance 3 the whole run measured rate 3.4 × predicted Gradient descent, step size 0.001",
         "tiny, instance 3 flow to the end",
         "stopped at k = 5000: loss floor",
         "Rate of the loss, per step predicted 1.2e−3 measured 4.1e−3 (4.0e−3 to 4.2e−3)",
@@ -313,7 +313,7 @@ def test_the_slowest_of_many_runs_is_open_and_the_others_are_closed():
 
 
 def test_claims_without_runs_have_no_such_section():
-    assert "Training runs" not in words(report_html([training_result()], INFO))
+    assert "<h2>Runs</h2>" not in report_html([training_result()], INFO)
 
 
 def test_what_breaks_its_bound_or_misses_its_condition_stands_out():
