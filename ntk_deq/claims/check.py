@@ -21,8 +21,8 @@ from ntk_deq.language.recursion import Entry, RecursionFault, entries_in, recurs
 from ntk_deq.language.run import PATH_LENGTH, Course, RunKind
 from ntk_deq.language.shapes import Shapes, too_large
 from ntk_deq.language.symmetry import ORDERS
-from ntk_deq.language.tree import Expr, Formula, Kind, names_in
-from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Sort, Type
+from ntk_deq.language.tree import Expr, Formula, Kind, Sign, names_in
+from ntk_deq.language.types import BOOLEAN, ONE, SCALAR, STEP, Size, SizeRange, Sort, Type
 from ntk_deq.language.typing import expect_boolean, expect_scalar, infer
 
 Key = tuple[str, str]
@@ -84,7 +84,7 @@ def check_formulas(
     course = Course(kind, setting.model)
     broken, structured = set(skip), set[str]()
     checked = Checked()
-    unsymmetric = unsymmetric_variables(formulas, {**setting.free, **given})
+    unsymmetric = unsymmetric_variables(formulas, {**setting.free, **given}, setting.sizes)
     recursive = Recursive.of(formulas, setting, kind)
     for key, formula in formulas.items():
         section, name = key
@@ -187,21 +187,39 @@ def check_place(section: str, typed: Expr, setting: Setting, course: Course) -> 
         expect_boolean(typed)
 
 
-def unsymmetric_variables(formulas: Mapping[Key, Formula], free: Mapping[str, Free]) -> frozenset[str]:
+def unsymmetric_variables(
+    formulas: Mapping[Key, Formula], free: Mapping[str, Free], sizes: Mapping[str, SizeRange]
+) -> frozenset[str]:
     """Return the variables that range over square matrices most of which are not symmetric.
 
-    One of which a hypothesis says that it is equal to something may be symmetric by that.
+    One that a hypothesis may make symmetric is not among them: one that it says, perhaps by definitions, to be equal to
+    something, or at most something where its transpose or its entries stand.
     """
-    said = [f.expr for (section, _), f in formulas.items() if section == "assume"]
-    equal = frozenset[str]().union(*(names_in(expr) for expr in said if any("==" in n.operators for n in expr.walk())))
+    equal = frozenset[str]().union(*(_made_equal(f.expr, formulas) for (s, _), f in formulas.items() if s == "assume"))
+    only = {letter: Size.of(span.low) for letter, span in sizes.items() if span.fixed}
     return frozenset(
         name
         for name, variable in free.items()
         if variable.type.sort is Sort.MATRIX
-        and variable.type.rows == variable.type.cols != ONE
+        and variable.type.rows == variable.type.cols
+        and variable.type.rows.at(only) != ONE
         and variable.domain.kind not in _SYMMETRIC
         and name not in equal
     )
+
+
+def _made_equal(expr: Expr, formulas: Mapping[Key, Formula]) -> frozenset[str]:
+    """Return the names of which a hypothesis may say, by itself or by definitions, that they are symmetric."""
+    seen, nodes, waiting = set[str](), list[Expr](), [expr]
+    while waiting:
+        part = waiting.pop()
+        nodes += part.walk()
+        for name in names_in(part) - seen:
+            seen.add(name)
+            waiting += [formulas["let", name].expr] if ("let", name) in formulas else []
+    signs = {sign for node in nodes for sign in node.operators}
+    turned = any(node.kind is Kind.TRANSPOSE or node.name == Sign.ENTRY for node in nodes)
+    return frozenset(seen) if "==" in signs or (turned and signs & {"<=", ">="}) else frozenset()
 
 
 def check_order(typed: Expr, unsymmetric: Set[str]) -> None:

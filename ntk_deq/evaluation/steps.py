@@ -82,6 +82,7 @@ class _Node:
         fixed: Whether no step changes it.
         factors: The matrices that it is the product of, or None.
         scaled: The fixed number and the part that it is the product of, or None.
+        lent: Whether its value may lie in a tensor that the next step writes into, as a transpose does.
     """
 
     run: Run
@@ -90,6 +91,7 @@ class _Node:
     fixed: bool = False
     factors: tuple[_Node, _Node] | None = None
     scaled: tuple[float, _Node] | None = None
+    lent: bool = False
 
     def placed(self) -> tuple[Run, Tensor]:
         """Return what gives its value, and a tensor of its own for it; what does not write needs none."""
@@ -180,7 +182,7 @@ class Program:
         node = self._node(rule.expr, rule.entry.letter, rule.entry.shift, k)
         run, value, free = node.run, node.value, list[Tensor]()
         if not node.writes:
-            return lambda k: run(k, value)
+            return (lambda k: run(k, value).clone()) if node.lent else lambda k: run(k, value)
 
         def recorded(k: int) -> Tensor:
             if not free:  # as many as there have been, so that a short run takes little
@@ -216,8 +218,8 @@ class Program:
                 return node
         function = OPERATORS.get(expr.kind) or partial(FUNCTIONS[expr.name], names.like)
         placed = [part.placed() for part in parts]
-        value = function(*(part.value for part in parts))
-        return _Node(lambda k, out: function(*[run(k, place) for run, place in placed]), value)
+        value, lent = function(*(part.value for part in parts)), any(part.writes or part.lent for part in parts)
+        return _Node(lambda k, out: function(*[run(k, place) for run, place in placed]), value, lent=lent)
 
 
 def _is_plain(expr: Expr) -> bool:

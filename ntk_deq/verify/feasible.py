@@ -213,6 +213,8 @@ def _applied(claim: Claim, instance: Instance, name: str, image: Expr) -> Instan
 
 def _plain(number: float) -> float:
     """Return a number, the short binary fraction next to it where it nearly is one."""
+    if abs(number) >= 2.0**40:  # a power that grows; its square need not be a float
+        return number
     short = round(number * 2**12) / 2**12
     return short if abs(number - short) <= 1e-9 * max(1.0, abs(number)) else number
 

@@ -72,6 +72,13 @@ RULES = {
         "X[k+1]": "tanh(F - X[k]*F + s[k+1]*(X[k] - F)/2) - a*sigmoid(-X[k]) + hadamard(F, exp(-abs(X[k])))",
         "n[k]": "c'*X[k]*c*z0 + sign(s[k])*z0",
     },
+    "views": {
+        "X[0]": "F",
+        "X[k+1]": "(tanh(F*X[k] + F))'",
+        "z[k]": "diag(F*X[k]) + (F*X[k]){:, 1}",
+        "d[k]": "diag(F*X[k])",
+        "s[k]": "max(a*norm(X[k]))",
+    },
     "a derivative": {"w[0]": "z0", "w[k+1]": "w[k] - a*grad(u -> norm(F*u - c)^2/2 + sum(relu(u)), w[k])"},
 }
 

@@ -515,6 +515,25 @@ def test_numpy_code_gives_the_values(text: str, tmp_path: Path) -> None:
 SETTINGS = '  s: {sizes: {n: 2..3, m: 2..4}, domain: {A: "real[n, m]", S: "symmetric[n, n]", B: "real[n, n]"}}'
 
 
+def test_the_order_of_what_may_be_symmetric_is_well_formed(tmp_path: Path) -> None:
+    settings = (
+        SETTINGS
+        + """
+  one: {sizes: {n: 1}, domain: {B: "real[n, n]"}}"""
+    )
+    claims = """
+  - {id: one, setting: one, conclude: "B{1, 1} < 0 or psd(B)"}
+  - {id: weak, setting: s, assume: "norm(B - B') <= 0", conclude: "lambda_min(B) < 0 or psd(B)"}
+  - {id: defined, setting: s, let: {D: "B - B'"}, assume: "D == zeros(n, n)", conclude: "lambda_min(B) < 0 or psd(B)"}
+  - {id: small, setting: s, assume: "norm(B) <= 1", conclude: "lambda_min(B) < 0 or psd(B)"}
+"""
+    found = judge_all(tmp_path, claims, settings, search=0)
+    assert found["one"].verdict.value == "holds"
+    assert found["weak"].verdict.value != "ill-formed"
+    assert found["defined"].verdict.value == "holds"
+    assert found["small"].verdict.value == "ill-formed"
+
+
 def test_verdicts(tmp_path: Path) -> None:
     claims = """
   - {id: entries, setting: s, conclude: "A{1, 1}^2 <= fro(A{1, :})^2 <= fro(A)^2"}

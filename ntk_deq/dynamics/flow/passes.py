@@ -274,7 +274,7 @@ class FlowPass:
             raise ArgumentError(f"`horizon` of {FLOW} must be given where the gradient is zero at first. Got None.")
         return self._options.horizon or 1.0
 
-    def _measure(self, error: Tensor, step: float, state: Tensor, slope: Tensor) -> float:
+    def _measure(self, error: Tensor, step: float, state: Tensor, slope: Tensor) -> Tensor:
         norms = [torch.linalg.vector_norm(part) for part in error.split(self.equation.parts)]
         *errors, path, self._speed = torch.stack([*norms, state[-1], slope[-1]]).tolist()
         time = self.integrator.time
@@ -284,7 +284,7 @@ class FlowPass:
         ratio = self.judge.ratio(
             errors, time=time, step=step, path=path, speed=self._speed, noise=self._noise, kinked=kinked
         )
-        return ratio
+        return error.new_tensor(ratio)
 
     def _accept(self, time: float, state: Tensor) -> bool:
         self.judge.accept()

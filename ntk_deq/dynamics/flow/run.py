@@ -211,7 +211,7 @@ def gradient_flow(
             They are spaced up to the horizon, so that a run that ends before has fewer. Where the loss floor ends it,
             the step before is kept too.
         times: Further times with a snapshot, > 0, in any order; those after the end are left out.
-        method: `dopri5`, `dopri8` or `bosh3`, of the orders 5, 8 and 3.
+        method: `dopri5`, `dopri8` or `bosh3` of torchdiffeq, of the orders 5, 8 and 3.
         estimate_error: Whether to integrate a second time; it takes about a third of the whole.
         nearby: A model, inputs and targets of the same shapes for the second integration, so that the estimate takes
             in what is not known of the start and the data; None: those of the first.
