@@ -8,14 +8,28 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
 from ntk_deq.systems import ImplicitReLU, LinearImplicit
 from ntk_deq.verify.judge import Standing, judge_instance
+from ntk_deq.verify.runner import Options, judge
 from ntk_deq.verify.training import Trainee
 from ntk_deq.verify.training.proven import rests_exactly
 
 SUITE = """
 suite: rest
+systems:
+  deep:
+    variables:
+      W: {shape: "[n[l], n[l-1]] for l in 1..D", role: parameter}
+      X: {shape: "[n[0], N]", role: input}
+      y: {shape: "[n[D], N]", role: target}
+    define:
+      z[0]: X
+      z[l] for l in 1..D: W[l]*z[l-1]
+      yhat: z[D]
+      L: fro(yhat - y)^2/2
 settings:
   linear: {model: linear-implicit, sizes: {N: 1..2, d: 1..2, m: 1..2}}
+  deep: {model: deep, sizes: {D: 2, N: 2, n: "1 for l in 0..D"}, data: {X: gaussian, y: gaussian}, init: {W: zeros}}
 claims:
+  - {id: deep, setting: deep, run: {method: gradient-flow, horizon: 1}, conclude: "L[t] == L[0] for all t"}
   - id: flow
     setting: linear
     assume: norm(W) <= 1/2
@@ -59,6 +73,13 @@ def test_a_flow_rests(tmp_path, values):
     assert judgement.standing is Standing.MET
     assert {outcome.truth for outcome in judgement.conclusions.values()} <= {Truth.TIGHT, Truth.TRUE}
     assert not judgement.reason
+
+
+def test_a_family_of_weights_rests(tmp_path):
+    (tmp_path / "rest.yaml").write_text(SUITE, encoding="utf-8")
+    suite = load_suite(tmp_path / "rest.yaml")
+    claim = next(claim for claim in suite.claims if claim.id == "deep")
+    assert judge(claim, Options(instances=4, search=0)).verdict.value == "holds"
 
 
 def test_descent_that_rests_breaks_a_strict_claim(tmp_path):

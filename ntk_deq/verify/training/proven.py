@@ -35,8 +35,9 @@ from ntk_deq.evaluation.existence import existence
 from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
+from ntk_deq.language.tree import Expr
 from ntk_deq.systems.model import EquilibriumModel, SingleLayer, output_loss
-from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, placed
+from ntk_deq.verify.training import SOLVER_TOLERANCE, Point, Trainee, descended, loss_gradient, placed
 
 MOST_STEPS = 2000
 """Steps of a window that are proven: some 200 a second at N = 4, m = 16."""
@@ -276,7 +277,7 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     if env.model is None:
         return False
     if form is None:
-        return trainee.exact and all(_is_zero(f"grad({LOSS}, {name})", env) for name in trainee.model.parameters())
+        return trainee.exact and all(_is_zero(loss_gradient(name), env) for name in trainee.model.parameters())
     if output_loss(trainee.model, trainee.X, trainee.y).beside:
         return False  # what the loss reads of the parameters themselves moves them
     try:
@@ -297,11 +298,11 @@ def rests(trainee: Trainee, env: Environment) -> bool:
     return all(torch.equal(value, done.iterates[1][name]) for name, value in done.iterates[0].items())
 
 
-def _is_zero(text: str, env: Environment) -> bool:
+def _is_zero(expr: Expr, env: Environment) -> bool:
     """Whether a formula is zero in every entry for certain: it is computed free of rounding."""
     notes = Notes(deadline=env.notes.deadline)
     try:
-        value = evaluate(parse(text), replace(env, notes=notes))
+        value = evaluate(expr, replace(env, notes=notes))
     except OutsideClaimError:
         return False
     if notes.estimated or notes.unsure:
