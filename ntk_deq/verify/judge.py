@@ -340,11 +340,12 @@ def _hypothesis(formula: Formula, env: Environment) -> Outcome:
 
 def _outcome(formula: Formula, env: Environment) -> Outcome:
     try:
-        return evaluate_truth(formula.expr, env)
+        outcome = evaluate_truth(formula.expr, env)
     except LimitError as error:
         if env.precision is not None:  # there is a first judgement to keep
             raise
         return Outcome(Truth.UNSURE, None, str(error))
+    return replace(outcome, truth=Truth.UNSURE, reason=_LOCAL) if LOCAL in env.notes.estimated else outcome
 
 
 _CERTAIN = (Truth.TRUE, Truth.FALSE)

@@ -201,6 +201,10 @@ def test_a_minimiser_of_what_is_not_convex_is_local_and_decides_nothing(tmp_path
     assert "it is judged with a local minimiser" in str(result.reason)
     assert str(result.evidence) == "numeric"
     assert "another point may be lower" in result.estimated["argmin"]
+    # What the hypothesis says decides neither that an instance counts nor that it does not.
+    claim = f"  - id: C\n    setting: w\n    assume: {conclude}\n    conclude: norm(c) <= 0"
+    result = judge_all(tmp_path, claim, settings, instances=3, search=0)["C"]
+    assert (str(result.verdict), str(result.evidence)) == ("undecided", "none")
 
 
 @pytest.mark.parametrize(

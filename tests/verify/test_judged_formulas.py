@@ -63,16 +63,18 @@ def judged(tmp_path, setting, conclude, run="", assume="{}", written=False, inst
     return judge(claim, Options(search=40))
 
 
-@pytest.mark.parametrize(("run", "index"), [(DESCENT, "k"), (FLOW, "t")])
-def test_training_of_a_new_model_is_judged(tmp_path, run, index):
+@pytest.mark.parametrize(
+    ("run", "index", "evidence"), [(DESCENT, "k", Evidence.CERTIFIED), (FLOW, "t", Evidence.NUMERIC)]
+)
+def test_training_of_a_new_model_is_judged(tmp_path, run, index, evidence):
     result = judged(tmp_path, "biased", f"L[{index}] <= L[0] for all {index}", run)
-    assert (result.verdict, result.evidence) == (Verdict.HOLDS, Evidence.NUMERIC), result.reason
-    assert result.estimated
+    assert (result.verdict, result.evidence) == (Verdict.HOLDS, evidence), result.reason
+    assert bool(result.estimated) is (evidence is Evidence.NUMERIC)
 
 
 def test_what_is_false_of_its_descent_is_refuted(tmp_path):
     result = judged(tmp_path, "biased", "L[k] <= exp(-1000*k)*L[0] for all k", DESCENT)
-    assert (result.verdict, result.evidence) == (Verdict.REFUTED, Evidence.NUMERIC), result.reason
+    assert (result.verdict, result.evidence) == (Verdict.REFUTED, Evidence.CERTIFIED), result.reason
 
 
 def test_what_is_false_of_its_flow_at_once_is_refuted_by_the_gradient_at_the_start(tmp_path):
