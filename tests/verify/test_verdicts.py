@@ -134,8 +134,6 @@ class TestVacuous:
             "hypothesis 'wide' (N <= m) failed on 12 of 12 instances; the nearest instance lacks 2"
         )
         assert (result.met, result.evidence) == (0, Evidence.NONE)
-        assert (result.undecided.conclusion, result.undecided.relation) == ("odd", "<=")
-        assert result.undecided.lhs.startswith(result.undecided.rhs[:3])
         assert result.worst_margin is None
         assert result.nearest.conclusion == "wide"
         assert (result.nearest.margin.lo, result.nearest.margin.hi) == (-2, -2)
@@ -217,6 +215,8 @@ class TestUndecided:
         assert result.verdict is Verdict.UNDECIDED
         assert "no instance meets the hypotheses for certain" in result.reason
         assert (result.met, result.evidence) == (0, Evidence.NONE)
+        assert (result.undecided.conclusion, result.undecided.relation) == ("odd", "<=")
+        assert result.undecided.lhs.startswith(result.undecided.rhs[:3])
         assert result.unsure == result.instances
 
     def test_an_instance_that_may_meet_the_hypotheses_keeps_it_from_being_vacuous(self, tmp_path):
