@@ -32,7 +32,7 @@ SMALL, LARGE = 0.01, 1.0
 REPEATS = (6, 11, 18)
 FOLLOWED, REACHED = 60, 1e-3  # solver steps that are followed, and the relative residual that counts as arrived
 RISE, DIRECTIONS = 0.5, 4
-GRID, REACH = 11, 1.0
+GRID, REACH = 51, 1.0
 SOLVER, RTOL, MOST, BUDGET = Anderson(memory=10), 1e-2, 200, 60
 
 

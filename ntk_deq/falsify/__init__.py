@@ -112,6 +112,7 @@ _PRIME = 13
 
 _LOOKS = 4
 
+_SIMPLEST = 4  # values of a scalar that draws follow: so many of its ladder's first, least and largest
 _EXPONENTS = (-1, 1, -2, 2, -4, 4, -7, 7, -10, 10, -15, 15, -20, 20, -30, 30)
 
 
@@ -201,6 +202,27 @@ def redrawn(setting: Setting, instance: Instance, seed: int) -> Instance:
     rounded = {name: radius for name, radius in instance.rounded.items() if name not in setting.draws}
     rounded |= _add_draws(setting, instance.sizes, values, rounded, [], instance.index, seed)
     return replace(instance, values=values, rounded=rounded)
+
+
+def rescaled(setting: Setting, given: Mapping[str, Free], instance: Instance, seed: int) -> Iterator[Instance]:
+    """Yield an instance with each scalar that a distribution uses led through its domain, far out too; draws follow.
+
+    Args:
+        setting: The instance's setting, which has draws.
+        given: Further variables that the claim quantifies over.
+        instance: An instance that `instance_at` built with this seed.
+        seed: The run's seed.
+    """
+    used = set().union(*map(_uses, setting.draws.values()))
+    for name, variable in {**setting.free, **given}.items():
+        if name not in used or instance.values[name].ndim:
+            continue
+        ladder = scalar_ladder(variable.domain)
+        ends = sorted(ladder)
+        for value in dict.fromkeys((*ladder[:_SIMPLEST], *ends[:_SIMPLEST], *ends[-_SIMPLEST:])):
+            values = {**instance.values, name: torch.tensor(value, dtype=torch.float64)}
+            words = f"{instance.family}; {name} moved to {format_number(value)}"
+            yield redrawn(setting, replace(instance, values=values, family=words), seed)
 
 
 def _add_free(

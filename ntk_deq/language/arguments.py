@@ -310,7 +310,7 @@ class Scoped:
             type_ = SCALAR  # the least value of `softplus` is over numbers, as it has no other
         if type_ is None:
             name = function.names[0]
-            hint = f"state it, as in {name}[n], or name a variable, as in {node.name}(..., x)"
+            hint = f"state it, as in {name}[n], or {name}[] for a number, or name a variable, as in {node.name}(..., x)"
             fail(function.span, f"`{node.name}` needs to know the shape of `{name}`.", hint)
         scope, name = self.scope.binding(function.names[0])
         inside = replace(self, scope=scope, environment={**self.environment, name: type_})

@@ -18,6 +18,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ArgumentError, LimitError, NtkDeqError
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Truth
+from ntk_deq.falsify import rescaled
 from ntk_deq.falsify.domains import contains
 from ntk_deq.falsify.search.archive import Score
 from ntk_deq.falsify.search.campaign import SearchResult, satisfy, search
@@ -199,6 +200,7 @@ def _representable(setting: Setting, claim: Claim, instance: Instance, dtype: to
 
 
 _CANDIDATES, _NEAR = 8, 3  # candidates and near misses that are judged when the search is over
+_LED = 2  # starts of a setting with draws whose scalars are led through their domains
 
 
 @dataclass(frozen=True)
@@ -255,13 +257,20 @@ def find_counterexamples(
         known[id(instance)] = judged(instance)
         return refutes(known[id(instance)])
 
+    tried = 0
+    for instance in (
+        () if setting.universal else (i for s in starts[:_LED] for i in rescaled(setting, claim.given, s, seed))
+    ):
+        tried += 1
+        if confirm(instance):  # what is drawn does not move, but follows the scalars that scale it
+            return Attack((known[id(instance)],), (), tried, Score(-math.inf, math.inf))
     scorer_of = partial(twin_of(claim).scorer, claim, setting, device=device, dtype=dtype, deadline=deadline)
     scorers = [scorer_of()]
     if scorers[0].joint:
         # Newton's method finds one solution of several, and none where they are not isolated.
         scorers.append(scorer_of(solving=False))
     counterexamples, others = list[Judgement](), list[Judgement]()
-    evaluations, best = 0, Score(-math.inf, math.inf)
+    evaluations, best = tried, Score(-math.inf, math.inf)
     for scorer in scorers:
         result = search(
             setting,

@@ -28,6 +28,7 @@ from ntk_deq.evaluation.environment import DeadlineError, Notes, OutsideClaimErr
 from ntk_deq.evaluation.exact import value_of
 from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Outcome
+from ntk_deq.falsify import instance_at
 from ntk_deq.falsify.domains import choose, contains, stream
 from ntk_deq.falsify.search.starts import Repair
 from ntk_deq.language.declaration import Setting
@@ -110,6 +111,33 @@ BUILDS, BUILT = 64, 8
 
 _APPLIED = 12  # times that a map is applied until it stays where it is
 _SOLVED_ENTRIES = 16  # of a variable that an equation is solved for over the rationals
+
+
+def further_instances(
+    claim: Claim, setting: Setting, asked: range, seed: int, feasible: Feasible
+) -> Iterator[Instance]:
+    """Yield instances on which it is asked whether nothing exists: the ladder's next ones and, by turns, plain ones.
+
+    Args:
+        claim: The claim.
+        setting: One of its settings.
+        asked: The numbers of the instances.
+        seed: The run's seed.
+        feasible: What puts instances that meet the hypotheses in the place of others.
+    """
+    free = {**setting.free, **claim.given}
+    for index in asked:
+        instance = instance_at(setting, claim.given, index, seed)
+        if setting.universal and setting.images is None and index % 2:
+            generator = stream(seed, setting.name, index, "plain")
+            sizes = small_sizes(setting, generator)
+            with suppress(ArgumentError, LimitError):
+                values = plain_values(free, sizes, generator)
+                for name, value in values.items():  # what exists is often missing where several are zero at once
+                    nothing = torch.zeros_like(value)
+                    values[name] = nothing if choose(generator, 2) and contains(free[name].domain, nothing) else value
+                instance = Instance(setting.name, "small whole numbers", sizes, values, index)
+        yield feasible(setting, instance)
 
 
 def exact_solutions(claim: Claim, setting: Setting, seed: int, deadline: float | None = None) -> Iterator[Instance]:

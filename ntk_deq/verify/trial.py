@@ -21,7 +21,7 @@ from ntk_deq.verify.boundary import boundary_instances
 from ntk_deq.verify.counterexamples import find_counterexamples, find_satisfying, plainest_counterexample, refutes
 from ntk_deq.verify.existence.decision import ExistenceStage
 from ntk_deq.verify.existence.uniform import prove_uniform
-from ntk_deq.verify.feasible import Feasible, exact_solutions, planned
+from ntk_deq.verify.feasible import Feasible, exact_solutions, further_instances, planned
 from ntk_deq.verify.formulas import DRAWN_SHARE
 from ntk_deq.verify.judge import Judgement, Standing, judge_instance
 from ntk_deq.verify.options import Options
@@ -352,8 +352,8 @@ class Trial:
         feasible = Feasible(self.claim, self.options, self.deadline)
         stage = ExistenceStage(self.claim, refuting=True, deadline=self.deadline)
         device, dtype = torch.device(self.options.device), self.options.dtype
-        for index in range(count, count + asked):
-            instance = feasible(setting, instance_at(setting, self.claim.given, index, self.options.seed))
+        asked_of = range(count, count + asked)
+        for instance in further_instances(self.claim, setting, asked_of, self.options.seed, feasible):
             judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
             self.evaluations += 1
             found = stage.decide(judgement, dtype)

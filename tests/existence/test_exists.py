@@ -21,6 +21,7 @@ settings:
   square: {sizes: {n: 1..3}, domain: {W: "real[n, n]"}}
   wide: {sizes: {n: 1..2, m: 1..3}, domain: {A: "real[n, m]", c: "real[n]"}}
   number: {domain: {x: real}}
+  numbers: {domain: {a: real, b: real, c: real, d: real}}
   net: {model: implicit-relu, sizes: {N: 2, d: 2, m: 2}}
 claims:
 """
@@ -260,3 +261,10 @@ def test_a_counterexample_is_replayed(tmp_path):
     assert replayed.reproduced
     (name,) = replayed.record.claim.exists
     assert name == "v"
+
+
+@pytest.mark.parametrize("conclude", ["x*(a^2 + b^2) == c", "x*(abs(a) + abs(b)) == 1", "a*x == c or b*x == c"])
+def test_what_is_missing_where_several_numbers_are_zero_is_found(tmp_path, conclude):
+    """False at a = b = 0 and c = 1; that c and d are there makes it rarer."""
+    result = judged(tmp_path, f"setting: numbers, exists: {{x: real}}, conclude: {conclude}", instances=40, search=None)
+    assert result.verdict is Verdict.REFUTED

@@ -101,6 +101,25 @@ def test_drawn_data_are_searched_within_what_the_claim_quantifies() -> None:
         assert all(torch.equal(judged.instance.values[name], start.values[name]) for name in ("X", "W", "A", "b"))
 
 
+@pytest.mark.parametrize(
+    ("given", "conclude", "verdict"),
+    [
+        ("positive", "norm(W) <= 1000", "refuted"),
+        ("nonnegative", "norm(W) > 0", "refuted"),
+        ("positive", "W == W", "holds"),
+    ],
+)
+def test_a_scalar_that_scales_a_draw_is_led_far_out(tmp_path: Path, given: str, conclude: str, verdict: str) -> None:
+    suite = """
+suite: scaled
+settings:
+  s: {sizes: {n: 2}, init: {W: "beta*normal(0, 1/n)[n, n]"}}
+"""
+    file = tmp_path / "scaled.yaml"
+    file.write_text(f'{suite}claims:\n  - {{id: C, setting: s, given: {{beta: {given}}}, conclude: "{conclude}"}}\n')
+    assert str(judge(by_id(file)["C"], Options(instances=10)).verdict) == verdict
+
+
 def test_hypotheses_are_satisfied_for_certain(tmp_path: Path) -> None:
     suite = """
 suite: vacuous
