@@ -389,7 +389,7 @@ def _follow(at: At, found: Recursions, done: set[At]) -> None:
                 message += (
                     f"begins at `{name}[{first}]`." if (name, 0) in found.starts or first else "has no such step."
                 )
-                hint = f"give `{name}[{step}]`" if step >= 0 else None
+                hint = f"give {f'`{name}[{step}]`' if step >= 0 else own + ' a start of its own'}"
                 raise RecursionFault(key, message, hint=hint)
             stack.append(((name, step), False))
 

@@ -257,13 +257,13 @@ def find_counterexamples(
         known[id(instance)] = judged(instance)
         return refutes(known[id(instance)])
 
+    # What is drawn does not move, but follows the scalars that scale it.
     tried = 0
-    for instance in (
-        () if setting.universal else (i for s in starts[:_LED] for i in rescaled(setting, claim.given, s, seed))
-    ):
-        tried += 1
-        if confirm(instance):  # what is drawn does not move, but follows the scalars that scale it
-            return Attack((known[id(instance)],), (), tried, Score(-math.inf, math.inf))
+    for start in () if setting.universal else starts[:_LED]:
+        for instance in rescaled(setting, claim.given, start, seed):
+            tried += 1
+            if confirm(instance):
+                return Attack((known[id(instance)],), (), tried, Score(-math.inf, math.inf))
     scorer_of = partial(twin_of(claim).scorer, claim, setting, device=device, dtype=dtype, deadline=deadline)
     scorers = [scorer_of()]
     if scorers[0].joint:

@@ -114,19 +114,19 @@ _SOLVED_ENTRIES = 16  # of a variable that an equation is solved for over the ra
 
 
 def further_instances(
-    claim: Claim, setting: Setting, asked: range, seed: int, feasible: Feasible
+    claim: Claim, setting: Setting, numbers: range, seed: int, feasible: Feasible
 ) -> Iterator[Instance]:
     """Yield instances on which it is asked whether nothing exists: the ladder's next ones and, by turns, plain ones.
 
     Args:
         claim: The claim.
         setting: One of its settings.
-        asked: The numbers of the instances.
+        numbers: Those of the instances.
         seed: The run's seed.
         feasible: What puts instances that meet the hypotheses in the place of others.
     """
     free = {**setting.free, **claim.given}
-    for index in asked:
+    for index in numbers:
         instance = instance_at(setting, claim.given, index, seed)
         if setting.universal and setting.images is None and index % 2:
             generator = stream(seed, setting.name, index, "plain")

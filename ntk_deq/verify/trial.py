@@ -352,8 +352,8 @@ class Trial:
         feasible = Feasible(self.claim, self.options, self.deadline)
         stage = ExistenceStage(self.claim, refuting=True, deadline=self.deadline)
         device, dtype = torch.device(self.options.device), self.options.dtype
-        asked_of = range(count, count + asked)
-        for instance in further_instances(self.claim, setting, asked_of, self.options.seed, feasible):
+        numbers = range(count, count + asked)
+        for instance in further_instances(self.claim, setting, numbers, self.options.seed, feasible):
             judgement = judge_instance(self.claim, instance, device=device, dtype=dtype, deadline=self.deadline)
             self.evaluations += 1
             found = stage.decide(judgement, dtype)

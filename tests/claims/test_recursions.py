@@ -70,7 +70,7 @@ def test_two_starts_allow_to_look_back_twice(tmp_path):
             "rests on itself: z[1] -> y[1] -> z[1].",
         ),
         (["z[0]: z0", "z[k+1]: z[k+2]"], "`z[k+2]` runs ahead of `z[k+1]`, which it is to give."),
-        (["z[0]: z0", "z[k+1]: 2*z[k] - z[k-1]"], "a start is missing: `z[1]` needs `z[-1]`"),
+        (["z[0]: z0", "z[k+1]: 2*z[k] - z[k-1]"], "`z` begins at `z[0]`. give `z[1]` a start of its own"),
         (["z[k+1]: z0 + z[k]"], "a start is missing: `z[1]` needs `z[0]`"),
         (["z[1]: z0", "z[k+1]: z[k]/2"], "the start `z[0]` is missing"),
         (["W[0]: z0", "W[k+1]: W[k]", "z[k]: W[k]"], "`let` cannot define `W`: that is a variable of setting s."),

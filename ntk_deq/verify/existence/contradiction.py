@@ -109,7 +109,7 @@ def _words(equations: bool, bounds: bool) -> str:
     if not bounds:
         return "its linear equations contradict each other: the rank with the right side is larger than without"
     what = "linear equations and bounds" if equations else "linear bounds"
-    return f"its {what} contradict each other: multipliers add them up to a negative number that is not negative"
+    return f"its {what} contradict each other: multiples of them add up to 0 <= c with c < 0"
 
 
 def _row(bound: Bound, count: int) -> Row:
