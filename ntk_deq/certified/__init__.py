@@ -6,7 +6,7 @@ spectra.py, extremes.py, eigenvalues.py, inversion.py    singular values and the
 roots.py                square roots of symmetric matrices, pseudoinverses
 structured/             matrices that are never formed; precise/: entries of many bits
 algebraic.py, algebraic_matrix.py, exactness.py    numbers that are decided, not bounded
-carried.py, dispatch.py    one operation for every kind of matrix
+carried.py              one operation for every kind of matrix
 """
 
 from ntk_deq.certified.arithmetic import EntryComparison

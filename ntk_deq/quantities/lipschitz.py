@@ -17,10 +17,10 @@ from torch import Tensor
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.arithmetic import add, scale, subtract
 from ntk_deq.certified.dense import Ball, ball, identity, transpose
-from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.structured import densified
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
@@ -230,7 +230,7 @@ class _Norms:
     def _ball(self, expr: Expr) -> Ball:
         value = evaluate(expr, self._environment)
         if isinstance(value, Matrix):
-            found: Ball = dense_form(value.ball)
+            found: Ball = densified(value.ball)
             return found
         return ball(torch.tensor([[float(self._number(expr))]], dtype=torch.float64))
 

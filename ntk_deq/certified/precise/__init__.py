@@ -16,7 +16,6 @@ import flint
 from flint import acb_mat, arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.dense import require_square
-from ntk_deq.certified.dispatch import Family, register_family
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise import arithmetic, spectra
@@ -65,16 +64,17 @@ from ntk_deq.certified.scalar import exact, from_bounds, nan
 from ntk_deq.errors import ArgumentError
 
 __all__ = [
-    "FAMILY",
     "MAX_BITS",
     "MAX_BITS_TOTAL",
     "MAX_ENTRIES",
     "MIN_BITS",
     "PreciseMatrix",
     "adopt",
+    "arithmetic",
     "as_ball",
     "check_bits",
     "precise",
+    "spectra",
     "working_precision",
 ]
 
@@ -323,52 +323,3 @@ def pinv(a: PreciseMatrix) -> PreciseMatrix:
         system = above(beside(corner, a), beside(transpose(a), PreciseMatrix(arb_mat(cols, cols))))
         found = block(inverse(system), rows, rows + cols, 0, rows)
     return found if found.is_finite else no_information(cols, rows, UNCERTAIN_RANK)
-
-
-_OPERATIONS = (
-    arithmetic.above,
-    arithmetic.absolute,
-    arithmetic.add,
-    arithmetic.as_scalar,
-    arithmetic.beside,
-    arithmetic.block,
-    arithmetic.compare_entries,
-    arithmetic.diag,
-    arithmetic.entry_max,
-    arithmetic.entry_min,
-    arithmetic.hadamard,
-    arithmetic.kron,
-    arithmetic.matmul,
-    arithmetic.negate,
-    arithmetic.relu,
-    arithmetic.scale,
-    arithmetic.step,
-    arithmetic.subtract,
-    arithmetic.transpose,
-    arithmetic.vec,
-    pinv,
-    sqrtm,
-    arithmetic.determinant,
-    arithmetic.entry_sum,
-    arithmetic.frobenius,
-    arithmetic.inverse,
-    arithmetic.norm1,
-    arithmetic.norminf,
-    arithmetic.solve,
-    arithmetic.trace,
-    spectra.eigenvalues_symmetric,
-    spectra.sigma_max,
-    spectra.sigma_min,
-    spectra.singular_values,
-    spectra.spectral_norm,
-    lambda_max,
-    lambda_min,
-    lambda_min_at_least,
-    lambda_min_below,
-    rho,
-)
-
-FAMILY = Family(PreciseMatrix, adopt, table={operation.__name__: operation for operation in _OPERATIONS})
-"""An operation that meets a precise matrix adopts its other matrices; there is no way back to floats."""
-
-register_family(FAMILY, first=True)
