@@ -1,8 +1,8 @@
 """The operations on matrix balls that everything above uses, each for every kind of ball; spectra carried along a run.
 
-A tensor may stand in for a ball; it counts as exact, and a vector as one column. One name for an operation, whatever its
-balls are made of: where one is of many bits, all are turned into such; what has no rule for structure is done with the
-dense forms. The rule of an operation is the function of its name in the modules of the kind of ball.
+A tensor may stand in for a ball; it counts as exact, and a vector as one column. There is one name for an operation,
+whatever its balls are made of: where one is of many bits, all are turned into such; what has no rule for structure is
+done with the dense forms. The rule of an operation is the function of its name in the modules of the kind of ball.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ntk_deq.certified import (
     inversion,
     norms,
     precise,
-    roots,
     spectra,
     structured,
 )
@@ -52,7 +51,7 @@ def _functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 PRECISE = _functions(precise.arithmetic, precise.spectra, precise)
 """The rules of matrices of many bits, among other functions: one for each operation."""
 
-_STRUCTURED = _functions(structured.arithmetic, structured.functionals, structured.spectra)
+_STRUCTURED = _functions(structured.products, structured.arithmetic, structured.functionals, structured.spectra)
 
 
 def generic(rule: Callable[P, R]) -> Callable[P, R]:
@@ -101,8 +100,8 @@ eigenvalues_symmetric = generic(spectra.eigenvalues_symmetric)
 singular_values = generic(spectra.singular_values)
 inverse = generic(inversion.inverse)
 solve = generic(inversion.solve)
-pinv = generic(roots.pinv)
-sqrtm = generic(roots.sqrtm)
+pinv = generic(inversion.pinv)
+sqrtm = generic(spectra.sqrtm)
 determinant = generic(norms.determinant)
 entry_max = generic(norms.entry_max)
 entry_min = generic(norms.entry_min)

@@ -17,6 +17,7 @@ from flint import acb_mat, arb, arb_mat, fmpq, fmpq_mat
 
 from ntk_deq.certified.dense import require_square
 from ntk_deq.certified.functions import absolute_value, maximum, minimum, square_root
+from ntk_deq.certified.inversion import UNCERTAIN_RANK, balance, rational_pinv
 from ntk_deq.certified.norms import dyadic
 from ntk_deq.certified.precise import arithmetic, spectra
 from ntk_deq.certified.precise.arithmetic import (
@@ -59,7 +60,6 @@ from ntk_deq.certified.precise.spectra import (
     symmetric_values,
     unit_matrix,
 )
-from ntk_deq.certified.roots import UNCERTAIN_RANK, balance, rational_pinv
 from ntk_deq.certified.scalar import exact, from_bounds, nan
 from ntk_deq.errors import ArgumentError
 
@@ -296,7 +296,7 @@ def sqrtm(a: PreciseMatrix) -> PreciseMatrix:
 
 
 def _error(residual: arb, order: int, low: arb, below: arb) -> arb:
-    """Return what `root_error` of `ntk_deq.certified.roots` does, in more bits."""
+    """Return what `root_error` of `ntk_deq.certified.spectra` does, in more bits."""
     if residual == 0:
         return arb(0)
     rough = square_root(square_root(arb(order)) * residual).upper()
@@ -312,8 +312,7 @@ def pinv(a: PreciseMatrix) -> PreciseMatrix:
     whole = whole_matrix(a) if a.is_exact and max(a.shape) <= EXACT_ORDER else None
     if whole is not None:
         numbers, exponent = whole
-        unit = fmpq(1 << -exponent) if exponent <= 0 else fmpq(1, 1 << exponent)
-        return PreciseMatrix(arb_mat(rational_pinv(fmpq_mat(numbers)) * unit))
+        return PreciseMatrix(arb_mat(rational_pinv(fmpq_mat(numbers)) * fmpq(2) ** -exponent))
     if rows == cols:
         found = inverse(a)
     elif rows < cols:

@@ -201,11 +201,6 @@ def no_information(rows: int, cols: int, reason: str) -> PreciseMatrix:
     return from_rows(rows, cols, [nan()] * (rows * cols), reason)
 
 
-def first_reason(*matrices: PreciseMatrix) -> str:
-    """Return why the first matrix without information has none, or ""."""
-    return next((m.reason for m in matrices if m.reason), "")
-
-
 def whole_matrix(a: PreciseMatrix) -> tuple[fmpz_mat, int] | None:
     """Return an exact matrix as whole numbers times one power of two; None where those would be very long.
 

@@ -3,7 +3,7 @@
 `vec` stacks columns, so entry (n, j) of an N x m matrix is at n + N j, and kron(A', I(N)) is one block A' for each n.
 """
 
-from ntk_deq.certified.structured import arithmetic, functionals, spectra
+from ntk_deq.certified.structured import arithmetic, functionals, products, spectra
 from ntk_deq.certified.structured.blocks import (
     MAX_ENTRIES,
     Blocks,
@@ -32,6 +32,7 @@ __all__ = [
     "identity",
     "kron",
     "lazy_above",
+    "products",
     "require_room",
     "spectra",
 ]

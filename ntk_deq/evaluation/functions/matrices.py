@@ -15,8 +15,8 @@ from ntk_deq.certified import algebraic_matrix as am
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.algebraic import Number, UndecidedError, UndefinedError, sign
 from ntk_deq.certified.algebraic_matrix import ExactMatrix
+from ntk_deq.certified.inversion import rational_pinv
 from ntk_deq.certified.norms import nonnegative
-from ntk_deq.certified.roots import rational_pinv
 from ntk_deq.certified.structured import densified, require_room
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation import arithmetic as ar
