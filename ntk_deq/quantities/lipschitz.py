@@ -20,7 +20,8 @@ from ntk_deq.certified.dense import Ball, ball, identity, transpose
 from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
@@ -277,7 +278,7 @@ class _Norms:
         if factor is not None and not self._model.signature.monotone:
             q = min(q, self._number(factor))
         if q < 1:
-            found.append((divide_up(image[1], subtract_down(1.0, q)), f"contraction {q:.6g}"))
+            found.append((banach_bound(image[1], q), f"contraction {q:.6g}"))
         found += self._monotone(root)
         if not found:
             return math.inf, f"none: the map's constant in the state is {q:.6g}, not below one"
