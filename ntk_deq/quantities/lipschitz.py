@@ -21,6 +21,7 @@ from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up
+from ntk_deq.equilibrium.result import html_table, one_line
 from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import ArgumentError
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
@@ -32,7 +33,6 @@ from ntk_deq.language.row_program import Op, Row
 from ntk_deq.language.tree import Expr
 from ntk_deq.systems.checks import check_inputs
 from ntk_deq.systems.formula_model import FormulaModel
-from ntk_deq.systems.methods import html_table, one_line
 from ntk_deq.systems.model import EquilibriumModel
 from ntk_deq.systems.solve import predict
 
