@@ -19,8 +19,9 @@ from ntk_deq.certified.inversion import approximate_inverse
 from ntk_deq.certified.precise import PreciseMatrix, adopt, as_ball
 from ntk_deq.certified.precise.arithmetic import frobenius
 from ntk_deq.certified.precise.matrix import from_rows
-from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import add_up, multiply_up
 from ntk_deq.certified.structured import densified
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.arithmetic import to_matrix
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
@@ -291,14 +292,13 @@ def nearby_fixed_point(env: Environment, state: Matrix, image: Matrix) -> Nearby
     rho = max(rho, multiply_up(2.0, r))
     for _ in range(_TRIES):
         q = _contraction(env, _around(state, rho), inverse, unit)
-        left = subtract_down(1.0, q)
-        if not left > 0:
+        if not q < 1:
             return f"the slopes of the map within {rho:.3g} of the point found are not known well enough (q = {q:.3g})"
-        radius = divide_up(r, left)
+        radius = banach_bound(r, q)
         if radius <= rho:
             wide = max(rho, _WIDE * size)  # nothing but the distance of others follows from it
-            left = subtract_down(1.0, _contraction(env, _around(state, wide), inverse, unit))
-            return Nearby(radius, wide if left > 0 and divide_up(r, left) <= wide else rho)
+            far = banach_bound(r, _contraction(env, _around(state, wide), inverse, unit))
+            return Nearby(radius, wide if far <= wide else rho)
         rho = max(_GROWTH * rho, radius)
     return "no ball around the point found is mapped into itself"
 
