@@ -19,14 +19,14 @@ from ntk_deq.certified.dense import Ball, require_alike
 from ntk_deq.certified.exactness import entry_products_are_exact, may_be_exact
 from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.certified.structured.blocks import (
-    is_formed,
-    is_identity,
     Blocks,
     Diagonal,
     MatrixBall,
     Structured,
     densified,
     identity_matrix,
+    is_formed,
+    is_identity,
     require_room,
 )
 from ntk_deq.certified.structured.discs import add_each, multiply_each
