@@ -55,6 +55,8 @@ ACTIVATIONS = (
             primitive="x*abs(x)/2",
         ),
         blind=frozenset({_C.SIGN}),
+        term=True,
+        in_draws=True,
         values=magnitude,
         above=frozenset({"relu"}),
         latex=r"\left|{}\right|",

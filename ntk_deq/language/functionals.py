@@ -14,8 +14,10 @@ from ntk_deq.language.calls import (
 from ntk_deq.language.record import (
     Change,
     Degree,
+    Fold,
     Function,
     Length,
+    Product,
     always,
     applied,
     extreme,
@@ -24,6 +26,7 @@ from ntk_deq.language.record import (
     total,
     word,
 )
+from ntk_deq.language.tree import Kind
 from ntk_deq.language.types import NOT_NEGATIVE, Range
 
 _P, _C = Parameter, Change
@@ -63,6 +66,7 @@ TO_NUMBERS = (
         scalar_shape,
         smooth=True,
         blind=_TURNED_OR_SWAPPED,
+        differential="Y*trace(inv(X)*D)",
         numpy="np.linalg.det({})",
         sympy_matrix="Determinant",
     ),
@@ -88,9 +92,11 @@ TO_NUMBERS = (
         same_shapes_scalar,
         degree=Degree.BILINEAR,
         commutes=True,
+        product=Product.INNER,
         values=sum_of_products,
         latex=r"\left\langle {}\right\rangle",
         mathml=fenced("⟨", "⟩"),
+        numpy="np.sum({:f} * {:s})",
     ),
     Function(
         "max",
@@ -102,6 +108,8 @@ TO_NUMBERS = (
         values=extreme(max),
         above=frozenset({"min"}),
         mutant=("extreme", "min"),
+        term=True,
+        in_draws=True,
         latex=r"\max\left({}\right)",
         numpy="np.max({})",
         of_number="",
@@ -116,6 +124,8 @@ TO_NUMBERS = (
         repeats=True,
         values=extreme(min),
         mutant=("extreme", "max"),
+        term=True,
+        in_draws=True,
         latex=r"\min\left({}\right)",
         numpy="np.min({})",
         of_number="",
@@ -228,6 +238,7 @@ TO_NUMBERS = (
         mutant=("spectral", "lambda_max"),
         latex=r"\lambda_{{\min}}\left({}\right)",
         mathml=_indexed("λ", "min"),
+        eigenvalue=0,
         numpy="np.min(np.linalg.eigvals({}).real)",
     ),
     Function(
@@ -241,6 +252,7 @@ TO_NUMBERS = (
         mutant=("spectral", "lambda_min"),
         latex=r"\lambda_{{\max}}\left({}\right)",
         mathml=_indexed("λ", "max"),
+        eigenvalue=-1,
         numpy="np.max(np.linalg.eigvals({}).real)",
     ),
     Function(
@@ -303,3 +315,13 @@ TO_NUMBERS = (
     ),
 )
 """Functions that take a matrix, or two, to a number; and what they say of it."""
+
+
+FOLDS = {
+    "sum": Fold(joins=Kind.ADD, signs=("∑", r"\sum")),
+    "prod": Fold(joins=Kind.MULTIPLY, signs=("∏", r"\prod")),
+    "max": Fold(of_numbers=True),
+    "min": Fold(of_numbers=True),
+    "blockdiag": Fold(),
+}
+"""What can be taken over a range: `sum(norm(W[l]) for l in 1..L)`."""

@@ -30,6 +30,7 @@ from ntk_deq.language.calls import (
     turned_shape,
     vec_shape,
 )
+from ntk_deq.language.format import PRODUCT, SUM
 from ntk_deq.language.functionals import TO_NUMBERS
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
@@ -39,6 +40,7 @@ from ntk_deq.language.record import (
     Entrywise,
     Function,
     Kink,
+    Product,
     Structure,
     always,
     first,
@@ -46,6 +48,7 @@ from ntk_deq.language.record import (
     with_zero,
     word,
 )
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import NOT_NEGATIVE, UNIT, Range, Type
 
 _P = Parameter
@@ -67,6 +70,7 @@ OF_MATRICES = (
         structure=Structure.OWN,
         sympy_matrix="KroneckerProduct",
         infix=("⊗", r"\otimes"),
+        numpy="np.kron({}, {})",
     ),
     Function(
         "hadamard",
@@ -77,8 +81,11 @@ OF_MATRICES = (
         turns=True,
         commutes=True,
         degree=Degree.BILINEAR,
+        product=Product.ENTRIES,
         values=product,
         infix=("⊙", r"\odot"),
+        numpy="{:f} * {:s}",
+        numpy_binding=PRODUCT,
         structure=Structure.ANY,
         sympy_matrix="HadamardProduct",
     ),
@@ -91,6 +98,7 @@ OF_MATRICES = (
         degree=Degree.LINEAR,
         lipschitz=1.0,
         values=first,
+        numpy="vec({})",
     ),
     Function(
         "softmax",
@@ -100,6 +108,7 @@ OF_MATRICES = (
         same_shape,
         lipschitz=0.5,
         values=always(UNIT),
+        numpy="(np.exp({0} - np.max({0}, axis=0)) / np.sum(np.exp({0} - np.max({0}, axis=0)), axis=0))",
     ),
     Function(
         "inv",
@@ -110,7 +119,9 @@ OF_MATRICES = (
         turns=True,
         smooth=True,
         partial=True,
+        differential="-(Y*D*Y)",
         exponent="-1",
+        numpy="np.linalg.inv({})",
         structure=Structure.ALL,
         sympy_matrix="Inverse",
     ),
@@ -125,6 +136,8 @@ OF_MATRICES = (
         reorders=True,
         mutant=("kronecker", "kron"),
         infix=("⊕", r"\oplus"),
+        numpy="np.kron({0}, np.eye({1.shape[0]})) + np.kron(np.eye({0.shape[0]}), {1})",
+        numpy_binding=SUM,
     ),
     Function(
         "khatri_rao",
@@ -135,6 +148,8 @@ OF_MATRICES = (
         degree=Degree.BILINEAR,
         values=product,
         infix=("∗", r"\ast"),
+        numpy="np.repeat({0}, {1.shape[0]}, axis=0) * np.tile({1}, ({0.shape[0]}, 1))",
+        numpy_binding=PRODUCT,
     ),
     Function(
         "pinv",
@@ -145,6 +160,7 @@ OF_MATRICES = (
         turns=True,
         mutant=("inverse", TRANSPOSED),
         exponent="+",
+        numpy="np.linalg.pinv({})",
     ),
     Function(
         "sqrtm",
@@ -156,6 +172,7 @@ OF_MATRICES = (
         of_symmetric=True,
         partial=True,
         exponent="1/2",
+        numpy="sqrtm({})",
     ),
     Function(
         "diag",
@@ -164,6 +181,7 @@ OF_MATRICES = (
         "Diagonal matrix of a vector; vector of a square matrix's diagonal.",
         diag_shape,
         degree=Degree.LINEAR,
+        symmetric=True,
         values=with_zero,
         structure=Structure.OWN,
     ),
@@ -173,8 +191,13 @@ OF_MATRICES = (
         (_P.SIZE,),
         "Identity matrix.",
         identity_shape,
+        symmetric=True,
+        unit=True,
         values=always(UNIT),
         structure=Structure.OWN,
+        sized=("I", ","),
+        sympy_matrix="Identity",
+        numpy="np.eye({})",
     ),
     Function(
         "zeros",
@@ -183,7 +206,11 @@ OF_MATRICES = (
         "Vector or matrix of zeros.",
         filled_shape,
         optional=1,
+        symmetric=True,
         values=always(Range.point(0)),
+        sized=("0", "×"),
+        sympy_matrix="ZeroMatrix",
+        numpy="np.zeros({shape})",
     ),
     Function(
         "ones",
@@ -192,7 +219,11 @@ OF_MATRICES = (
         "Vector or matrix of ones.",
         filled_shape,
         optional=1,
+        symmetric=True,
         values=always(Range.point(1)),
+        sized=("1", "×"),
+        sympy_matrix="OneMatrix",
+        numpy="np.ones({shape})",
     ),
     Function(
         "commutation",
@@ -203,6 +234,8 @@ OF_MATRICES = (
         optional=1,
         values=always(UNIT),
         latex=r"K_{{{}}}",
+        sized=("K", ","),
+        numpy="commutation({0}, {1})",
     ),
 )
 """Functions that take a matrix to a matrix."""
@@ -347,6 +380,11 @@ def entrywise_of(name: str) -> Entrywise | None:
     return None if function is None else function.entrywise
 
 
+def record_of(expr: Expr) -> Function | None:
+    """Return the record of the function that an expression calls; None where it is no call of one."""
+    return FUNCTIONS.get(expr.name) if expr.kind is Kind.CALL else None
+
+
 def kink_of(name: str) -> Kink:
     """Return where a function of one number has no derivative; of others, and of operators, this says nothing.
 
@@ -369,4 +407,4 @@ def reference() -> list[tuple[str, str, str]]:
     return [(f.group, f.signature, f.summary) for f in sorted(_ALL, key=lambda f: groups.index(f.group))]
 
 
-__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "reference"]
+__all__ = ["FUNCTIONS", "RIVALS", "entrywise_of", "kink_of", "record_of", "reference"]

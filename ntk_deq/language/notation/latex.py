@@ -11,10 +11,11 @@ from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
 from ntk_deq.language.format import ATOM, POWER, PRODUCT, SUM, decimal_places, format_number, inclusion_of, selectors
+from ntk_deq.language.functionals import FOLDS
 from ntk_deq.language.functions import FUNCTIONS
-from ntk_deq.language.indices import FOLDED
 from ntk_deq.language.notation import latex_letter, symbol
 from ntk_deq.language.notation.sympy import OVER, MatrixQuantity, Quantity, convert
+from ntk_deq.language.record import Fold
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
 from ntk_deq.language.tree import Expr, Kind, Sign
@@ -32,11 +33,10 @@ _INDEXED = {"[]": r"{0}^{{\left({1}\right)}}", "()": r"{0}\left({1}\right)"}
 # Of a member of a family, and of one at a step or at a time.
 _INDEXED |= {"_": "{0}_{{{1}}}", "_[]": r"{0}_{{{1}}}^{{\left({2}\right)}}", "_()": r"{0}_{{{1}}}\left({2}\right)"}
 _INDEXED["->"] = r"{0} \mapsto {1}"
-_BIG = {"sum": r"\sum", "prod": r"\prod"}
 _WORD = r"\mathrm{"
 _ENDS_IN_WORD = re.compile(r"\\mathrm\{[^{}]*\}(_\{[^{}]*\})?$")
 _LEVELS = {"at": _TENSOR, "->": SUM, "grad": _TENSOR, "jac": PRODUCT, "[]": POWER, "_[]": POWER}
-_LEVELS |= {name + OVER: SUM if name in _BIG else PRODUCT for name in FOLDED}
+_LEVELS |= {name + OVER: SUM if fold.signs else PRODUCT for name, fold in FOLDS.items()}
 
 
 def latex(expr: Expr) -> str:
@@ -294,9 +294,10 @@ class _Printer(LatexPrinter):
     def _over(self, name: str, arguments: tuple[Any, ...], shown: list[str]) -> str:
         """Print a sum, a product, a maximum over a range."""
         body, letter, start, stop, *rest = shown
-        if name in _BIG:
-            factor = self._part(arguments[0], _TENSOR if name == "sum" else POWER)
-            return rf"{_BIG[name]}_{{{letter} = {start}}}^{{{stop}}} {factor}"
-        sign = rf"\{name}" if name in ("max", "min") else rf"\operatorname*{{{name}}}"
+        fold = FOLDS.get(name, Fold())
+        if fold.signs is not None:
+            factor = self._part(arguments[0], _TENSOR if fold.joins is Kind.ADD else POWER)
+            return rf"{fold.signs[1]}_{{{letter} = {start}}}^{{{stop}}} {factor}"
+        sign = rf"\{name}" if fold.of_numbers else rf"\operatorname*{{{name}}}"
         applied = "".join(rf"\left({argument}\right)" for argument in rest)
         return rf"{sign}_{{{letter} = {start}, \ldots, {stop}}} \left({body}\right){applied}"

@@ -22,8 +22,10 @@ from ntk_deq.language.format import (
     row_parts,
     selectors,
 )
-from ntk_deq.language.functions import FUNCTIONS
+from ntk_deq.language.functionals import FOLDS
+from ntk_deq.language.functions import FUNCTIONS, record_of
 from ntk_deq.language.notation import Symbol, fenced, group, mi, mn, mo, small, symbol, tag, words
+from ntk_deq.language.record import Fold
 from ntk_deq.language.run import PATH_LENGTH
 from ntk_deq.language.symmetry import order_of
 from ntk_deq.language.tree import Expr, Kind, Sign, is_member
@@ -89,7 +91,7 @@ def _signed(digits: str) -> str:
 def _strength(expr: Expr) -> float:
     """Return how tightly a tree binds as printed, which differs from the text where the notation does."""
     if expr.kind is Kind.CALL and expr.args and expr.args[0].kind is Kind.OVER:
-        return SUM if expr.name in _BIG else PRODUCT
+        return SUM if FOLDS.get(expr.name, Fold()).signs else PRODUCT
     if expr.kind is Kind.CALL:
         function = FUNCTIONS.get(expr.name)
         if function is not None and (function.infix or function.exponent):
@@ -178,12 +180,18 @@ def _show_product(expr: Expr) -> str:
     left, right = expr.args
     head = _first(right)
     # Two numbers side by side would read as one, a letter and the name of a function or of several letters as one word.
-    visible = head.kind is Kind.NUMBER or head.name in ("zeros", "ones") or _is_word(head) or _is_word(_last(left))
+    visible = head.kind is Kind.NUMBER or _is_digit(head) or _is_word(head) or _is_word(_last(left))
     joint = mo("·" if visible else "\N{INVISIBLE TIMES}")
     if head.kind is Kind.CALL and _is_applied(head):
         joint += tag("mspace", width="0.17em")
     first = _part(left, POWER if _only_scales(left, right) else PRODUCT)
     return group(first, joint, _part(right, PRODUCT if _is_fraction(right) else POWER))
+
+
+def _is_digit(expr: Expr) -> bool:
+    """Whether a matrix of given sizes is set as a digit."""
+    record = record_of(expr)
+    return record is not None and record.sized is not None and record.sized[0].isdigit()
 
 
 def _is_applied(expr: Expr) -> bool:
@@ -307,16 +315,14 @@ def _listed_range(expr: Expr) -> tuple[str, ...]:
 def _show_folded(name: str, over: Expr) -> str:
     """Show a sum, a product, a maximum over a range."""
     body, start, stop = over.args
-    if name in _BIG:
+    fold = FOLDS.get(name, Fold())
+    if fold.signs is not None:
         under = group(_letter_of(over), mo("="), _show(start))
-        big = tag("munderover", mo(_BIG[name]), under, _show(stop))
-        return group(big, _part(body, _TENSOR if name == "sum" else POWER))
+        big = tag("munderover", mo(fold.signs[0]), under, _show(stop))
+        return group(big, _part(body, _TENSOR if fold.joins is Kind.ADD else POWER))
     under = group(_letter_of(over), mo("="), *_listed_range(over))
     head = tag("munder", tag("mi", escape(name), mathvariant="normal"), under)
     return group(head, mo("\N{FUNCTION APPLICATION}"), fenced(_show(body)))
-
-
-_BIG = {"sum": "∑", "prod": "∏"}
 
 
 def _show_call(expr: Expr) -> str:
@@ -395,10 +401,7 @@ _NOTATIONS: dict[str, Callable[[tuple[Expr, ...]], str]] = {
     **{sign: _piece(sign) for sign in (Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK)},
     Sign.ROW: lambda arguments: _table([arguments]),
     Sign.STACK: lambda arguments: _table(map(row_parts, arguments)),
-    "I": _sized("I", ","),
-    "zeros": _sized("0", "×"),
-    "ones": _sized("1", "×"),
-    "commutation": _sized("K", ","),
+    **{name: _sized(*record.sized) for name, record in FUNCTIONS.items() if record.sized is not None},
     "grad": _gradient,
     "jac": _jacobian,
     "fixed_point": _limit,

@@ -202,17 +202,17 @@ def _power(expr: Expr) -> Any:
 def _call(expr: Expr) -> Any:
     """Convert a call: to SymPy's own class where there is one that keeps the arguments as they are."""
     name = expr.name
-    if name in ("I", "zeros", "ones"):
-        rows, cols = _size(_type(expr).rows), _size(_type(expr).cols)
-        shaped = {"I": lambda: sympy.Identity(rows), "zeros": lambda: sympy.ZeroMatrix(rows, cols)}
-        return shaped.get(name, lambda: sympy.OneMatrix(rows, cols))()
-    known = FUNCTIONS[name].sympy if name in FUNCTIONS and not _is_matrix(expr) else None
+    record = FUNCTIONS.get(name)
+    own = None if record is None else record.sympy_matrix
+    if record is not None and record.sized and own is not None:
+        sizes = _size(_type(expr).rows), _size(_type(expr).cols)
+        return getattr(sympy, own)(*sizes[: len(record.parameters)])
+    known = record.sympy if record is not None and not _is_matrix(expr) else None
     if known is not None and not expr.args:
         return getattr(sympy, known)
     if known is not None:
         return getattr(sympy, known)(_number(expr.args[0]), evaluate=False)
     arguments = [convert(argument) for argument in expr.args]
-    own = FUNCTIONS[name].sympy_matrix if name in FUNCTIONS else None
     return _quantity(name, expr, *arguments) if own is None else getattr(sympy, own)(*arguments)
 
 
