@@ -30,8 +30,9 @@ from ntk_deq.language.calls import (
     turned_shape,
     vec_shape,
 )
-from ntk_deq.language.format import PRODUCT, SUM
+from ntk_deq.language.format import PRODUCT, SUM, TENSOR
 from ntk_deq.language.functionals import TO_NUMBERS
+from ntk_deq.language.notation import applied, fenced, group, mi, mo, tag, word
 from ntk_deq.language.number_functions import CONSTANTS, OF_NUMBERS, RIVALS
 from ntk_deq.language.pieces import PIECES
 from ntk_deq.language.record import (
@@ -46,14 +47,13 @@ from ntk_deq.language.record import (
     first,
     product,
     with_zero,
-    word,
 )
 from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import NOT_NEGATIVE, UNIT, Range, Type
 
 _P = Parameter
 
-_MOVED = r"\partial \operatorname{{{{vec}}}}\left({{{}}}\right)"
+_DIFFERENTIAL = group(mo("∂", form="prefix"), mi("vec"), fenced("{}"))
 
 OF_MATRICES = (
     Function(
@@ -68,8 +68,7 @@ OF_MATRICES = (
         reorders=True,
         mutant=("kronecker", "kronsum"),
         structure=Structure.OWN,
-        sympy_matrix="KroneckerProduct",
-        infix=("⊗", r"\otimes"),
+        infix="⊗",
         numpy="np.kron({}, {})",
     ),
     Function(
@@ -83,11 +82,10 @@ OF_MATRICES = (
         degree=Degree.BILINEAR,
         product=Product.ENTRIES,
         values=product,
-        infix=("⊙", r"\odot"),
+        infix="⊙",
         numpy="{:f} * {:s}",
         numpy_binding=PRODUCT,
         structure=Structure.ANY,
-        sympy_matrix="HadamardProduct",
     ),
     Function(
         "vec",
@@ -123,7 +121,6 @@ OF_MATRICES = (
         exponent="-1",
         numpy="np.linalg.inv({})",
         structure=Structure.ALL,
-        sympy_matrix="Inverse",
     ),
     Function(
         "kronsum",
@@ -135,7 +132,7 @@ OF_MATRICES = (
         degree=Degree.LINEAR,
         reorders=True,
         mutant=("kronecker", "kron"),
-        infix=("⊕", r"\oplus"),
+        infix="⊕",
         numpy="np.kron({0}, np.eye({1.shape[0]})) + np.kron(np.eye({0.shape[0]}), {1})",
         numpy_binding=SUM,
     ),
@@ -147,7 +144,7 @@ OF_MATRICES = (
         khatri_rao_shape,
         degree=Degree.BILINEAR,
         values=product,
-        infix=("∗", r"\ast"),
+        infix="∗",
         numpy="np.repeat({0}, {1.shape[0]}, axis=0) * np.tile({1}, ({0.shape[0]}, 1))",
         numpy_binding=PRODUCT,
     ),
@@ -194,9 +191,8 @@ OF_MATRICES = (
         symmetric=True,
         unit=True,
         values=always(UNIT),
+        mathml=tag("msub", mi("I"), "{}"),
         structure=Structure.OWN,
-        sized=("I", ","),
-        sympy_matrix="Identity",
         numpy="np.eye({})",
     ),
     Function(
@@ -208,8 +204,6 @@ OF_MATRICES = (
         optional=1,
         symmetric=True,
         values=always(Range.point(0)),
-        sized=("0", "×"),
-        sympy_matrix="ZeroMatrix",
         numpy="np.zeros({shape})",
     ),
     Function(
@@ -221,8 +215,6 @@ OF_MATRICES = (
         optional=1,
         symmetric=True,
         values=always(Range.point(1)),
-        sized=("1", "×"),
-        sympy_matrix="OneMatrix",
         numpy="np.ones({shape})",
     ),
     Function(
@@ -233,8 +225,7 @@ OF_MATRICES = (
         commutation_shape,
         optional=1,
         values=always(UNIT),
-        latex=r"K_{{{}}}",
-        sized=("K", ","),
+        mathml=tag("msub", mi("K"), "{}"),
         numpy="commutation({0}, {1})",
     ),
 )
@@ -248,7 +239,7 @@ OF_THE_MODEL = (
         "Gradient of a scalar, through the equilibrium, in the shape of the variable.",
         gradient_shape,
         partial=True,
-        latex=r"\nabla_{{{1}}} \left({0}\right)",
+        mathml_binding=TENSOR,
     ),
     Function(
         "jac",
@@ -257,7 +248,8 @@ OF_THE_MODEL = (
         "Jacobian matrix of vec(f) with respect to vec(x), through the equilibrium.",
         jacobian_shape,
         partial=True,
-        latex=rf"\frac{{{{{_MOVED.format(0)}}}}}{{{{{_MOVED.format(1)}}}}}",
+        mathml=tag("mfrac", _DIFFERENTIAL, _DIFFERENTIAL),
+        mathml_binding=PRODUCT,
     ),
     Function(
         "slope",
@@ -291,7 +283,7 @@ OF_THE_MODEL = (
         same_shape,
         needs_model=True,
         partial=True,
-        latex=r"F^{{\infty}}\left({}\right)",
+        mathml=applied(tag("msup", mi("F"), mo("∞"))),
     ),
     Function(
         "next",
@@ -300,7 +292,6 @@ OF_THE_MODEL = (
         "The model's map applied once to a state.",
         same_shape,
         needs_model=True,
-        latex=r"F\left({}\right)",
         mathml=word("F"),
     ),
 )

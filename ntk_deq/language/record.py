@@ -141,12 +141,12 @@ class Fold:
     Attributes:
         joins: The operator between two of them; None: they are its arguments.
         of_numbers: Whether it takes numbers alone.
-        signs: Its sign in MathML and in LaTeX, with the range below and above; without, its name is set.
+        sign: The sign that it is set with, the range below and above; without, its name is set.
     """
 
     joins: Kind | None = None
     of_numbers: bool = False
-    signs: tuple[str, str] | None = None
+    sign: str | None = None
 
 
 TRANSPOSED = "'"
@@ -271,14 +271,11 @@ class Function:
         values: The range of its values, from those of its arguments; those of matrices are of their entries.
         above: Functions of the same arguments that are nowhere larger.
         mutant: A mutation rule, and the function that it puts in its place.
-        infix: The sign between its arguments in print, and that sign in LaTeX.
+        infix: The sign between its arguments in print.
         exponent: What its argument is raised to in print.
-        latex: How a call is set in LaTeX; {} is the list of arguments. Without it, the name is set upright.
-        mathml: The same in MathML.
-        sized: What a matrix of given sizes is set as, these its index, and the sign between them.
+        mathml: How a call is set, in MathML, off which LaTeX is read; {} is the list of arguments, of several each is
+            one of them. Without it, the name is set upright.
         mathml_binding: How tightly that binds as printed, as in `format`; None: as a call.
-        sympy: SymPy's own class for it, for numbers.
-        sympy_matrix: The same for matrices.
         numpy: A call in NumPy, {} the argument, or {0} and so on; {0:f} has brackets where it is to be a factor, {0:s}
             where it is to be the last one, {0.shape} is its shape, {shape} that of the value.
         numpy_binding: How tightly that binds, as in `format`; None: as a call.
@@ -321,14 +318,10 @@ class Function:
     values: Values | None = None
     above: frozenset[str] = frozenset()
     mutant: tuple[str, str] | None = None
-    infix: tuple[str, str] | None = None
+    infix: str | None = None
     exponent: str | None = None
-    latex: str | None = None
     mathml: str | None = None
     mathml_binding: float | None = None
-    sized: tuple[str, str] | None = None
-    sympy: str | None = None
-    sympy_matrix: str | None = None
     numpy: str | None = None
     numpy_binding: int | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
@@ -353,9 +346,14 @@ class Function:
         return self.turns or self.by_entries
 
     @property
+    def takes_sizes(self) -> bool:
+        """Whether it is a matrix of given sizes."""
+        return set(self.parameters) == {Parameter.SIZE}
+
+    @property
     def filled(self) -> End | None:
         """The number that all entries of its value are, if it takes sizes alone and there is one."""
-        if self.values is None or set(self.parameters) != {Parameter.SIZE}:
+        if self.values is None or not self.takes_sizes:
             return None
         known = self.values(())
         return known.low if known.low == known.high else None
@@ -396,18 +394,3 @@ class Function:
         least, most = len(self.parameters) - self.optional, len(self.parameters)
         number = f"{least} or {most}" if least != most else str(most)
         return f"{'at least ' if self.repeats else ''}{number} argument{'s' if most > 1 else ''}"
-
-
-def fenced(left: str, right: str = "") -> str:
-    """Return the MathML of a call that is set between two signs."""
-    return f'<mrow><mo stretchy="true">{left}</mo>{{}}<mo stretchy="true">{right or left}</mo></mrow>'
-
-
-def applied(head: str) -> str:
-    """Return the MathML of a call that is set as a head and its arguments in brackets."""
-    return f"<mrow>{head}<mo>\N{FUNCTION APPLICATION}</mo>{fenced('(', ')')}</mrow>"
-
-
-def word(name: str) -> str:
-    """Return the MathML of a call that is set as an upright word and its arguments in brackets."""
-    return applied(f'<mi mathvariant="normal">{name}</mi>')

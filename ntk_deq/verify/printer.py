@@ -99,7 +99,7 @@ class Printer(ABC):
                 raise UnwritableError(f"`{expr.name}` of a function is not written out")
             case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
                 return self.special(expr)
-            case Kind.CALL if (record := FUNCTIONS.get(expr.name)) is not None and record.sized:
+            case Kind.CALL if (record := FUNCTIONS.get(expr.name)) is not None and record.takes_sizes:
                 return _of_sizes(record, [self._size(arg) for arg in expr.args])
             case Kind.CALL if expr.name in _PIECES:
                 return _piece(expr.name, self.code(expr.args[0]), [self._size(arg) for arg in expr.args[1:]])
