@@ -21,8 +21,9 @@ from ntk_deq.certified.dense import no_information
 from ntk_deq.certified.inversion import approximate_inverse, identity_defect, size_up
 from ntk_deq.certified.precise import PreciseMatrix, as_ball, precise
 from ntk_deq.certified.precise.matrix import from_rows
-from ntk_deq.certified.rounding import add_up, divide_up, fro_up, multiply_up, subtract_down
+from ntk_deq.certified.rounding import add_up, fro_up, multiply_up
 from ntk_deq.equilibrium import solve_fixed_point
+from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import LimitError
 from ntk_deq.evaluation.derivatives import (
     EQUILIBRIUM,
@@ -83,7 +84,7 @@ class Adjoint:
         self._known = value.is_finite
         self._jacobian: ct.Ball | None = None
         self._inverse: Tensor | None = None
-        self._gain = divide_up(1.0, subtract_down(1.0, self._q)) if self._known and self._q < 1 else math.inf
+        self._gain = banach_bound(1.0, self._q) if self._known else math.inf
         if self._known and self._depends and self._entries <= DENSE:
             self._write_out()
 
@@ -120,8 +121,7 @@ class Adjoint:
             return
         inverse = ct.Ball(self._inverse)
         system = ct.Ball(system.work, system.radius, system.reason)
-        gap = subtract_down(1.0, size_up(identity_defect(inverse, system)))
-        self._gain = min(self._gain, divide_up(inverse.norm2, gap)) if gap > 0 else self._gain
+        self._gain = min(self._gain, banach_bound(inverse.norm2, size_up(identity_defect(inverse, system))))
 
     def _solve_float(self, forcing: Tensor) -> Tensor:
         """Return an approximate solution, R x entries, in float64."""
@@ -304,7 +304,7 @@ def state_quotients(env: Environment, states: Matrix) -> ct.Ball | None:
     tape = Tape(inside)
     try:
         state, image = tape.image(states)
-        return _quotients(tape, image, state, inside)
+        return _sure_quotients(tape, image, state)
     except (NoRuleError, OutsideClaimError, UndifferentiableError):
         return None
     except LimitError:
@@ -340,10 +340,10 @@ def step_quotients(
         found = {}
         for at in leaves:
             if nodes[at].number in image.depends or jumps(image, nodes[at]):
-                quotients = _quotients(tape, image, nodes[at], env)
-                if quotients is None:
+                slopes = _sure_quotients(tape, image, nodes[at])
+                if slopes is None:
                     return None
-                found[at] = quotients
+                found[at] = slopes
     except (NoRuleError, OutsideClaimError, UndifferentiableError, LimitError):
         return None
     return None if env.notes.unsure or env.notes.estimated else found
@@ -353,20 +353,26 @@ SOLVED = frozenset({EQUILIBRIUM, MINIMUM, MINIMISER}) | EXTREMES
 """Nodes through which nothing is said of quotients: corners and repeated eigenvalues do not show in their rules."""
 
 
-def _quotients(tape: Tape, image: Node, state: Node, env: Environment) -> ct.Ball | None:
-    """Return the ball of S of a node by a leaf.
+def _sure_quotients(tape: Tape, image: Node, state: Node) -> ct.Ball | None:
+    """Return the ball of S of a node by a leaf, where nothing jumps and all is known."""
+    if jumps(image, state):
+        return None
+    found = quotients(tape, image, state)
+    return found if found.is_finite else None
+
+
+def quotients(tape: Tape, root: Node, leaf: Node) -> ct.Ball:
+    """Return the ball of S of a node by a leaf, entries row after row on both sides.
 
     Raises:
         NoRuleError: A function has none.
     """
-    if jumps(image, state):
-        return None
-    (rows, cols), (high, wide) = image.shape, state.shape
-    if state.number not in image.depends:
-        return env.constant(ct.Ball(torch.zeros_like(env.like).expand(rows * cols, high * wide).clone()))
-    unit = env.constant(ct.Ball(torch.eye(rows * cols, dtype=env.like.dtype, device=env.like.device)))
-    found = Reverse(tape, env.notes, rules=quotient_rule).pull(image, Cotangent(unit, 1.0), state).ball
-    return found if found.is_finite else None
+    count, width = (node.shape[0] * node.shape[1] for node in (root, leaf))
+    env = tape.base.env
+    if leaf.number not in root.depends:
+        return env.constant(ct.Ball(env.like.new_zeros(count, width)))
+    unit = env.constant(ct.Ball(torch.eye(count, dtype=env.like.dtype, device=env.like.device)))
+    return Reverse(tape, env.notes, rules=quotient_rule).pull(root, Cotangent(unit, 1.0), leaf).ball
 
 
 def jumps(image: Node, state: Node) -> bool:
