@@ -150,7 +150,7 @@ def _slopes(model: EquilibriumModel, rows: Float[Tensor, "N d"]) -> tuple[Tensor
     """Return the norm of each sample's derivative, and the direction of the input that is stretched most."""
 
     def outputs(inputs: Tensor) -> Tensor:
-        found = model.target_rows(predict(model, model.inputs_of(inputs)))
+        found = model.target_rows(predict(model, model.inputs_of(inputs), solver="anderson"))
         return found[:, None] if found.ndim == 1 else found
 
     linear = torch.func.vjp(outputs, rows)
@@ -178,7 +178,7 @@ def _quotient(
             continue
         errors: list[Tensor] = []
         with torch.no_grad():
-            values = model.target_rows(predict(model, model.inputs_of(ends), on_error=errors.append))
+            values = model.target_rows(predict(model, model.inputs_of(ends), on_error=errors.append, solver="anderson"))
         values = values[:, None] if values.ndim == 1 else values
         known = float(errors[0].sum()) if errors else math.inf
         off = known if math.isfinite(known) else _unknown(values)

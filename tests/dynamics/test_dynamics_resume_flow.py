@@ -29,7 +29,8 @@ def kinked_problem() -> Any:
 
 
 @pytest.mark.parametrize(
-    "problem", [linear_problem, smooth_relu_problem, pytest.param(kinked_problem, marks=pytest.mark.long)]
+    "problem",
+    [linear_problem, *(pytest.param(p, marks=pytest.mark.long) for p in (smooth_relu_problem, kinked_problem))],
 )
 def test_a_flow_taken_up_is_the_flow_to_the_end(problem: Any, tmp_path: Path) -> None:
     model, X, y = problem()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
+from seeds import seeds
 
 from ntk_deq.dynamics import RunStatus, gradient_flow
 from ntk_deq.dynamics.field import GradientField
@@ -41,7 +42,7 @@ def reference_loss(model, X, y, horizon):
     return 0.5 * float((state(found.y[:, -1])[2] ** 2).sum())
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(2, start=1))
 def test_a_stiff_linear_flow_is_right_and_cheap(seed):
     model, X, y = problem(seed)
     run = gradient_flow(model, X, y, horizon=HORIZON, until=0.0)
