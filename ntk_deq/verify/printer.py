@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ntk_deq.errors import NtkDeqError
+from ntk_deq.language.format import ATOM, POWER, PRODUCT, SIGN, SUM
 from ntk_deq.language.functions import FUNCTIONS
 from ntk_deq.language.record import Function
 from ntk_deq.language.tree import BOUND, QUANTIFIERS, Expr, Kind, Sign
@@ -25,8 +26,6 @@ class UnwritableError(NtkDeqError):
 
 Shape = tuple[int, ...]
 
-SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
-
 _LARGEST = 10**15  # an integer beyond it is written as a float
 
 
@@ -36,7 +35,7 @@ class Code:
 
     text: str
     shape: Shape
-    binding: int = _ATOM
+    binding: int = ATOM
 
     def at(self, least: int) -> str:
         """Return the text, in brackets where it binds less tightly than `least`."""
@@ -49,7 +48,7 @@ class Code:
             return self
         if self.shape != (1, 1):
             raise UnwritableError(f"a matrix of the shape {self.shape} stands where a number is needed")
-        return Code(f"{self.at(_ATOM)}.item()", ())
+        return Code(f"{self.at(ATOM)}.item()", ())
 
 
 class Printer(ABC):
@@ -89,9 +88,9 @@ class Printer(ABC):
             case Kind.CALL if expr.name in ("grad", "jac", "next", "fixed_point"):
                 return self.special(expr)
             case Kind.CALL if expr.name in _SIZED:
-                return _SIZED[expr.name](*(self._size(arg) for arg in expr.args))
+                return _SIZED[expr.name](*(self._whole(arg) for arg in expr.args))
             case Kind.CALL if expr.name in _PIECES:
-                return _piece(expr.name, self.code(expr.args[0]), [self._size(arg) for arg in expr.args[1:]])
+                return _piece(expr.name, self.code(expr.args[0]), [self._whole(arg) for arg in expr.args[1:]])
             case Kind.CALL:
                 return _call(expr.name, [self.code(arg) for arg in expr.args])
             case Kind.POWER:
@@ -101,13 +100,13 @@ class Printer(ABC):
             case _:
                 raise UnwritableError(f"`{expr.kind}` is no value")
 
-    def _size(self, expr: Expr) -> int:
+    def _whole(self, expr: Expr) -> int:
         """Return a size, an index or a whole exponent: whole numbers and size letters with + - and *."""
         if expr.kind is Kind.NAME:
             return self.size(expr.name)
         if expr.kind is Kind.NUMBER and expr.value is not None:
             return int(expr.value)
-        parts = list(map(self._size, expr.args))
+        parts = list(map(self._whole, expr.args))
         match expr.kind:
             case Kind.NEGATE:
                 return -parts[0]
@@ -122,15 +121,15 @@ class Printer(ABC):
     def _power(self, expr: Expr) -> Code:
         base, exponent = self.code(expr.args[0]), expr.args[1]
         if len(base.shape) == 2 and base.shape != (1, 1):
-            return Code(f"np.linalg.matrix_power({base.text}, {self._size(exponent)})", base.shape)
+            return Code(f"np.linalg.matrix_power({base.text}, {self._whole(exponent)})", base.shape)
         raised = self.code(exponent).number
-        return Code(f"{base.number.at(_ATOM)}**{raised.at(_SIGN)}", (), _POWER)
+        return Code(f"{base.number.at(ATOM)}**{raised.at(SIGN)}", (), POWER)
 
 
 def _number(expr: Expr) -> Code:
     assert expr.value is not None
     if expr.value.denominator == 1 and abs(expr.value) <= _LARGEST:
-        return Code(str(expr.value), (), _ATOM if expr.value >= 0 else _SIGN)
+        return Code(str(expr.value), (), ATOM if expr.value >= 0 else SIGN)
     try:
         return Code(repr(float(expr.value)), ())
     except OverflowError:
@@ -138,32 +137,32 @@ def _number(expr: Expr) -> Code:
 
 
 def _negate(part: Code) -> Code:
-    return Code(f"-{part.at(_SIGN)}", part.shape, _SIGN)
+    return Code(f"-{part.at(SIGN)}", part.shape, SIGN)
 
 
 def _sum(sign: str) -> Callable[[Code, Code], Code]:
     def build(left: Code, right: Code) -> Code:
         if left.shape != right.shape:
             left, right = left.number, right.number
-        return Code(f"{left.at(SUM)} {sign} {right.at(_PRODUCT)}", left.shape, SUM)
+        return Code(f"{left.at(SUM)} {sign} {right.at(PRODUCT)}", left.shape, SUM)
 
     return build
 
 
 def _multiply(left: Code, right: Code) -> Code:
     if left.shape and right.shape and left.shape[1] == right.shape[0]:
-        return Code(f"{left.at(_PRODUCT)} @ {right.at(_SIGN)}", (left.shape[0], right.shape[1]), _PRODUCT)
+        return Code(f"{left.at(PRODUCT)} @ {right.at(SIGN)}", (left.shape[0], right.shape[1]), PRODUCT)
     if left.shape and right.shape:
         left, right = (left.number, right) if left.shape == (1, 1) else (left, right.number)
-    return Code(f"{left.at(_PRODUCT)} * {right.at(_SIGN)}", left.shape or right.shape, _PRODUCT)
+    return Code(f"{left.at(PRODUCT)} * {right.at(SIGN)}", left.shape or right.shape, PRODUCT)
 
 
 def _divide(left: Code, right: Code) -> Code:
-    return Code(f"{left.at(_PRODUCT)} / {right.number.at(_SIGN)}", left.shape, _PRODUCT)
+    return Code(f"{left.at(PRODUCT)} / {right.number.at(SIGN)}", left.shape, PRODUCT)
 
 
 def _transpose(part: Code) -> Code:
-    return Code(f"{part.at(_ATOM)}.T", part.shape[::-1])
+    return Code(f"{part.at(ATOM)}.T", part.shape[::-1])
 
 
 _OPERATORS: dict[Kind, Callable[..., Code]] = {
@@ -192,7 +191,7 @@ def _call(name: str, args: Sequence[Code]) -> Code:
     if function.grows and len(args) > 1:
         return Code(f"{name}({', '.join(arg.number.text for arg in args)})", ())
     if function.of_number is not None and not first.shape:
-        text = first.at(_ATOM)
+        text = first.at(ATOM)
         return Code(f"{function.of_number}({text})" if function.of_number else text, ())
     if name in _SHAPED:
         return _SHAPED[name](*args)
@@ -241,32 +240,25 @@ def _kronsum(a: Code, b: Code) -> Code:
 
 def _khatri_rao(a: Code, b: Code) -> Code:
     left = f"np.repeat({a.text}, {b.shape[0]}, axis=0)"
-    return Code(f"{left} * np.tile({b.text}, ({a.shape[0]}, 1))", (a.shape[0] * b.shape[0], a.shape[1]), _PRODUCT)
+    return Code(f"{left} * np.tile({b.text}, ({a.shape[0]}, 1))", (a.shape[0] * b.shape[0], a.shape[1]), PRODUCT)
 
 
 def _sides(part: Code) -> tuple[int, int]:
     return (part.shape[0], part.shape[1]) if part.shape else (1, 1)
 
 
-def _row(*parts: Code) -> Code:
-    sides = [_sides(part) for part in parts]
-    return Code(f"np.block([[{', '.join(part.text for part in parts)}]])", (sides[0][0], sum(w for _, w in sides)))
-
-
-def _stack(*parts: Code) -> Code:
-    sides = [_sides(part) for part in parts]
-    rows = ", ".join(f"[{part.text}]" for part in parts)
-    return Code(f"np.block([{rows}])", (sum(h for h, _ in sides), sides[0][1]))
+def _block(rows: Sequence[Sequence[Code]]) -> Code:
+    text = ", ".join(f"[{', '.join(part.text for part in row)}]" for row in rows)
+    return Code(f"np.block([{text}])", (sum(_sides(row[0])[0] for row in rows), sum(_sides(p)[1] for p in rows[0])))
 
 
 def _block_diagonal(*parts: Code) -> Code:
-    sides = [_sides(part) for part in parts]
-    rows = []
-    for place, part in enumerate(parts):
-        zeros = [f"np.zeros(({sides[place][0]}, {width}))" for _, width in sides]
-        rows.append(", ".join([*zeros[:place], part.text, *zeros[place + 1 :]]))
-    text = ", ".join(f"[{row}]" for row in rows)
-    return Code(f"np.block([{text}])", (sum(h for h, _ in sides), sum(w for _, w in sides)))
+    def zeros(row: Code, column: Code) -> Code:
+        shape = _sides(row)[0], _sides(column)[1]
+        return Code(f"np.zeros({shape})", shape)
+
+    places = list(enumerate(parts))
+    return _block([[part if i == j else zeros(row, part) for j, part in places] for i, row in places])
 
 
 _PIECES = frozenset({Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLOCK})
@@ -275,14 +267,14 @@ _PIECES = frozenset({Sign.ENTRY, Sign.SEGMENT, Sign.ROWS, Sign.COLUMNS, Sign.BLO
 def _piece(name: str, matrix: Code, at: list[int]) -> Code:
     if name == Sign.ENTRY:
         row, col = (at[0] - 1, at[1] - 1) if len(at) > 1 else (at[0] - 1, 0)
-        return Code(f"{matrix.at(_ATOM)}[{row}, {col}].item()", ())
+        return Code(f"{matrix.at(ATOM)}[{row}, {col}].item()", ())
     slices = [f"{at[k] - 1}:{at[k + 1]}" for k in range(0, len(at), 2)]
     sizes = [at[k + 1] - at[k] + 1 for k in range(0, len(at), 2)]
     if name == Sign.COLUMNS:
         slices, sizes = [":", *slices], [matrix.shape[0], *sizes]
     elif len(slices) == 1:
         sizes = [*sizes, matrix.shape[1]]
-    return Code(f"{matrix.at(_ATOM)}[{', '.join(slices)}]", tuple(sizes))
+    return Code(f"{matrix.at(ATOM)}[{', '.join(slices)}]", tuple(sizes))
 
 
 def _commutation(rows: int, cols: int | None = None) -> Code:
@@ -302,8 +294,8 @@ _SIZED: dict[str, Callable[..., Code]] = {
 
 _SHAPED: dict[str, Callable[..., Code]] = {
     "kron": _kron,
-    "hadamard": lambda a, b: Code(f"{a.at(_PRODUCT)} * {b.at(_SIGN)}", a.shape, _PRODUCT),
-    "dot": lambda a, b: Code(f"np.sum({a.at(_PRODUCT)} * {b.at(_SIGN)})", ()),
+    "hadamard": lambda a, b: Code(f"{a.at(PRODUCT)} * {b.at(SIGN)}", a.shape, PRODUCT),
+    "dot": lambda a, b: Code(f"np.sum({a.at(PRODUCT)} * {b.at(SIGN)})", ()),
     "vec": _vec,
     "softmax": lambda a: Code(_SOFTMAX.format(a.text), a.shape),
     "inv": lambda a: Code(f"np.linalg.inv({a.text})", a.shape),
@@ -313,8 +305,8 @@ _SHAPED: dict[str, Callable[..., Code]] = {
     "kronsum": _kronsum,
     "khatri_rao": _khatri_rao,
     "blockdiag": _block_diagonal,
-    Sign.ROW: _row,
-    Sign.STACK: _stack,
+    Sign.ROW: lambda *parts: _block([parts]),
+    Sign.STACK: lambda *parts: _block([[part] for part in parts]),
 }
 
 
