@@ -70,7 +70,8 @@ def plain_names(values, sizes=SIZES):
 
 
 def test_every_function_of_the_language_has_an_evaluator():
-    from ntk_deq.evaluation.floats import FUNCTIONS as TENSOR_FUNCTIONS
+    from ntk_deq.evaluation.functions.twins import BALLS
+    from ntk_deq.evaluation.functions.twins import FUNCTIONS as TENSOR_FUNCTIONS
 
     assert set(BALLS) == EVALUATED | {"indicator"}  # of a statement
     assert set(TENSOR_FUNCTIONS) == EVALUATED - WRITTEN
