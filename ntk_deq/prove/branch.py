@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ntk_deq.prove import Term
-from ntk_deq.prove.box import Box, Side, side_of, spread
+from ntk_deq.prove import Side, Term
+from ntk_deq.prove.box import DEPTH, Box, Demonstrator, spread
 from ntk_deq.prove.enclosure import Point, admitted, exact_value, truth_at
-from ntk_deq.prove.monotone import DEPTH, Demonstrator
 from ntk_deq.prove.problem import Atom, Both, Formula, Problem, Statement, atoms, both, opposite
 
 
@@ -35,8 +34,7 @@ def find_meeting(problem: Problem, demonstrator: Demonstrator, budget: int) -> M
         budget: How many boxes.
     """
     denied = denials(problem)
-    start = Box({v.name: side_of(v) for v in problem.variables})
-    heap: list[tuple[float, int, Box]] = [(0.0, 0, start)]
+    heap: list[tuple[float, int, Box]] = [(0.0, 0, Box(problem.variables))]
     boxes = count = 0
     while heap and boxes < budget:
         _, _, box = heapq.heappop(heap)
@@ -202,7 +200,7 @@ class BranchAndBound:
         """Search until everything is decided, or `budget` boxes have been looked at."""
         outcome = self._outcome
         queue = _Queue()
-        queue.put(Box({v.name: side_of(v) for v in self._problem.variables}), self._goals, 0.0)
+        queue.put(Box(self._problem.variables), self._goals, 0.0)
         while (entry := queue.take(outcome.boxes % 2 == 1)) is not None:
             if outcome.boxes >= budget:
                 outcome.reason = f"{budget:,} boxes did not suffice"
