@@ -8,8 +8,7 @@ The sizes of an instance: the smallest first, then small combinations, then all 
 families.py, exact_builders.py    structured instances
 domains.py, scalars.py    members of domains, draws from distributions, telling scalars
 search/          campaign.py: places, points, descents; descents.py: the methods; archive.py: what is found, by margins
-                 of hypotheses and conclusions; starts.py: where it begins, and variants that meet the hypotheses;
-                 feasible.py: moved into the hypotheses; wild.py: matrices that break norms' folklore
+                 of hypotheses and conclusions; starts.py: where it begins; feasible.py: moved into the hypotheses
 shrink/          a counterexample with smaller sizes and plainer numbers
 """
 

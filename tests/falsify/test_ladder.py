@@ -11,7 +11,7 @@ from ntk_deq.evaluation.instance import scale_variable, with_values
 from ntk_deq.falsify import instance_at, instances, redrawn, sizes_at
 from ntk_deq.falsify.domains import contains, is_cone, rounding
 from ntk_deq.falsify.families import family_names
-from ntk_deq.falsify.search.starts import shrink_variants
+from ntk_deq.falsify.search.feasible import shrink_variants
 from ntk_deq.language.declaration import Draw, ImageData, Setting
 from ntk_deq.language.domain import Free, parse_domain
 from ntk_deq.language.parser import parse

@@ -23,8 +23,13 @@ from ntk_deq.falsify.search import Space, descents, movable
 from ntk_deq.falsify.search.archive import Archive, Found, Known, Place, Score, Scorer
 from ntk_deq.falsify.search.feasible import SETTLED, Inside
 from ntk_deq.falsify.search.objective import Meter, Objective, combined
-from ntk_deq.falsify.search.starts import plain_instance, random_vectors, size_choices, structured_instances
-from ntk_deq.falsify.search.wild import wild_instances
+from ntk_deq.falsify.search.starts import (
+    plain_instance,
+    random_vectors,
+    size_choices,
+    structured_instances,
+    wild_instances,
+)
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Free
 
