@@ -18,7 +18,7 @@ from ntk_deq.claims.claim import Claim
 from ntk_deq.language.declaration import Setting
 from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.language.functions import FUNCTIONS, entrywise_of
-from ntk_deq.language.tree import QUANTIFIERS, Expr, Kind
+from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.language.types import Sort, Type
 from ntk_deq.language.written import ENTRY, definition_of, formula_of, put
 from ntk_deq.prove import Op, Side, Term, Terms
@@ -137,7 +137,14 @@ def truth(formula: Formula, sign: Callable[[Term], int | None]) -> bool | None:
     return None if None in values else not decisive
 
 
-_KINDS = frozenset(Kind) - {Kind.INDEX, Kind.AT, Kind.FUNCTION, Kind.TRANSPOSE, *QUANTIFIERS}
+_KINDS = frozenset(
+    {
+        *(Kind.NUMBER, Kind.NAME, Kind.CALL, Kind.COMPARE, Kind.AND, Kind.OR, Kind.NOT),
+        *(Kind.NEGATE, Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.POWER),
+    }
+)
+"""What can be read; a claim with any other kind of node is left to the judge of instances."""
+
 _RANGES = frozenset(
     {DomainKind.REAL, DomainKind.NONNEGATIVE, DomainKind.POSITIVE, DomainKind.INTERVAL, DomainKind.INTEGER}
 )
