@@ -48,6 +48,7 @@ def entry_map(domain: Domain, *, smooth: bool) -> EntryMap:
         smooth: Which of the two.
 
     Example:
+        >>> from fractions import Fraction
         >>> unit = entry_map(Domain(DomainKind.INTERVAL, Fraction(0), Fraction(1)), smooth=False)
         >>> unit.decode(torch.tensor([-1.0, 0.25, 3.0], dtype=torch.float64)).tolist()
         [0.0, 0.25, 1.0]
