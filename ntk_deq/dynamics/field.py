@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ntk_deq.dynamics.contraction import WellPosednessError, carried_contraction
+from ntk_deq.dynamics.contraction import CarriedContraction, WellPosednessError
 from ntk_deq.equilibrium.starts import Solved, scaled_norm
 from ntk_deq.equilibrium.warm import NotFiniteError, WarmSolver
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
 from ntk_deq.systems.compiled_maps import loss_maps
@@ -179,7 +179,7 @@ class GradientField:
         _check_options(rtol, atol, max_steps, extrapolation)
         self.rtol = max(rtol, _RTOL_EPS * torch.finfo(X.dtype).eps)
         self._maps: LossMaps = loss_maps(model, X, y)
-        self._contraction = carried_contraction(model)
+        self._contraction = CarriedContraction(model)
         initial = model.initial_state(X)
 
         def solver(what: str, start: Tensor) -> WarmSolver:
@@ -338,8 +338,7 @@ def _check_options(rtol: float, atol: float, max_steps: int, extrapolation: int)
         raise ArgumentError(f"`rtol` of a gradient field must be a number with 0 < rtol < 1. Got {rtol!r}.")
     if isinstance(atol, bool) or not (isinstance(atol, int | float) and 0 <= atol <= sys.float_info.max):
         raise ArgumentError(f"`atol` of a gradient field must be a finite number >= 0. Got {atol!r}.")
-    if isinstance(max_steps, bool) or not (isinstance(max_steps, int) and max_steps >= 1):
-        raise ArgumentError(f"`max_steps` of a gradient field must be an integer >= 1. Got {max_steps!r}.")
+    check_whole(max_steps, "max_steps", "a gradient field")
     if isinstance(extrapolation, bool) or not (
         isinstance(extrapolation, int) and 0 <= extrapolation <= _HIGHEST_DEGREE
     ):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from ntk_deq.errors import ArgumentError
-from ntk_deq.language.run import RunKind
+from ntk_deq.language.run import RunKind, told_in
 from ntk_deq.plots.style import INK, axes_or_new, paper_style, parameter_symbol, series
-from ntk_deq.report.curves import are_spread, isolated, loss_curve, told_in
+from ntk_deq.report.curves import are_spread, isolated, loss_curve
 from ntk_deq.verify.results import Curve, Rate, TrainingRecord
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ntk_deq.certified.dispatch import dense_form
 from ntk_deq.certified.eigenvalues import lambda_min
 from ntk_deq.certified.extremes import spectral_norm
 from ntk_deq.certified.rounding import add_up, divide_up, multiply_up, subtract_down
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.evaluation.balls import evaluate, evaluate_scalar
 from ntk_deq.evaluation.derivatives.derivative import PROVIDERS
 from ntk_deq.evaluation.environment import Environment, Notes
@@ -111,8 +111,7 @@ def lipschitz_bounds(
         (6.0, 6.0, 'monotone 0.5')
     """
     check_inputs(model, X)
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
-        raise ArgumentError(f"`rounds` of lipschitz_bounds must be an integer >= 0. Got {rounds!r}.")
+    check_whole(rounds, "rounds", "lipschitz_bounds", 0)
     if box is not None and not (len(box) == 2 and all(map(math.isfinite, box)) and box[0] < box[1]):
         raise ArgumentError(f"`box` of lipschitz_bounds must be two finite numbers, low < high. Got {box!r}.")
     upper, how = _upper(model)

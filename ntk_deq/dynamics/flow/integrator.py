@@ -15,13 +15,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.flow import SAFETY
-from ntk_deq.errors import ArgumentError, NtkDeqError, nearest_name
+from ntk_deq.errors import ArgumentError, NtkDeqError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -232,8 +233,7 @@ def check_method(method: str, where: str) -> None:
         >>> check_method("dopri5", "gradient-flow")
     """
     if not isinstance(method, str) or method not in METHODS:
-        near = nearest_name(str(method), METHODS)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(method, METHODS)
         raise ArgumentError(f"`method` of {where} must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
 
 
@@ -323,8 +323,7 @@ class ImplicitRungeKutta:
                     return how
         return Advance.REACHED
 
-    def _steps(self, solver: object, target: float) -> Advance:
-        radau: _Radau = solver  # type: ignore[assignment]
+    def _steps(self, radau: Any, target: float) -> Advance:
         while radau.status == "running":
             self.step = radau.h_abs
             # The error's norm is the root of a mean square.
@@ -353,21 +352,6 @@ class ImplicitRungeKutta:
 
     def _tensor(self, value: object) -> Tensor:
         return torch.as_tensor(value, dtype=self.state.dtype, device=self.state.device).clone()
-
-
-class _Radau:
-    """What is used of SciPy's solver, which has no types."""
-
-    status: str
-    t: float
-    y: object
-    f: object
-    h_abs: float
-    atol: float
-    rtol: float
-
-    def step(self) -> str | None:
-        """Make one step."""
 
 
 def _array(value: Tensor) -> object:

@@ -55,7 +55,7 @@ from ntk_deq.dynamics.proven.curvature import (
 from ntk_deq.dynamics.proven.kink_jump import Jump, kink_jump
 from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, longest_row, moved, multiple
 from ntk_deq.dynamics.settings import check_problem
-from ntk_deq.errors import ArgumentError
+from ntk_deq.errors import ArgumentError, check_whole
 from ntk_deq.files.archives import is_number
 from ntk_deq.systems.model import EquilibriumModel, output_loss
 
@@ -413,8 +413,7 @@ def _check(
     where = "of certified_descent must be"
     if not (eta > 0 and math.isfinite(eta) and spread < eta):
         raise ArgumentError(f"`step` {where} a number > 0. Got {eta!r}.")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise ArgumentError(f"`steps` {where} an integer >= 0. Got {steps!r}.")
+    check_whole(steps, "steps", "certified_descent", 0)
     numbers = [("rtol", rtol), ("largest_error", largest_error)]
     for name, value in [*numbers, *((name, error) for name, values in errors.items() for error in values)]:
         if not is_number(value) or not value >= 0:

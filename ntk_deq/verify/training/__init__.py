@@ -1,10 +1,10 @@
 """Claims about training runs: the run on an instance, its judged steps, and what the report needs of it.
 
 Here: what is trained on an instance, and the steps or times at which a claim is judged. The twins are descent.py and
-flow.py (flow_course.py: its times), judged.py what they share, trajectory.py a run with its distance from the exact,
-proven.py a window with proven bounds, continuation.py what follows it, between.py and ends.py what is said apart from
-judged steps, scoring.py the run in short, choose.py, aims.py and sweep.py the claim's free constants, records.py the
-report's data.
+flow.py (flow_course.py: its times), judged.py what they share, trajectory.py a run with its distance from the exact and
+its end, proven.py a window with proven bounds, continuation.py what follows it, between.py what is said apart from
+judged steps, scoring.py the run in short, choose.py and sweep.py the claim's free constants, records.py the report's
+data.
 """
 
 from __future__ import annotations

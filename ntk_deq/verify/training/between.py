@@ -287,6 +287,16 @@ def _is_affine(expr: Expr, name: str) -> bool:
     return expr.kind is Kind.NAME
 
 
+def bounds_of_loss(expr: Expr) -> Iterator[tuple[str, Expr]]:
+    """Yield the index and the bound of each comparison `L[k] <= B(k)` whose bound uses no step that moves."""
+    for node in expr.walk():
+        if node.kind is Kind.COMPARE and node.operators == ("<=",):
+            left, right = node.args
+            fixed = all(part.args[0].kind is Kind.NUMBER for part in right.walk() if part.kind is Kind.INDEX)
+            if fixed and left.kind is Kind.INDEX and left.name == LOSS and left.args[0].kind is Kind.NAME:
+                yield left.args[0].name, right
+
+
 def _has(expr: Expr, name: str) -> bool:
     return any(node.kind is Kind.NAME and node.name == name for node in expr.walk())
 

@@ -1,4 +1,7 @@
-"""The twin of gradient descent: its run as it is judged, what stands in for it beyond, how it is scored in short."""
+"""The twin of gradient descent: its run as it is judged, what stands in for it beyond, how it is scored in short.
+
+At which step a run ends, and how certain that is, stands at the end.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import ClassVar
@@ -29,19 +32,24 @@ from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
 from ntk_deq.verify.training.between import has_several_indices, open_intervals
 from ntk_deq.verify.training.continuation import continued
-from ntk_deq.verify.training.ends import LossBounds, LossNoise, end_at_the_start, end_of_descent, output_noise
 from ntk_deq.verify.training.judged import TrainingTwin
 from ntk_deq.verify.training.proven import at_rest, proven_window, rests, steps_at_rest
 from ntk_deq.verify.training.scoring import SNAPSHOTS, STEPS
 from ntk_deq.verify.training.trajectory import (
+    KNOWN,
     LOSS_ROUNDING,
     SAFETY,
+    UNTIL_ROUNDING,
+    End,
+    LossNoise,
     Trajectory,
     again_if_interrupted,
+    end_at_the_start,
     errors_from_start,
     estimated_point,
     growth_of_errors,
     known_to,
+    output_noise,
     positive,
 )
 
@@ -239,3 +247,60 @@ def _ranges(losses: Sequence[float], points: Sequence[Point]) -> tuple[arb, ...]
         return ()
     parts = [losses[int(a.at) : int(b.at) + 1] for a, b in pairwise(points)]
     return tuple(arb(min(part)).union(arb(max(part))) * sc.with_radius(1.0, LOSS_ROUNDING) for part in parts)
+
+
+@dataclass(frozen=True)
+class LossBounds:
+    """What is known of the loss at each step of a computed run of descent.
+
+    Attributes:
+        losses: As computed.
+        proven: Lower and upper bounds of the exact ones, from the start on as far as they are proven.
+        slack: Relative error of the others.
+        noise: Error of their residuals' norm.
+        factor: f where the loss is f norm(yhat - y)^2/2.
+        errors: Where it is not: the error of each loss, absolute, in place of those two.
+    """
+
+    losses: Sequence[float]
+    proven: Tensor
+    slack: float
+    noise: float
+    factor: float = 1.0
+    errors: Sequence[float] | None = None
+
+    def at(self, k: int) -> tuple[float, float]:
+        """Return bounds of the loss at a step."""
+        if k < len(self.proven):
+            low, high = self.proven[k].tolist()
+            return low, high
+        if self.errors is not None:
+            return self.losses[k] - self.errors[k], self.losses[k] + self.errors[k]
+        residual = math.sqrt(2 * self.losses[k] / self.factor)
+        low, high = max(0.0, residual - self.noise), residual + self.noise
+        below, above = self.factor * low * low / 2, self.factor * high * high / 2
+        return below * max(0.0, 1 - self.slack), above * (1 + self.slack)
+
+
+def end_of_descent(run: TrainingRun, bounds: LossBounds, until: float) -> End:
+    """Return how certain it is at which step the loss is `until` times the first one, for the first time.
+
+    Args:
+        run: The run.
+        bounds: What is known of its losses.
+        until: The floor.
+    """
+    least, most = bounds.at(0)
+    if most < 0:
+        return KNOWN
+    ended = run.steps if run.status is RunStatus.LOSS_FLOOR else None
+    for k in range(1, len(bounds.losses)):
+        if until == 0 and bounds.losses[k] > 0:
+            continue
+        low, high = bounds.at(k)
+        above = low > until * most * (1 + UNTIL_ROUNDING)
+        below = high <= until * least * (1 - UNTIL_ROUNDING)
+        if not (below if k == ended else above):
+            why = "is `until` times L[0] to within what is known of it"
+            return End(f"whether the run ends at k = {k:,} is not certain: L[{k}] {why}", k)
+    return KNOWN

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -22,12 +22,12 @@ from ntk_deq.falsify.domains import within
 from ntk_deq.falsify.scalars import scalar_ladder
 from ntk_deq.falsify.search.archive import Score
 from ntk_deq.language.declaration import Setting
-from ntk_deq.language.domain import Domain, DomainKind, scalar_names
+from ntk_deq.language.domain import Domain, DomainKind
 from ntk_deq.verify.counterexamples import Attack, refutes
 from ntk_deq.verify.judge import Judgement, judge_instance
 from ntk_deq.verify.scoring import ClaimScorer
-from ntk_deq.verify.training.aims import scalars
 from ntk_deq.verify.training.between import at_the_start
+from ntk_deq.verify.training.choose import scalars
 from ntk_deq.verify.training.scoring import TRAINED_BUDGET
 from ntk_deq.verify.twins import twin_of
 
@@ -182,7 +182,7 @@ class _Sweep:
         """Build the two scorers: of a run, and of the hypotheses alone."""
         claim, setting = self.claim, self.setting
         self._free = scalars(claim, setting)
-        self._drawing = {node.name for draw in setting.draws.values() for node in scalar_names(draw.distribution)}
+        self._drawing = setting.drawing
         self._run = twin_of(claim).scorer(claim, setting, device=self.device, dtype=self.dtype, deadline=self.deadline)
         self._start = ClaimScorer(
             at_the_start(claim), setting, device=self.device, dtype=self.dtype, deadline=self.deadline
@@ -250,14 +250,8 @@ class _Sweep:
         moved = with_values(base, **{name: value})
         if name in self._drawing:
             moved = redrawn(self.setting, moved, self.seed)
-        return Instance(
-            moved.setting,
-            f"{base.family.split('; searched')[0]}; searched: {name} = {format_number(value)}",
-            moved.sizes,
-            moved.values,
-            moved.index,
-            moved.rounded,
-        )
+        searched = f"{base.family.split('; searched')[0]}; searched: {name} = {format_number(value)}"
+        return replace(moved, family=searched, solved=frozenset())
 
     def _feasible_values(self, base: Instance, name: str) -> list[float]:
         """Return values of a scalar at which no hypothesis known at the start fails, those next to an edge included."""
