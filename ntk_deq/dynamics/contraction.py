@@ -118,9 +118,7 @@ class CarriedContraction:
         if self._factor is None or self._formulas is None:
             check_finite(parameters)
             self.refreshed += 1
-            value = float(self._model.contraction_bound(parameters))
-            self._check(value)
-            return value
+            return self._checked(float(self._model.contraction_bound(parameters)))
         fixed = self._formulas.fixed_of(parameters)
         matrices = self._factor.matrices(fixed)
         if self._path is None:
@@ -133,19 +131,19 @@ class CarriedContraction:
         self.refreshed += 1
         norms = spectral_norms(matrices)
         self._of_norms = self._factor.of_norms(fixed)
-        value = self._of_norms(norms)
-        value = self._factor.value(fixed) if value is None else value
-        self._check(value)
+        factor = self._of_norms(norms)
+        value = self._checked(self._factor.value(fixed) if factor is None else factor)
         self._matrices, self._norms = [matrix.clone() for matrix in matrices], norms
         self._path = matrices[0].new_zeros((), dtype=torch.float64) if self._names else None
         return value
 
-    def _check(self, factor: float) -> None:
+    def _checked(self, factor: float) -> float:
         if not factor < 1:
             raise WellPosednessError(
                 f"No certificate that the equilibrium of {self._model.signature.name} exists: the bound of its "
                 f"contraction factor is {factor:.9g}, not below one."
             )
+        return factor
 
     def _near(self, moved: Sequence[float]) -> float | None:
         """Return the factor at so much larger norms; None where it has drifted, or might fall with one."""

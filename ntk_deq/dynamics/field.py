@@ -20,7 +20,7 @@ from ntk_deq.language.declaration import Role
 from ntk_deq.systems.checks import check_inputs, check_loss, check_variables
 from ntk_deq.systems.compiled_maps import loss_maps
 from ntk_deq.systems.loss_maps import LossMaps
-from ntk_deq.systems.model import EquilibriumModel, OutputLoss
+from ntk_deq.systems.model import EquilibriumModel
 
 
 def loss_floor(first: float, until: float) -> float:
@@ -284,11 +284,6 @@ class GradientField:
             pattern=maps.pattern() if self._patterns else None,
             slope=maps.slope,
         )
-
-    @property
-    def declared(self) -> OutputLoss:
-        """The loss that the model declares, for these targets."""
-        return self._maps.loss
 
     @property
     def caveat(self) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ntk_deq.certified import ball
 from ntk_deq.certified import scalar as sc
 from ntk_deq.certified.precise import as_ball, precise
+from ntk_deq.dynamics.proven.recursion import radius
 from ntk_deq.dynamics.record import RunStatus, Series, Snapshot, TrainingRun
 from ntk_deq.dynamics.recursion import (
     FLOATS,
@@ -320,8 +321,7 @@ def _of_formulas(
         value = env.at_steps[name, k]
         if isinstance(value, OutsideClaimError):
             return states[:k], max(radii[:k], default=math.inf), not env.notes.estimated, str(value)
-        radius = sc.upper(value.ball.rad()) if isinstance(value, Scalar) else value.ball.radius
-        radii[k] = math.hypot(radii[k], radius) * (1 + 2.0**-50)
+        radii[k] = math.hypot(radii[k], radius(value)) * (1 + 2.0**-50)
         states[k][name] = _tensor(value)
     return states, max(radii), not env.notes.estimated, ""
 

@@ -213,27 +213,6 @@ def _rate_of_loss(model: EquilibriumModel, X: Tensor, y: Tensor, step: float | N
     return -math.log(after / point.loss_value) if after > 0 else math.inf
 
 
-def predicted_steps(rate: float, floor: float) -> int:
-    """Return the number of steps after which a loss that falls at this rate is at `floor` times its start.
-
-    Args:
-        rate: Decrease of log(loss) per step, > 0. With a rate per unit of time the result is a time, rounded up.
-        floor: The loss aimed at over the loss at the start, 0 < floor <= 1.
-
-    Raises:
-        ArgumentError: A value outside what is allowed.
-
-    Example:
-        >>> predicted_steps(0.5, 1e-10)
-        47
-    """
-    if not 0 < rate < math.inf:
-        raise ArgumentError(f"`rate` of predicted_steps must be a number > 0. Got {rate!r}.")
-    if not 0 < floor <= 1:
-        raise ArgumentError(f"`floor` of predicted_steps must be a number with 0 < floor <= 1. Got {floor!r}.")
-    return math.ceil(-math.log(floor) / rate)
-
-
 def _check_record(at: Tensor, loss: Tensor, tail: float, floor: float | None) -> None:
     if at.ndim != 1 or at.shape != loss.shape:
         raise ArgumentError(

@@ -64,9 +64,13 @@ def landscape(found: Landscape, ax: Axes | None = None, *, kind: str = "contour"
             _, ax = pyplot.subplots(figsize=(COLUMN, _HEIGHT), layout="constrained", subplot_kw=look)
         if planar:
             draw_plane(ax, found.at[0].numpy(), found.at[1].numpy(), found.loss.numpy(), kind=kind)
-            _draw_path(ax, found, flat=kind == "contour")
+            if found.path is not None and kind == "contour":
+                rows = found.path.numpy()
+                ax.plot(rows[:, 0], rows[:, 1], color="#ffb454", linewidth=1.1, marker="o", markersize=2.2)
         else:
-            _draw_line(ax, found)
+            ax.plot(found.at[0], found.loss, color=MEASURED)
+            ax.plot(0.0, found.centre, "+", color=INK, markersize=7.0)
+            ax.set_ylabel("loss")
         _name_axes(ax, found, planar)
         return ax
 
@@ -130,23 +134,10 @@ def draw_plane(
     bar = ax.get_figure().colorbar(drawn, ax=ax, label=label, fraction=0.046, pad=0.03)
     bar.outline.set_visible(False)
     if logarithmic:
-        ticks = [level for level in levels[:: math.ceil(_LEVELS / 5)]]
+        ticks = levels[:: math.ceil(_LEVELS / 5)]
         bar.set_ticks(ticks, labels=[f"{float(f'{tick:.2g}'):g}" for tick in ticks])
         bar.minorticks_off()
     return drawn
-
-
-def _draw_path(ax: Any, found: Landscape, *, flat: bool) -> None:
-    if found.path is None or not flat:
-        return
-    rows = found.path.numpy()
-    ax.plot(rows[:, 0], rows[:, 1], color="#ffb454", linewidth=1.1, marker="o", markersize=2.2)
-
-
-def _draw_line(ax: Any, found: Landscape) -> None:
-    ax.plot(found.at[0], found.loss, color=MEASURED)
-    ax.plot(0.0, found.centre, "+", color=INK, markersize=7.0)
-    ax.set_ylabel("loss")
 
 
 def _name_axes(ax: Any, found: Landscape, planar: bool) -> None:

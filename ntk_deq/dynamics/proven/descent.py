@@ -352,7 +352,7 @@ def certified_descent(
         >>> model = LinearImplicit.random(2, 3, generator=torch.Generator().manual_seed(0))
         >>> X = torch.eye(2, dtype=torch.float64)
         >>> run = certified_descent(model, X, torch.ones(2, dtype=torch.float64), step=0.1, steps=20)
-        >>> run.steps, bool(run.error[-1] < 1e-13), bool(run.loss(20) < 0.1 * run.loss(0))
+        >>> run.steps, bool(run.error[-1] < 1e-13), bool(run.losses[20, 1] < 0.1 * run.losses[0, 0])
         (20, True, True)
     """
     check_problem(model, X, y, "certified_descent")

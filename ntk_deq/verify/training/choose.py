@@ -13,11 +13,12 @@ hypothesis that just holds, and start from the first one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -224,7 +225,12 @@ _LACKING = 1e6  # more than any difference of two logarithms of floats
 
 @dataclass
 class _Problem:
-    """One claim's choice on one instance: the best candidate so far, and how candidates are measured."""
+    """One claim's choice on one instance: the best candidate so far, and how candidates are measured.
+
+    As a function it is what CMA-ES and the polish make small: of the constants on which no draw depends.
+    """
+
+    over: ClassVar[bool] = False
 
     claim: Claim
     setting: Setting
@@ -233,9 +239,11 @@ class _Problem:
     scorer: ClaimScorer
     charts: dict[str, Chart]
     domains: dict[str, Domain]
+    inner: Sequence[str]
     start: Tensor
     aim: Aim = OWN
     lowest: float = math.inf
+    least: float = math.inf
     best: float = math.inf
     found: Instance | None = None
 
@@ -257,16 +265,14 @@ class _Problem:
         if bool(feasible.any()):
             try:
                 objective = self.scorer.values(base, moving, self.claim.choose.objective.expr)
-                sign = -1.0 if self.claim.choose.maximize else 1.0
-                height = sign * log_of(objective)
+                height = log_of(objective) * (-1.0 if self.claim.choose.maximize else 1.0)
                 height = self.aim.height(self.scorer, base, moving, height)
             except NtkDeqError:
                 return values
             values = torch.where(feasible & objective.isfinite() & height.isfinite(), height, values)
         while float(values.min()) < min(self.best, _LACKING):
             place = int(values.argmin())
-            numbers = {name: float(column[place]) for name, column in moving.items()}
-            candidate = with_values(base, **numbers)
+            candidate = with_values(base, **{name: float(column[place]) for name, column in moving.items()})
             if all(within(domain, float(candidate.values[name])) for name, domain in self.domains.items()):
                 self.best, self.found = float(values[place]), candidate
                 break
@@ -277,6 +283,27 @@ class _Problem:
         """Return the instance with constants at some coordinates, and what is drawn with them drawn again."""
         numbers = {name: float(self.charts[name].decode(torch.tensor([[x]]).double())) for name, x in at.items()}
         return redrawn(self.setting, with_values(self.base, **numbers), self.seed)
+
+    def __call__(self, vectors: Tensor, /) -> Tensor:
+        """Return one value for each row of coordinates."""
+        columns = zip(self.inner, vectors.double().split(1, dim=1), strict=True)
+        values = self.measured(self._here, {name: self.charts[name].decode(x).reshape(-1) for name, x in columns})
+        self.least = min(self.least, float(values.min()))
+        return values
+
+    def optimised(self, budget: int, rounds: int, sizes: Sequence[float], at: dict[str, float]) -> float:
+        """Return the least value with the others at some coordinates; the next search starts where this ended."""
+        self._here, self.least, start = self.drawn(at), math.inf, self.start
+        if not self.inner:
+            return float(self.measured(self._here, {}).min())
+        if budget and self.lowest == math.inf:  # later ones start where the best one ended, which is close
+            generator = stream(self.seed, self.setting.name, self._here.index, "choice of the constants")
+            ended = evolve(self, start, budget, generator)
+            start = ended[0][1].double() if ended else start
+        point = _polished(self, start, rounds, sizes)
+        if self.least < self.lowest:
+            self.lowest, self.start = self.least, point
+        return self.least
 
 
 def choose_constants(
@@ -317,15 +344,14 @@ def choose_constants(
     scorer = ClaimScorer(at_the_start(claim), setting, device=device, dtype=dtype, deadline=deadline)
     outer = [name for name in charts if name in setting.drawing or scorer.moves_state({name})]
     inner = [name for name in charts if name not in outer]
-    problem = _Problem(
-        claim, setting, instance, seed, scorer, charts, domains, torch.zeros(len(inner), dtype=torch.float64), aim
-    )
+    start = torch.zeros(len(inner), dtype=torch.float64)
+    problem = _Problem(claim, setting, instance, seed, scorer, charts, domains, inner, start, aim)
     if near is None:
-        _pattern_search(problem, outer, inner)
+        _pattern_search(problem, outer)
     else:
         places = {name: float(charts[name].encode(near.values[name].double()).reshape(-1)[0]) for name in charts}
         problem.start = torch.tensor([places[name] for name in inner], dtype=torch.float64)
-        _shorter_search(problem, {name: places[name] for name in outer}, inner, alone=same)
+        _shorter_search(problem, {name: places[name] for name in outer}, alone=same)
     if problem.found is None:
         return instance
     chosen = _plain(problem)
@@ -334,25 +360,23 @@ def choose_constants(
     return replace(chosen, family=f"{instance.family}; chosen{purpose}: {words}")
 
 
-def _pattern_search(problem: _Problem, drawing: Sequence[str], inner: Sequence[str]) -> None:
+def _pattern_search(problem: _Problem, drawing: Sequence[str]) -> None:
     """Move the drawing constants one after another, first over a coarse grid and then by shrinking steps."""
-    value, place = partial(_optimised, problem, inner, BUDGET, ROUNDS, STEPS), dict.fromkeys(drawing, 0.0)
+    value, place = partial(problem.optimised, BUDGET, ROUNDS, STEPS), dict.fromkeys(drawing, 0.0)
     lowest = value(place)
     for step in (None, None, *FINE):
         for name in drawing:
             here = place[name]
             for x in COARSE if step is None else (here - step, here + step):
                 trial = {**place, name: x}
-                if trial == place:
-                    continue
-                got = value(trial)
+                got = lowest if trial == place else value(trial)
                 if got < lowest:
                     lowest, place = got, trial
 
 
-def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[str], *, alone: bool) -> None:
+def _shorter_search(problem: _Problem, place: dict[str, float], *, alone: bool) -> None:
     """Move the constants that ask for other equilibria by few steps, from where another search ended, or not at all."""
-    value = partial(_optimised, problem, inner, 0, SHORTER, SHORTER_STEPS)
+    value = partial(problem.optimised, 0, SHORTER, SHORTER_STEPS)
     lowest = value(place)
     if problem.found is not None and (alone or problem.aim.reached(problem.scorer, problem.found)):
         return
@@ -372,35 +396,7 @@ def _shorter_search(problem: _Problem, place: dict[str, float], inner: Sequence[
             return  # as near as the other constants can bring it
 
 
-def _optimised(
-    problem: _Problem, inner: Sequence[str], budget: int, rounds: int, sizes: Sequence[float], at: dict[str, float]
-) -> float:
-    """Return the least value over the constants on which no draw depends; the next search starts where this ended."""
-    base = problem.drawn(at)
-    if not inner:
-        return float(problem.measured(base, {}).min())
-    lowest = math.inf
-
-    def objective(vectors: Tensor, /) -> Tensor:
-        nonlocal lowest
-        columns = vectors.double().split(1, dim=1)
-        moving = {name: problem.charts[name].decode(x).reshape(-1) for name, x in zip(inner, columns, strict=True)}
-        values = problem.measured(base, moving)
-        lowest = min(lowest, float(values.min()))
-        return values
-
-    start = problem.start
-    if budget and problem.lowest == math.inf:  # later ones start where the best one ended, which is close
-        generator = stream(problem.seed, problem.setting.name, base.index, "choice of the constants")
-        ended = evolve(objective, start, budget, generator)
-        start = ended[0][1].double() if ended else start
-    point = _polished(objective, start, rounds, sizes)
-    if lowest < problem.lowest:
-        problem.lowest, problem.start = lowest, point
-    return lowest
-
-
-def _polished(objective: Callable[[Tensor], Tensor], point: Tensor, rounds: int, sizes: Sequence[float]) -> Tensor:
+def _polished(objective: _Problem, point: Tensor, rounds: int, sizes: Sequence[float]) -> Tensor:
     """Move one or two coordinates at a time by steps that shrink: the best choice lies where hypotheses just hold.
 
     There the value is an edge, along which two constants have to move together; CMA-ES takes long to learn that.
@@ -422,8 +418,7 @@ def _polished(objective: Callable[[Tensor], Tensor], point: Tensor, rounds: int,
         place = int(values.argmin())
         better = float(values[place]) < lowest - GAIN
         lowest, point = min(lowest, float(values[place])), point + scale * table[place]
-        if not better:
-            scale /= 3
+        scale = scale if better else scale / 3
         if scale < SMALLEST:
             break
     return point

@@ -82,7 +82,66 @@ class DescentTwin(TrainingTwin):
 
     def trajectory(self, run: Run, trainee: Trainee, env: Environment, keep: Sequence[int]) -> Trajectory:
         """Descend, and keep the range of the loss between judged steps."""
-        return descent(run, trainee, env, keep=keep)
+        started = time.perf_counter()
+        assert run.step is not None
+        step = positive(run.step, env)
+        off = known_to(run.step, step, LARGEST_STEP_ERROR)
+        losses, noises = array("d"), array("d")  # eight bytes a step, a million steps at most
+        multiple = trainee.multiple
+        noise_of = LossNoise(trainee) if multiple is None else None
+
+        slopes: dict[str, Tensor] = {}
+
+        def watch(k: int, point: FieldPoint) -> None:
+            env.notes.check_time()
+            losses.append(point.loss_value)
+            slopes.update(point.gradients)
+            if noise_of is not None:
+                noises.append(noise_of.at(point))
+
+        done = gradient_descent(
+            trainee.model,
+            trainee.X,
+            trainee.y,
+            step=float(step.ball.mid()),
+            steps=run.steps,
+            until=float(run.until),
+            snapshots=run.judged,
+            rtol=SOLVER_TOLERANCE,
+            keep=[*FIRST_STEPS, *(run.steps - k for k in FIRST_STEPS if k < run.steps), *keep],
+            blow_up=math.inf,  # a loss that rises by more may come back
+            on_step=watch,
+        )
+        again_if_interrupted(done)
+        if done.status is RunStatus.STATIONARY and done.steps == 0 and rests(trainee, env):
+            ats = steps_at_rest(run)
+            done, points = at_rest(done, trainee, ats, ats[-1])
+            end = end_at_the_start(done, env)
+            return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
+        ats = [int(snapshot.at) for snapshot in done.snapshots]
+        proven = proven_window(trainee, env, step=step, ats=ats)
+        known = len(proven.points)
+        points, slack = proven.points, LOSS_ROUNDING
+        if known < len(ats):
+            points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
+            # A large weight is known to less than a small one, along which the loss may be the steeper.
+            off_by = sum(float(slopes[name].norm()) * radius for name, radius in points[-1].radius.items())
+            slack = math.inf if math.isnan(off_by) else slack  # no slope, along which nothing is known
+            slack = max(slack, SAFETY * off_by / losses[-1]) if losses[-1] > 0 else slack
+            why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
+            env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
+            ranges = () if multiple is None else _ranges(losses, points)
+        else:
+            ranges = proven.losses
+        end = end_at_the_start(done, env)
+        if not end.unsure:
+            noise = output_noise(trainee)
+            bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
+            if multiple is None:
+                bounds = replace(bounds, errors=_loss_errors(losses, noises, done, points))
+            end = end_of_descent(done, bounds, float(run.until))
+        seconds = time.perf_counter() - started
+        return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
 
     def moments(self, course: Trajectory, env: Environment, changing: frozenset[str], run: Run) -> StepMoments:
         """Return the judged steps as environments."""
@@ -153,70 +212,6 @@ class DescentTwin(TrainingTwin):
             keep=keep,
             blow_up=math.inf,
         )
-
-
-def descent(run: Run, trainee: Trainee, env: Environment, *, keep: Sequence[int] = ()) -> Trajectory:
-    """Run gradient descent, and keep the range of the loss between judged steps; those in `keep` are judged too."""
-    started = time.perf_counter()
-    assert run.step is not None
-    step = positive(run.step, env)
-    off = known_to(run.step, step, LARGEST_STEP_ERROR)
-    losses, noises = array("d"), array("d")  # eight bytes a step, a million steps at most
-    multiple = trainee.multiple
-    noise_of = LossNoise(trainee) if multiple is None else None
-
-    slopes: dict[str, Tensor] = {}
-
-    def watch(k: int, point: FieldPoint) -> None:
-        env.notes.check_time()
-        losses.append(point.loss_value)
-        slopes.update(point.gradients)
-        if noise_of is not None:
-            noises.append(noise_of.at(point))
-
-    done = gradient_descent(
-        trainee.model,
-        trainee.X,
-        trainee.y,
-        step=float(step.ball.mid()),
-        steps=run.steps,
-        until=float(run.until),
-        snapshots=run.judged,
-        rtol=SOLVER_TOLERANCE,
-        keep=[*FIRST_STEPS, *(run.steps - k for k in FIRST_STEPS if k < run.steps), *keep],
-        blow_up=math.inf,  # a loss that rises by more may come back
-        on_step=watch,
-    )
-    again_if_interrupted(done)
-    if done.status is RunStatus.STATIONARY and done.steps == 0 and rests(trainee, env):
-        ats = steps_at_rest(run)
-        done, points = at_rest(done, trainee, ats, ats[-1])
-        end = end_at_the_start(done, env)
-        return Trajectory(done, points, step, (), certified=True, seconds=0.0, end=end, resting=True)
-    ats = [int(snapshot.at) for snapshot in done.snapshots]
-    proven = proven_window(trainee, env, step=step, ats=ats)
-    known = len(proven.points)
-    points, slack = proven.points, LOSS_ROUNDING
-    if known < len(ats):
-        points = (*points, *_estimated_points(done, trainee, known, off, env.notes.check_time))
-        # A large weight is known to less than a small one, along which the loss may be the steeper.
-        off_by = sum(float(slopes[name].norm()) * radius for name, radius in points[-1].radius.items())
-        slack = math.inf if math.isnan(off_by) else slack  # no slope, along which nothing is known
-        slack = max(slack, SAFETY * off_by / losses[-1]) if losses[-1] > 0 else slack
-        why = proven.reason or f"steps beyond {ats[known - 1]} would take too long to prove"
-        env.notes.estimated.setdefault("gradient descent", f"its errors are added up, not proven: {why}")
-        ranges = () if multiple is None else _ranges(losses, points)
-    else:
-        ranges = proven.losses
-    end = end_at_the_start(done, env)
-    if not end.unsure:
-        noise = output_noise(trainee)
-        bounds = LossBounds(losses, proven.bounds, slack, noise, 1.0 if multiple is None else float(multiple))
-        if multiple is None:
-            bounds = replace(bounds, errors=_loss_errors(losses, noises, done, points))
-        end = end_of_descent(done, bounds, float(run.until))
-    seconds = time.perf_counter() - started
-    return Trajectory(done, points, step, ranges, certified=known == len(ats), seconds=seconds, end=end)
 
 
 def _loss_errors(
