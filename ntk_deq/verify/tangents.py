@@ -106,19 +106,11 @@ def _linear(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]
     return Expr(expr.kind, _NOWHERE, (moved[0],), name=expr.name)
 
 
-def _add(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
-    return _plus(moved)
-
-
 def _subtract(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
     left, right = moved
     if right is None:
         return left
     return _node(Kind.NEGATE, right) if left is None else _node(Kind.SUBTRACT, left, right)
-
-
-def _multiply(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
-    return _bilinear(expr, moved, _times)
 
 
 def _divide(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape]) -> Expr | None:
@@ -145,9 +137,9 @@ def _power(expr: Expr, moved: list[Expr | None], shape: Callable[[Expr], Shape])
 _RULES: dict[Kind, Callable[[Expr, list[Expr | None], Callable[[Expr], Shape]], Expr | None]] = {
     Kind.NEGATE: _linear,
     Kind.TRANSPOSE: _linear,
-    Kind.ADD: _add,
+    Kind.ADD: lambda expr, moved, shape: _plus(moved),
     Kind.SUBTRACT: _subtract,
-    Kind.MULTIPLY: _multiply,
+    Kind.MULTIPLY: lambda expr, moved, shape: _bilinear(expr, moved, _times),
     Kind.DIVIDE: _divide,
     Kind.POWER: _power,
 }

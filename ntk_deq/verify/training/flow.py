@@ -193,16 +193,7 @@ def flow(run: Run, trainee: Trainee, env: Environment, *, times: Sequence[float]
         done, points = at_rest(done, trainee, times_at_rest(horizon), done.steps)
         end = end_at_the_start(done, env)
         return Trajectory(done, points, None, (), certified=True, seconds=0.0, end=end, end_error=off, resting=True)
-    done = ended_at_floor(
-        done,
-        trainee.model,
-        trainee.X,
-        trainee.y,
-        until=float(run.until),
-        tolerance=FLOW_TOLERANCE,
-        rtol=SOLVER_TOLERANCE,
-        check=env.notes.check_time,
-    )
+    done = ended_at_floor(done, trainee, until=float(run.until), check=env.notes.check_time)
     end = end_at_the_start(done, env)
     if done.status is RunStatus.LOSS_FLOOR and done.end == 0 and not end.unsure:  # there is nothing but the start
         start = estimated_point(done, 0, StartError(trainee.start_radius, 0.0), stepwise=False)
