@@ -47,11 +47,11 @@ def nearest_name(name: str, allowed: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def did_you_mean(name: object, allowed: Iterable[str]) -> str:
+def name_hint(name: object, allowed: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: a question where an allowed one is close, or nothing.
 
     Example:
-        >>> did_you_mean("nrom", ["norm", "fro"]), did_you_mean("q", ["norm", "fro"])
+        >>> name_hint("nrom", ["norm", "fro"]), name_hint("q", ["norm", "fro"])
         (" Did you mean 'norm'?", '')
     """
     near = nearest_name(str(name), allowed)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 from jaxtyping import Float
 from torch import Tensor
 
-from ntk_deq.errors import ArgumentError, did_you_mean
+from ntk_deq.errors import ArgumentError, name_hint
 from ntk_deq.language.run import told_in
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class TrainingRun:
         if not isinstance(name, str):
             raise ArgumentError(f"A training run is asked for a series by its name, or for a part. Got [{name!r}].")
         if name not in self.series:
-            hint = did_you_mean(name, self.series)
+            hint = name_hint(name, self.series)
             raise ArgumentError(f"The run recorded no {name!r}. It recorded: {', '.join(self.series)}.{hint}")
         return self.series[name]
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.field import FieldPoint
-from ntk_deq.errors import ArgumentError, check_whole, did_you_mean
+from ntk_deq.errors import ArgumentError, check_whole, name_hint
 from ntk_deq.files.archives import stored_number
 from ntk_deq.systems.model import EquilibriumModel
 
@@ -303,5 +303,5 @@ def recorders(wanted: Iterable[str | Recorder]) -> tuple[Recorder, ...]:
 def _by_name(name: object) -> Recorder:
     if isinstance(name, str) and name in BUILT_IN:
         return BUILT_IN[name]()
-    hint = did_you_mean(name, BUILT_IN) if isinstance(name, str) else ""
+    hint = name_hint(name, BUILT_IN) if isinstance(name, str) else ""
     raise ArgumentError(f"`record` knows {', '.join(BUILT_IN)} and takes a Recorder. Got {name!r}.{hint}")

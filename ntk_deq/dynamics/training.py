@@ -19,7 +19,7 @@ from ntk_deq.dynamics.record import TrainingRun
 from ntk_deq.dynamics.recorders import BUILT_IN, Recorder, listed
 from ntk_deq.dynamics.settings import BLOW_UP, DESCENT, FLOW, DescentOptions, check_on_step
 from ntk_deq.dynamics.storage import DAMAGED, RecordError, check_interval, checkpoint_to, fresh_checkpoint
-from ntk_deq.errors import ArgumentError, NtkDeqError, did_you_mean
+from ntk_deq.errors import ArgumentError, NtkDeqError, name_hint
 from ntk_deq.systems.checks import check_model
 from ntk_deq.systems.model import EquilibriumModel, model_class
 
@@ -180,7 +180,7 @@ def train(
 
         options = _options(FLOW, {**flow_only, **shared}, descent_only)
         return gradient_flow(model, X, y, record=record, progress=progress, **options)
-    hint = did_you_mean(method, METHODS) if isinstance(method, str) else ""
+    hint = name_hint(method, METHODS) if isinstance(method, str) else ""
     raise ArgumentError(f"`method` of train must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ntk_deq.errors import ArgumentError, did_you_mean
+from ntk_deq.errors import ArgumentError, name_hint
 from ntk_deq.language.run import told_in
 from ntk_deq.plots.panels import (
     Bound,
@@ -306,7 +306,7 @@ def _norm_lines(run: TrainingRun, bounds: Mapping[str, float] | None) -> list[_L
         raise ArgumentError(f"`bounds` of norms must be bounds by name of a parameter, at least one. Got {bounds!r}.")
     for name, bound in (bounds or {}).items():
         if name not in parameters:
-            hint = did_you_mean(name, parameters)
+            hint = name_hint(name, parameters)
             raise ArgumentError(f"`bounds` of norms must name parameters: {', '.join(parameters)}. Got {name!r}.{hint}")
         if not isinstance(bound, int | float) or not 0 < bound < math.inf:
             raise ArgumentError(f"`bounds` of norms must be numbers > 0. Got {bound!r} for {name!r}.")

@@ -82,7 +82,6 @@ def draw_plane(
     loss: Any,
     *,
     kind: str = "contour",
-    label: str = "loss",
     limits: tuple[float, float] | None = None,
 ) -> Any:
     """Draw losses over a plane into `ax`; the look is the caller's.
@@ -93,7 +92,6 @@ def draw_plane(
         second: Along the second.
         loss: At each point, first direction first.
         kind: `contour` or `surface`.
-        label: What the colours mean.
         limits: The losses at the ends of the colours, so that several planes have the same; None: the plane's own.
 
     Returns:
@@ -119,7 +117,7 @@ def draw_plane(
         # Without shading, which would make one colour of two losses, and with edges in its place.
         look: dict[str, Any] = {"rstride": 1, "cstride": 1, "linewidth": 0.2, "edgecolor": "white", "shade": False}
         ax.plot_surface(across, up, height, facecolors=facecolors, antialiased=True, **look)
-        ax.set_zlabel(rf"$\log_{{10}}$ {label}" if logarithmic else label, labelpad=-4.0)
+        ax.set_zlabel(r"$\log_{10}$ loss" if logarithmic else "loss", labelpad=-4.0)
         ax.xaxis.labelpad = ax.yaxis.labelpad = -4.0
         ax.tick_params(pad=-2.0)
         ax.locator_params(axis="both", nbins=4)
@@ -131,7 +129,7 @@ def draw_plane(
     ax.contour(across, up, values, levels=levels, colors="white", linewidths=0.3, alpha=0.6)
     ax.plot(0.0, 0.0, "+", color="white", markersize=7.0, markeredgewidth=1.2)
     ax.set_box_aspect(1)
-    bar = ax.get_figure().colorbar(drawn, ax=ax, label=label, fraction=0.046, pad=0.03)
+    bar = ax.get_figure().colorbar(drawn, ax=ax, label="loss", fraction=0.046, pad=0.03)
     bar.outline.set_visible(False)
     if logarithmic:
         ticks = levels[:: math.ceil(_LEVELS / 5)]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ntk_deq.equilibrium.driver import DEFAULT_MAX_STEPS, Criteria
 from ntk_deq.equilibrium.solvers import Solver
-from ntk_deq.errors import ArgumentError, LimitError, did_you_mean
+from ntk_deq.errors import ArgumentError, LimitError, name_hint
 from ntk_deq.quantities.tangent_kernel import KernelMethod, KernelSolver, TangentKernel, gram, structured_blocks
 from ntk_deq.systems.checks import check_inputs
 from ntk_deq.systems.declared_model import WholeModel
@@ -271,7 +271,7 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
     chosen = tuple(parameters)
     for name in chosen:
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = name_hint(name, known)
             raise ArgumentError(f"`parameters` of ntk_gram must be {allowed}. Got {name!r}.{hint}")
     if not chosen or len(set(chosen)) < len(chosen):
         raise ArgumentError(
@@ -283,6 +283,6 @@ def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[s
 def _method(method: str) -> KernelMethod:
     known = [entry.value for entry in KernelMethod]
     if method not in known:
-        hint = did_you_mean(method, known)
+        hint = name_hint(method, known)
         raise ArgumentError(f"`method` of ntk_gram must be one of {', '.join(known)}. Got {method!r}.{hint}")
     return KernelMethod(method)

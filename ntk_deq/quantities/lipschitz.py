@@ -180,16 +180,12 @@ def _quotient(
             values = model.target_rows(predict(model, model.inputs_of(ends), on_error=errors.append))
         values = values[:, None] if values.ndim == 1 else values
         known = float(errors[0].sum()) if errors else math.inf
-        off = known if math.isfinite(known) else _unknown(values)
-        reached = (float(torch.linalg.vector_norm(values[1] - values[0])) - off) / apart
+        if not math.isfinite(known):  # predictions without an error bound may be off by a million roundings
+            known = 1e6 * torch.finfo(values.dtype).eps * float(values.abs().max())
+        reached = (float(torch.linalg.vector_norm(values[1] - values[0])) - known) / apart
         if reached > lower:
             lower, pair = reached, (ends[0], ends[1])
     return lower, pair
-
-
-def _unknown(values: Tensor) -> float:
-    """Return what predictions without an error bound may be off: a million roundings."""
-    return 1e6 * torch.finfo(values.dtype).eps * float(values.abs().max())
 
 
 def _upper(model: EquilibriumModel) -> tuple[float, str]:
@@ -199,9 +195,7 @@ def _upper(model: EquilibriumModel) -> tuple[float, str]:
     norms = _Norms(model)
     rows = model.programs.rows
     read = norms.constants(rows.predictions)
-    if rows.map is None:
-        return read[1], "product of norms"
-    if read[0] == 0:
+    if rows.map is None or read[0] == 0:
         return read[1], "product of norms"
     image = norms.constants(rows.map)
     by_input, how = norms.equilibrium(rows.map, image)

@@ -25,7 +25,7 @@ from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.results import Start, TrainingRecord
 from ntk_deq.verify.runs import Course, RunTwin
 from ntk_deq.verify.training.between import needs_the_run
-from ntk_deq.verify.training.records import compared
+from ntk_deq.verify.training.records import compared, constants_of
 
 SHOWN = 64
 """Steps at which a record holds values, at most."""
@@ -144,7 +144,7 @@ def recursion_record(claim: Claim, instance: Instance, env: Environment) -> Trai
         method=RECURSION.name,
         role="run",
         step=None,
-        constants={name: float(value) for name, value in instance.values.items() if value.ndim == 0},
+        constants=constants_of(instance),
         status="not-finite" if broken else "steps",
         reason=str(broken[0]) if broken else f"steps 0..{env.last_step} of the recursion",
         steps=end,

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ntk_deq.dynamics.flow import SAFETY
-from ntk_deq.errors import ArgumentError, NtkDeqError, did_you_mean
+from ntk_deq.errors import ArgumentError, NtkDeqError, name_hint
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def check_method(method: str, where: str) -> None:
         >>> check_method("dopri5", "gradient-flow")
     """
     if not isinstance(method, str) or method not in METHODS:
-        hint = did_you_mean(method, METHODS)
+        hint = name_hint(method, METHODS)
         raise ArgumentError(f"`method` of {where} must be one of {', '.join(METHODS)}. Got {method!r}.{hint}")
 
 
