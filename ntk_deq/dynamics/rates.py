@@ -173,7 +173,13 @@ def instantaneous_rate(
     X, y = checked_problem(model, X, y, "instantaneous_rate")
     if step is not None and not (is_number(step) and 0 < step < math.inf):
         raise ArgumentError(f"`step` of instantaneous_rate must be a number > 0. Got {step!r}.")
-    present = _with_parameters(model, parameters)
+    known = model.parameters()
+    unknown = [name for name in parameters or () if name not in known]
+    if unknown:
+        raise ArgumentError(
+            f"`parameters` of instantaneous_rate must be among {', '.join(known)}. Got {', '.join(unknown)}."
+        )
+    present = model if parameters is None else model.with_parameters(parameters)
     declared = output_loss(present, X, y)
     if declared.beside or isinstance(present, WholeModel):
         return _rate_of_loss(present, X, y, step)
@@ -259,16 +265,3 @@ def _sen_interval(slopes: Tensor, points: int) -> tuple[float, float]:
     lower = max(0, math.floor((pairs - spread) / 2) - 1)
     upper = min(pairs - 1, math.ceil((pairs + spread) / 2))
     return float(slopes[lower]), float(slopes[upper])
-
-
-def _with_parameters(model: EquilibriumModel, parameters: Mapping[str, Tensor] | None) -> EquilibriumModel:
-    """Return the model with other values of its parameters."""
-    if parameters is None:
-        return model
-    known = model.parameters()
-    unknown = [name for name in parameters if name not in known]
-    if unknown:
-        raise ArgumentError(
-            f"`parameters` of instantaneous_rate must be among {', '.join(known)}. Got {', '.join(unknown)}."
-        )
-    return model.with_parameters(parameters)

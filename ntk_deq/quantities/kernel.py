@@ -7,7 +7,7 @@ Parameter Jacobians by the implicit function theorem with dense solves: the plai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -224,13 +224,16 @@ def ntk_gram(
         if blocks is None:
             route = KernelMethod.ADJOINT if route is KernelMethod.STRUCTURED else route
             fixed_points.records.clear()
-            rows = _ROWS[route]
-            blocks = _blocks(lambda X, what: rows(model, X, names, fixed_points, what), X1, X2)
+            J1 = _ROWS[route](model, X1, names, fixed_points, "X1")
+            J2 = None if X2 is None else _ROWS[route](model, X2, names, fixed_points, "X2")
+            blocks = {name: gram(J, None if J2 is None else J2[name]) for name, J in J1.items()}
             if traced:
                 blocks = {name: _traced(block, model.outputs or 1) for name, block in blocks.items()}
         matrix = torch.zeros_like(blocks[names[0]])
         for block in blocks.values():
             matrix += block
+        # A Frobenius norm without cancellation: the entries are at most sqrt(H_ii H_jj).
+        size = float(matrix.trace() if X2 is None else torch.linalg.vector_norm(matrix))
     return TangentKernel(
         matrix=matrix,
         blocks=blocks,
@@ -240,7 +243,7 @@ def ntk_gram(
         solves=tuple(fixed_points.records),
         outputs=None if traced else model.outputs,
         reason=reason,
-        error=_FACTORS * criteria.rtol * _size(matrix, symmetric=X2 is None),
+        error=_FACTORS * criteria.rtol * size,
     )
 
 
@@ -248,17 +251,6 @@ def _traced(block: Tensor, outputs: int) -> Tensor:
     """Return the sum of the blocks of one output each."""
     rows, columns = (size // outputs for size in block.shape)
     return block.reshape(outputs, rows, outputs, columns).diagonal(dim1=0, dim2=2).sum(-1)
-
-
-def _size(matrix: Tensor, *, symmetric: bool) -> float:
-    """Return a Frobenius norm of the kernel without cancellation: its entries are at most sqrt(H_ii H_jj)."""
-    return float(matrix.trace()) if symmetric else float(torch.linalg.vector_norm(matrix))
-
-
-def _blocks(jacobians: Callable[[Tensor, str], dict[str, Tensor]], X1: Tensor, X2: Tensor | None) -> dict[str, Tensor]:
-    J1 = jacobians(X1, "X1")
-    J2 = None if X2 is None else jacobians(X2, "X2")
-    return {name: gram(J, None if J2 is None else J2[name]) for name, J in J1.items()}
 
 
 def _names(model: EquilibriumModel, parameters: Sequence[str] | None) -> tuple[str, ...]:

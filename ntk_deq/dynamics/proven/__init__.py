@@ -242,11 +242,6 @@ def settle(
     return point, True
 
 
-def _pre_activation(problem: Problem, weight: Ball, norm: float, state: Ball, source: Ball) -> tuple[Ball, Ball]:
-    recurrent = multiple(problem.form.factor, product(state, weight, norm_b=norm))
-    return recurrent, total(recurrent, source)
-
-
 def _widened(ball: Ball, by: float) -> Ball:
     return Ball(ball.centre, add_up(ball.radius, by), ball.reason)
 
@@ -280,7 +275,8 @@ def certified_point(
     scaled = form.factor * weight.centre
     Z, finite = settle(lambda z: form.activation.function(z @ scaled + source.centre), state, problem.rtol)
     Z = Z * (source.centre != 0).any(dim=1, keepdim=True)  # the state of a sample without a source is zero exactly
-    recurrent, pre = _pre_activation(problem, weight, weight_norm, Ball(Z), source)
+    recurrent = multiple(form.factor, product(Ball(Z), weight, norm_b=weight_norm))
+    pre = total(recurrent, source)
     off = _distance(form.activation.function(pre.centre), pre.radius, Z, stretch)
     solved = Ball(Z, off) if finite else no_information(pre, *pre.shape, "the float solve of the state diverged")
     reach = multiply_up(form.factor, weight_norm, off)
