@@ -227,27 +227,36 @@ class GradientField:
         maps, forward, adjoint = self._maps, self._forward, self._adjoint
         maps.prepare(parameters)
         self._contraction.measure(parameters, forward.beside, moved)
-        if self._explicit is not None:
-            return self._without_state(self._explicit)
-        Z = forward.solve(
-            moment,
-            maps.step,
-            maps.step_of_rows,
-            lambda distance: self._contraction.bound(parameters, distance),
-            maps.newton,
-        )
-        settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm), Z.contraction)
-        residual = maps.linearise(Z.value, adjoint.beside)
-        V = adjoint.solve(
-            moment,
-            maps.adjoint_step,
-            maps.adjoint_step_of_rows,
-            lambda loss: _finite(loss, Z.contraction),
-            maps.adjoint_newton,
-        )
-        gradients = maps.gradients(V.value)
+        if self._explicit is None:
+            Z = forward.solve(
+                moment,
+                maps.step,
+                maps.step_of_rows,
+                lambda distance: self._contraction.bound(parameters, distance),
+                maps.newton,
+            )
+            settled = maps.settle(Z.value, min(Z.error, _DOUBTFUL * self.rtol * Z.norm), Z.contraction)
+            loss = adjoint.beside
+            residual = maps.linearise(Z.value, loss)
+            V = adjoint.solve(
+                moment,
+                maps.adjoint_step,
+                maps.adjoint_step_of_rows,
+                lambda loss: _finite(loss, Z.contraction),
+                maps.adjoint_newton,
+            )
+            gradients = maps.gradients(V.value)
+        else:  # nothing is solved for
+            state, settled, loss = self._explicit, 0.0, self._explicit.new_zeros(())
+            residual = maps.linearise(state, loss)
+            gradients, value = maps.gradients(state), float(loss)
+            Z = V = Solved(state, 0, 0.0, 0.0, 0.0, value)
+            for name, gradient in gradients.items():
+                if not bool(torch.isfinite(gradient).all()):
+                    raise NotFiniteError(f"The gradient in {name} must be finite. It has become NaN or Inf.")
+            _finite(value, value)
         return FieldPoint(
-            loss=adjoint.beside,
+            loss=loss,
             residual=residual,
             state=Z.value,
             adjoint=V.value,
@@ -257,30 +266,6 @@ class GradientField:
             loss_value=V.beside,
             gradient_error=maps.gradient_error(Z, V) if self._contraction.known else math.nan,
             contraction=Z.contraction if self._contraction.known else math.nan,
-            pattern=maps.pattern() if self._patterns else None,
-            slope=maps.slope,
-        )
-
-    def _without_state(self, state: Tensor) -> FieldPoint:
-        """Return the loss and its gradient of a model without an equilibrium: nothing is solved for."""
-        maps, loss = self._maps, state.new_zeros(())
-        residual = maps.linearise(state, loss)
-        gradients, value = maps.gradients(state), float(loss)
-        none = Solved(state, 0, 0.0, 0.0, 0.0, value)
-        for name, gradient in gradients.items():
-            if not bool(torch.isfinite(gradient).all()):
-                raise NotFiniteError(f"The gradient in {name} must be finite. It has become NaN or Inf.")
-        return FieldPoint(
-            loss=loss,
-            residual=residual,
-            state=state,
-            adjoint=state,
-            gradients=gradients,
-            forward_steps=0,
-            adjoint_steps=0,
-            loss_value=_finite(value, value),
-            gradient_error=maps.gradient_error(none, none),
-            contraction=0.0,
             pattern=maps.pattern() if self._patterns else None,
             slope=maps.slope,
         )
