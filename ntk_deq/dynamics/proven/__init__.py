@@ -1,8 +1,8 @@
 """Bounds that are proven for runs: descent in balls, curvature, kinks; errors along recursions.
 
 Here: the record of a certified run of descent, bounds at every step, iterates at some; and one iterate in
-balls (operations.py). descent.py makes the record, with curvature.py (how far a step can take two iterates apart) and
-kink_jump.py (where signs are not certain); recursion.py is for recursions.
+balls (operations.py). descent.py makes the record, with curvature.py (how far a step can take two iterates apart, and
+what signs that are not certain can change); recursion.py is for recursions.
 """
 
 from __future__ import annotations

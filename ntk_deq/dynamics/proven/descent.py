@@ -41,19 +41,26 @@ from ntk_deq.dynamics.proven import (
     certified_point,
 )
 from ntk_deq.dynamics.proven.curvature import (
-    CarriedEigenvalues,
+    Jump,
     Reach,
     Sizes,
     expansion,
     gain,
     hessian,
     is_small,
+    kink_jump,
     reach,
+)
+from ntk_deq.dynamics.proven.operations import (
+    CarriedEigenvalues,
+    CarriedNorm,
+    CarriedStretch,
+    longest_row,
+    moved,
+    multiple,
     sample_inverses,
     short_norm,
 )
-from ntk_deq.dynamics.proven.kink_jump import Jump, kink_jump
-from ntk_deq.dynamics.proven.operations import CarriedNorm, CarriedStretch, longest_row, moved, multiple
 from ntk_deq.dynamics.settings import check_problem
 from ntk_deq.equilibrium.slopes import banach_bound
 from ntk_deq.errors import ArgumentError, check_whole
