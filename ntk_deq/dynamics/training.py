@@ -254,7 +254,8 @@ def resume(
     if model is not None:
         check_model(model, "resume")
     try:
-        started = _model(state["model"])
+        name, values = state["model"]["name"], state["model"]["values"]
+        started = None if name is None else model_class(name).from_variables(values)
         chosen = _recorders(state["record"], own)
         _check_same(model, known)
         if known.method == FLOW and on_step is not None:
@@ -305,10 +306,6 @@ def _check_same(model: EquilibriumModel | None, run: TrainingRun) -> None:
     for name, value in start.items():
         if name not in own or own[name].shape != value.shape or not torch.equal(own[name].to(value), value):
             raise ArgumentError(f"`model` of resume must be the model at the run's start. Its `{name}` is another one.")
-
-
-def _model(stored: Mapping[str, Any]) -> EquilibriumModel | None:
-    return None if stored["name"] is None else model_class(stored["name"]).from_variables(stored["values"])
 
 
 def _recorders(names: Iterable[str], own: Iterable[str | Recorder]) -> list[str | Recorder]:

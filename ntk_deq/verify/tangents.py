@@ -34,7 +34,7 @@ def tangent(expr: Expr, moves: Callable[[str], bool], shape: Callable[[Expr], Sh
         'c*d:W*W + c*W*d:W'
     """
     if expr.kind is Kind.NAME:
-        return _name(TANGENT + expr.name) if moves(expr.name) else None
+        return Expr(Kind.NAME, _NOWHERE, name=TANGENT + expr.name) if moves(expr.name) else None
     if expr.kind is Kind.NUMBER:
         return None
     facts = entrywise_of(expr.name) if expr.kind is Kind.CALL else None
@@ -66,10 +66,6 @@ def _is_square_of_length(expr: Expr, shape: Callable[[Expr], Shape]) -> bool:
         return False
     sides = shape(expr.args[0].args[0])
     return bool(sides) and (length is Length.MATRIX or 1 in sides)
-
-
-def _name(name: str) -> Expr:
-    return Expr(Kind.NAME, _NOWHERE, name=name)
 
 
 def _node(kind: Kind, *args: Expr) -> Expr:

@@ -68,19 +68,11 @@ class Advance(StrEnum):
 
 
 class _Halt(Exception):
-    """Carries the end of a stretch out of torchdiffeq; None: only the method changes."""
-
-    def __init__(self, how: Advance | None) -> None:
-        super().__init__(how)
-        self.how = how
+    """Carries the end of a stretch out of torchdiffeq, an `Advance`; None: only the method changes."""
 
 
 class _Refused(Exception):
     """Carries an error of the right-hand side out of torchdiffeq, apart from errors of the caller's own functions."""
-
-    def __init__(self, failure: NtkDeqError) -> None:
-        super().__init__(failure)
-        self.failure = failure
 
 
 class EmbeddedRungeKutta:
@@ -166,13 +158,14 @@ class EmbeddedRungeKutta:
                 with torch.no_grad():
                     odeint(self, self.state, times, rtol=0.0, atol=1.0, method=self._used, options=options)
             except _Halt as halt:
-                if halt.how is not None:
-                    return halt.how
+                how: Advance | None = halt.args[0]
+                if how is not None:
+                    return how
             except _Refused as refused:
                 self.rejected += 1
                 self.step = self._taken * CUT
                 if self.step < EDGE * (self.time + self._scale):
-                    self.failure = refused.failure
+                    self.failure = refused.args[0]
                     return Advance.REFUSED
             else:
                 self.time = target
