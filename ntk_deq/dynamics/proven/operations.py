@@ -24,6 +24,7 @@ from ntk_deq.certified.extremes import sigma_max, spectral_norm
 from ntk_deq.certified.rounding import (
     TINY,
     add_up,
+    divide_up,
     fro_up,
     largest_entry,
     multiply_up,
