@@ -324,7 +324,6 @@ def _is_vector(expr: Expr) -> bool:
 
 
 _SYMMETRIC = frozenset({DomainKind.SYMMETRIC, DomainKind.PSD, DomainKind.DIAGONAL})
-_ALWAYS = frozenset({"I", "diag", "ones", "zeros"})
 
 
 def entrywise_notes(claim: Claim) -> dict[str, str]:
@@ -399,9 +398,9 @@ def _is_symmetric(expr: Expr, claim: Claim) -> bool:
     if expr.kind is not Kind.CALL:
         return False
     # What transposes with its arguments is symmetric where they are.
-    keeps = FUNCTIONS[expr.name].transposes
+    record = FUNCTIONS[expr.name]
     matrices = [arg for arg in expr.args if not _is_number(arg)]
-    return expr.name in _ALWAYS or (keeps and all(_is_symmetric(arg, claim) for arg in matrices))
+    return record.symmetric or (record.transposes and all(_is_symmetric(arg, claim) for arg in matrices))
 
 
 def _is_symmetric_name(name: str, claim: Claim) -> bool:

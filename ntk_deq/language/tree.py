@@ -18,7 +18,8 @@ from graphlib import CycleError, TopologicalSorter
 from ntk_deq.errors import ExpressionError, Position
 from ntk_deq.language.types import Type
 
-CONSTANT_NAMES = frozenset({"pi"})
+PI = "pi"
+CONSTANT_NAMES = frozenset({PI})
 """Names of numbers, unless something else is called so; a constant is a call without arguments."""
 
 

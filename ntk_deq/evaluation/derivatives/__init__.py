@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from flint import arb
@@ -29,6 +30,8 @@ from ntk_deq.evaluation.quantity import Matrix, Scalar
 from ntk_deq.language.tree import Kind
 
 Shape = tuple[int, int]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -205,8 +208,8 @@ class Node:
         return ball
 
 
-def reachable(roots: Iterable[Node]) -> list[Node]:
-    """Return every node that a formula rests on, the latest first."""
+def reachable(roots: Iterable[Node], *, images: bool = False) -> list[Node]:
+    """Return every node that a formula rests on, the latest first; with `images` those inside of minima, too."""
     seen: dict[int, Node] = {}
     stack = list(roots)
     while stack:
@@ -214,7 +217,17 @@ def reachable(roots: Iterable[Node]) -> list[Node]:
         if node.number not in seen:
             seen[node.number] = node
             stack.extend(node.args)
+            if images and node.image is not None:
+                stack.append(node.image)
     return [seen[number] for number in sorted(seen, reverse=True)]
+
+
+def folded(root: Node, known: dict[int, T], rule: Callable[[Node], T]) -> T:
+    """Return what a rule gives a node from what it gave those that it rests on, all of which is kept in `known`."""
+    for node in reversed(reachable([root])):
+        if node.number not in known:
+            known[node.number] = rule(node)
+    return known[root.number]
 
 
 Rule = Callable[[Node, Cotangent, int, Notes], Cotangent]
