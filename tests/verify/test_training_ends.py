@@ -39,7 +39,7 @@ def flow_to(until):
 
 
 def at_floor(run, until, check=lambda: None):
-    return ended_at_floor(run, MODEL, ONE, ONE[0], until=until, tolerance=1e-9, rtol=1e-12, check=check)
+    return ended_at_floor(run, TRAINEE, until=until, check=check)
 
 
 def end(run, until, radius=1e-12):
