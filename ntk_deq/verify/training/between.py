@@ -224,7 +224,7 @@ def open_intervals(claim: Claim, moments: Moments, outcomes: Mapping[str, Outcom
         moments: The judged steps.
         outcomes: What the conclusions came to at the judged steps; those without a value are left out.
     """
-    names = [name for name, formula in claim.conclude.items() if name in outcomes and _quantified(formula.expr)]
+    names = [name for name, formula in claim.conclude.items() if name in outcomes and quantified(formula.expr)]
     hopeless = not names or not all(_bare(claim.conclude[name].expr) for name in names)
     hopeless = hopeless or any(outcomes[name].truth < Truth.TIGHT for name in names)
     several, found = has_several_indices(claim) or not names, []
@@ -313,7 +313,8 @@ def has_several_indices(claim: Claim) -> bool:
     return any(len(node.names) > 1 for node in nodes if node.kind is Kind.FOR_ALL)
 
 
-def _quantified(expr: Expr) -> bool:
+def quantified(expr: Expr) -> bool:
+    """Whether a statement speaks of every step."""
     return any(node.kind is Kind.FOR_ALL for node in expr.walk())
 
 

@@ -32,7 +32,14 @@ from ntk_deq.language.tree import Expr, Kind
 from ntk_deq.verify.results import TrainingRecord
 from ntk_deq.verify.runs import NoRunError
 from ntk_deq.verify.training import SOLVER_TOLERANCE, Moments, Point, StepMoments, Trainee
-from ntk_deq.verify.training.between import at_every_index, bounds_of_loss, covered_intervals, named_steps, worse
+from ntk_deq.verify.training.between import (
+    at_every_index,
+    bounds_of_loss,
+    covered_intervals,
+    named_steps,
+    quantified,
+    worse,
+)
 from ntk_deq.verify.training.flow import FlowTwin, flow
 from ntk_deq.verify.training.records import training_record
 from ntk_deq.verify.training.trajectory import SAFETY, Trajectory, hulls
@@ -158,7 +165,7 @@ def continued(
     trainee = Trainee.of(env, instance)
     eta = float(window.step.ball.mid())
     run = replace(claim.run, kind=GRADIENT_FLOW, steps=FLOW_STEPS)
-    names = [name for name, f in claim.conclude.items() if any(node.kind is Kind.FOR_ALL for node in f.expr.walk())]
+    names = [name for name, f in claim.conclude.items() if quantified(f.expr)]
     try:
         times = sorted({eta * at for at in (*named_steps(claim), window.points[-1].at)})
         course = _as_steps(flow(run, trainee, env, times=times), trainee, window.step, env.notes.check_time)

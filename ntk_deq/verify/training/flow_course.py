@@ -37,7 +37,6 @@ from ntk_deq.evaluation.instance import Instance
 from ntk_deq.evaluation.quantity import Matrix, Outcome, Scalar, Truth
 from ntk_deq.language.parser import parse
 from ntk_deq.language.run import LOSS, Run
-from ntk_deq.language.tree import Kind
 from ntk_deq.verify.formulas import instance_environment
 from ntk_deq.verify.training import (
     FLOW_TOLERANCE,
@@ -48,6 +47,7 @@ from ntk_deq.verify.training import (
     Trainee,
     loss_gradient,
 )
+from ntk_deq.verify.training.between import quantified
 from ntk_deq.verify.training.trajectory import again_if_interrupted
 
 SHARE = 3
@@ -206,11 +206,7 @@ def early_breaks(
     """
     assert claim.run is not None
     assert env.moments is not None
-    names = [
-        name
-        for name, outcome in outcomes.items()
-        if any(node.kind is Kind.FOR_ALL for node in claim.conclude[name].expr.walk())
-    ]
+    names = [name for name in outcomes if quantified(claim.conclude[name].expr)]
     notes = Notes(deadline=env.notes.deadline)
     # Derivatives have no form in more bits, and need none here.
     start = instance_environment(claim, instance, device=env.like.device, dtype=env.like.dtype, notes=notes)
