@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from ntk_deq.claims.claim import Claim
 from ntk_deq.errors import ExpressionError
@@ -54,7 +53,7 @@ def environment(setting: Setting) -> dict[str, Type]:
     if setting.model.has_families:  # whose definitions are typed with the claim's
         return types
     for name, text in setting.model.definitions.items():
-        typed = infer(parsed(text), types, sizes=setting.sizes, model=setting.model)
+        typed = infer(parse(text), types, sizes=setting.sizes, model=setting.model)
         if typed.type is not None:
             types[name] = typed.type
     return types
@@ -267,16 +266,6 @@ def check_memory(typed: Expr, setting: Setting, structured: Set[str] = frozenset
         reason = too_large(node.type, setting.sizes, structured=keeps_structure(node, structured))
         if reason:
             raise ExpressionError(f"{reason}.", (node.span.start, node.span.stop))
-
-
-@lru_cache(maxsize=4096)
-def parsed(text: str) -> Expr:
-    """Return `parse(text)`, remembered: a mutant repeats most formulas of its base.
-
-    Raises:
-        ExpressionError: The text is no expression.
-    """
-    return parse(text)
 
 
 _SAME = frozenset({Kind.NEGATE, Kind.TRANSPOSE, Kind.DIVIDE, Kind.POWER})

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
 from typing import Protocol
 
 from ntk_deq.language.calls import Parameter
@@ -306,7 +305,7 @@ class Course:
         if self.trains:
             self.changing |= {*self.model.names(Role.PARAMETER), PATH_LENGTH}
             for name, text in self.model.definitions.items():
-                self.define(name, _parsed(text))
+                self.define(name, parse(text))
 
     @property
     def trains(self) -> bool:
@@ -397,8 +396,3 @@ class Course:
             if node.kind is Kind.INDEX and node.name in self.late:
                 return node
         return None
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> Expr:
-    return parse(text)
